@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -309,11 +309,18 @@ class GradientCheck:
 
 
 def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, torch.Tensor]:
-    """Return the comparison of an agent's expected gradient with the true one [P, S, V], and the expected one."""
+    """Return the comparison of an agent's expected gradient with the true one [P, S, V], and the expected one.
+
+    Raises:
+        ValueError: as `check_gradient`.
+    """
+    if float(true.norm()) < 1e-12:
+        raise ValueError("the true gradient is 0: answers must earn different rewards")
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
     for played, rollout, chance in every_rollout(agent):
         scaled = rollout if played.reward_scale is None else played.reward_scale(rollout)
-        gradient = -torch.autograd.grad(played.loss(played.prepare(scaled))[0], played.policy.logits)[0]
+        loss, logits = played.loss(played.prepare(scaled))[0], played.policy.logits
+        gradient = -torch.autograd.grad(loss, logits, materialize_grads=True)[0]
         mean += chance * gradient
         squares += chance * float(gradient.square().sum())
         total, count = total + chance, count + 1
@@ -343,7 +350,7 @@ def check_gradient(
     group_size: int = 3,
     episodes: int | None = None,
     world: World = World(tokens=3, steps=2, end=0),
-    rewards: torch.Tensor | None = None,
+    rewards: torch.Tensor | Sequence[float] | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> GradientCheck:
@@ -365,7 +372,8 @@ def check_gradient(
         settings: of the agent; the discount of the true gradient is its `gamma`, 1 if omitted.
 
     Raises:
-        ValueError: for more than `MOST_ROLLOUTS` rollouts, an agent that learns from a teacher, or bad settings.
+        ValueError: for more than `MOST_ROLLOUTS` rollouts, an agent that learns from a teacher, rewards that are all
+            equal, or bad settings.
     """
     if cls.needs_teacher:
         raise ValueError(f"{cls.__name__} learns from a teacher, not from rewards, so no true gradient is known for it")
@@ -379,7 +387,7 @@ def check_gradient(
         drawn = torch.rand(int(ends.sum()), generator=generator, dtype=torch.float64)
         table = torch.zeros(shape, dtype=torch.float64).masked_scatter(ends, drawn)
     else:
-        table = world.at_the_end(rewards.double()).expand(shape)
+        table = world.at_the_end(torch.as_tensor(rewards, dtype=torch.float64)).expand(shape)
     table = table.float().double()  # rollouts keep rewards in float32
     env = WorldEnv(world, table, group_size=group_size)
     sizes = {"group_size": group_size, "episodes_per_update": episodes}

@@ -11,13 +11,7 @@ from pathlib import Path
 import pytest
 from imports import ROOT, SOURCES, circle, floors, house, imports, modules, nodes, rooms, tree
 
-SHELVES = {
-    "agents.algorithms",
-    "verifiers.builtin",
-    "scripts.tools",
-    "labs",
-    "benchmarks",
-}  # one kind of thing per file
+SHELVES = {"agents.algorithms", "verifiers.builtin", "scripts.tools", "labs", "benchmarks"}  # one kind per file
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},

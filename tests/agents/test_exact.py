@@ -200,6 +200,7 @@ class Lucky(RLOO):
         (RLOO, {"episodes": 6}, "100 rollouts"),
         (DAPO, {"world": SMALL}, "100 rollouts.*max_rounds"),
         (RLOO, {"episodes": 4, "world": SMALL}, "group_size=3 does not divide"),
+        (RLOO, {"group_size": 2, "rewards": [1] * 7}, "the true gradient is 0"),
         (Distillation, {}, "Distillation learns from a teacher"),
         (Lucky, {"group_size": 2, "world": SMALL}, "Lucky"),
     ],
