@@ -213,8 +213,7 @@ class WorldEnv(VectorEnv):
 
     def __init__(self, world: World, rewards: torch.Tensor, num_envs: int = 1, group_size: int | None = None) -> None:
         groups = {"group_size": group_size, "traits": {"groups_span_slots": True}} if group_size else {}
-        limit = world.steps * world.turns
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "max_episode_steps": limit, **groups}
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
         self.num_envs, self.group_size = num_envs, group_size
         self.following, self.rewards = world.following, rewards.numpy()
         self.prompts, self.states, tokens = rewards.shape
@@ -390,6 +389,7 @@ def check_gradient(
         table = world.at_the_end(torch.as_tensor(rewards, dtype=torch.float64)).expand(shape)
     table = table.float().double()  # rollouts keep rewards in float32
     env = WorldEnv(world, table, group_size=group_size)
+    env.metadata["max_episode_steps"] = world.steps * world.turns
     sizes = {"group_size": group_size, "episodes_per_update": episodes}
     agent = cls(TablePolicy(logits), env, device="cpu", **sizes, **settings)
     agent.anchor.freeze_reference(agent.policy)
