@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 import torch
 
-from ..core.devices import to_floats, to_host
+from ..core.devices import to_device, to_floats, to_host
 from ..core.errors import VerifierError
 from ..core.rollout import COUNTS, FAILURES, OK, PARTS, STATUSES, Batch, Rollout
 
@@ -48,14 +49,22 @@ def is_logged(interval: int, update: int) -> bool:
     return update == 1 or update % thinned(interval, update) == 0
 
 
-def rollout_metrics(rollout: Rollout) -> dict[str, float]:
+def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, float]:
     """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`.
 
     Episodes of which it is not known whether they succeeded are left out of the rates of success.
+
+    Args:
+        rollout: the episodes.
+        hidden: tokens that are not in texts; of them there is a share, if there are any.
     """
     columns = (rollout.status, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
-    status, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
-    extras, ok = dict(zip(rollout.extras, more, strict=True)), status == OK
+    counted = dict(rollout.extras)
+    if hidden:
+        is_hidden = torch.isin(rollout.actions, to_device(hidden, rollout.actions.device))
+        counted["special_tokens"] = (is_hidden & rollout.mask).sum(1)
+    status, truncated, returns, lengths, groups, success, *more = to_host(*columns, *counted.values())
+    extras, ok = dict(zip(counted, more, strict=True)), status == OK
     metrics = {
         "rollout/truncated_frac": _mean(truncated[ok].float()),
         "rollout/failed_frac": _mean((~ok).float()),
@@ -76,6 +85,8 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         metrics["rollout/success_rate"] = _mean(success[ok & known])
         by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
+    if hidden:
+        metrics["rollout/special_tokens"] = float(extras["special_tokens"][ok].sum() / lengths[ok].sum())
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():

@@ -195,7 +195,8 @@ class Agent(Resumable):
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
-            self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
+            hidden = self.env.metadata.get("hidden_token_ids", ())
+            self.last_metrics = rollout_metrics(rollout, hidden) | self.update(rollout)
             self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
             log_entry.record_metrics(
                 self.logger, self.last_metrics | {"train/learning_rate": self.policy_optimizer.rate}

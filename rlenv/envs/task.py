@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
 from verifiers.dialogues import check_replays
+from verifiers.dialogues.tools.calls import Call, read_calls
 from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
 from verifiers.reading.extraction import STATED, extracting
@@ -30,7 +31,7 @@ from ..problems.stream import ProblemStream
 from ..text.encoder import STOP, STRING, PromptText
 from ..text.stop_tokens import stop_token_ids
 from ..text.texts import shown
-from ..text.tokenizer import decode
+from ..text.tokenizer import control_tokens, decode
 from ..text.tools import CallReader
 from .dialogues import Dialogues
 from .judge import Judge, verdict_info, with_tools
@@ -99,7 +100,8 @@ class TextGenTask:
             have together.
         tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
             or "module:name"; see `verifiers.dialogues.tools.verifier.WithTools`.
-        stop_strings: texts that end a turn like a stop token; what follows them in the last token is cut from its text.
+        stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
+            them in the last token is cut from its text.
         long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
@@ -171,6 +173,7 @@ class TextGenTask:
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
+        self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
@@ -251,6 +254,7 @@ class TextGenTask:
             "max_episode_steps": self.max_new_tokens * (1 if self.dialogues is None else self.dialogues.max_turns),
             "tokenizer": self.tokenizer,
             "stop_token_ids": self.stop_token_ids,
+            "hidden_token_ids": tuple(sorted(self.special_token_ids - {*self.stop_token_ids})),
             "part_weights": dict(self.verifier.part_weights),
         }
 
@@ -313,26 +317,40 @@ class TextGenTask:
         return fits
 
     def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
-        """Return the texts of finished turns, given all their tokens; without a last stop token.
+        """Return the texts of finished turns, given all their tokens; without special tokens and a last stop token.
 
-        Of a completion, which is one turn, too.
+        Of a completion, which is one turn, too. Stop strings and calls are found where special tokens are spelled out.
 
         Args:
             completions: the tokens of each.
             chats: which of them belong to conversations that the chat template renders; None for none.
         """
-        stops = self.stop_token_ids
-        texts = decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
-        if self.stop_strings:
-            texts = [text[: _end_of(self.stop_strings, text)] for text in texts]
-        if not self.verifier.wants:
+        stops, wants = self.stop_token_ids, self.verifier.wants
+        turns = [ids[:-1] if ids[-1] in stops else ids for ids in completions]
+        texts = self.shown(turns)
+        calls: list[Sequence[Call] | None] = [None] * len(texts)
+        if self.stop_strings or (chats is not None and "calls" in wants):
+            whole = decode(self.tokenizer, turns)
+            spelled = [text[: _end_of(self.stop_strings, text)] for text in whole]
+            pairs = zip(texts, whole, spelled, strict=True)
+            texts = [text.removesuffix(before[len(cut) :]) for text, before, cut in pairs]
+            if chats is not None and "calls" in wants:
+                calls = [self._calls(*pair) for pair in zip(spelled, chats, strict=True)]
+        if not wants:
             return texts
-        reads = chats if chats and "calls" in self.verifier.wants else [False] * len(texts)
-        calls = [self._read_calls(text) if read else None for text, read in zip(texts, reads, strict=True)]
         return [
             Completion.of(text, ids, self.progress, called)
             for text, ids, called in zip(texts, completions, calls, strict=True)
         ]
+
+    def shown(self, completions: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of tokens without the special ones, as everybody but a reader of calls gets them."""
+        return decode(self.tokenizer, completions, self.special_token_ids)
+
+    def _calls(self, turn: str, chat: bool) -> Sequence[Call]:
+        """Return the calls in a turn, given its text with special tokens, which may begin them."""
+        found = self._read_calls(turn) if chat else None
+        return read_calls(turn, [tool.__name__ for tool in self.verifier.tools]) if found is None else found
 
     @cached_property
     def _read_calls(self) -> CallReader:
@@ -342,8 +360,7 @@ class TextGenTask:
 
     def at_stop_string(self, turns: Sequence[Sequence[int]]) -> list[bool]:
         """Return whether the texts of running turns have a stop string, given their tokens."""
-        texts = decode(self.tokenizer, [list(ids) for ids in turns])
-        return [_end_of(self.stop_strings, text) is not None for text in texts]
+        return [_end_of(self.stop_strings, text) is not None for text in decode(self.tokenizer, turns)]
 
     def ending(self, turn: Sequence[int]) -> str | None:
         """Return how the last of these tokens ends a turn, `STOP` or `STRING`; None if it does not."""

@@ -149,7 +149,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             return None
         if self._picture is not None:
             return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome.strip(), self._success)
-        completion = self.task.tokenizer.decode(self._tokens[len(self._prompt.tokens) :])
+        (completion,) = self.task.shown([self._tokens[len(self._prompt.tokens) :]])
         text = f"{self._prompt.text}│{completion}{self._outcome}"
         if self.render_mode == "human":
             print(text)

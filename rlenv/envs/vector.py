@@ -243,7 +243,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return tuple(map(self._frame, range(self.num_envs)))
         texts = []
         for row, prompt in enumerate(self._prompts):
-            completion = self.task.tokenizer.decode(self._after_prompt(row))
+            (completion,) = self.task.shown([self._after_prompt(row)])
             texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,11 @@ def added_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return control_tokens(tokenizer) | {text: index for text, index in added.items() if not text.isspace()}
 
 
-def decode(tokenizer: PreTrainedTokenizerBase, completions: list[list[int]]) -> list[str]:
-    """Return the texts of completions; special tokens inside are decoded as their own text."""
+def decode(
+    tokenizer: PreTrainedTokenizerBase, completions: Sequence[Sequence[int]], hidden: Collection[int] = ()
+) -> list[str]:
+    """Return the texts of completions without the hidden tokens; other special tokens are spelled out."""
+    completions = [[token for token in ids if token not in hidden] for ids in completions]
     if tokenizer.is_fast:  # what batch_decode does, without its check of every token's type
         return tokenizer.backend_tokenizer.decode_batch(completions, skip_special_tokens=False)
     return tokenizer.batch_decode(completions, skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -134,6 +134,6 @@ def own_rewards(envs: Any, rollout: Any) -> torch.Tensor:
     for row in range(len(rollout)):
         prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
         actions = rollout.actions[row, : rollout.lengths[row]].tolist()
-        text = decode(actions[:-1] if actions[-1] == envs.task.eos_token_id else actions)
+        text = decode(actions, skip_special_tokens=True)
         rewards.append(reward_of(decode(prompt.tolist()), text))
     return torch.tensor(rewards)

@@ -34,6 +34,7 @@ from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 PROMPTS = ["b", "bb"]
 ANSWERED = {"b": ("", "<pad><pad>"), "bb": ("b", "<pad><pad>")}  # which turns are not the last
+WRITTEN = ("<pad>", "", "b")  # of each token, so that every turn is another one
 P, D, T = 2, 13, 4
 
 
@@ -43,6 +44,7 @@ class TwoTurns(Verifier):
     alphabet = "b"
     prompt_length, answer_length, reply_length, max_turns = 2, 2, 3, 2
     reward_range = (0.0, 3.0)
+    wants = ("token_ids",)
 
     def sample(self, rng: random.Random) -> Problem:
         return Problem(rng.choice(PROMPTS))
@@ -56,6 +58,7 @@ class Other(Dialogue):
         self.said = [prompt]
 
     def reply(self, turn: str) -> Reply:
+        turn = "".join(WRITTEN[token] for token in turn.token_ids)  # type: ignore[attr-defined]
         self.said.append(turn)
         chance = number_of(self.said)
         if len(self.said) == 2 and turn in ANSWERED[self.said[0]]:

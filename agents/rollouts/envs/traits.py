@@ -11,8 +11,9 @@ from typing import Any
 class EnvTraits:
     """What a vector environment declares in `metadata["traits"]`, a mapping with these keys.
 
-    Beside them, the metadata of a text environment has its "tokenizer" and "stop_token_ids", and "part_weights": the
-    weights by name if the reward is a weighted sum of parts of the verdict.
+    Beside them, the metadata of a text environment has its "tokenizer", its "stop_token_ids", the "hidden_token_ids"
+    that are not in texts, which are its other special tokens, and "part_weights": the weights by name if the reward is
+    a weighted sum of parts of the verdict.
 
     Attributes:
         finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.

@@ -137,11 +137,6 @@ def test_the_end_token_is_no_part_of_what_is_judged_and_a_cut_text_is_judged_who
     assert [verdict.reward for verdict in verdicts] == [1.0, 1.0, 0.0]
 
 
-def test_only_the_last_end_token_is_left_out():
-    task = TextGenTask("arith")
-    assert task.texts([[EOS, EOS]]) == ["<eos>"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

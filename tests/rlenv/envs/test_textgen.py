@@ -191,7 +191,7 @@ def test_a_verifier_that_timed_out_has_failed():
 
     env = TextGenEnv(verifier=Slow(), problems=["a"], test_fraction=0.0, render_mode="ansi")
     assert say(env, "b")[4]["verifier_failed"]
-    assert env.render() == "a│b<eos>  timeout"
+    assert env.render() == "a│b  timeout"
 
 
 @pytest.mark.parametrize("action", [-1, 14, 1000, np.int64(-7)])
@@ -293,7 +293,7 @@ def test_ansi_shows_prompt_completion_and_reward():
     assert env.render() == "12+34=│4"
     env.step(six)
     env.step(EOS)
-    assert env.render() == "12+34=│46<eos>  reward 1"
+    assert env.render() == "12+34=│46  reward 1"
     env.reset()
     assert env.render() == "12+34=│"
 
@@ -302,7 +302,7 @@ def test_human_prints_every_episode_once_as_it_ends(capsys):
     env = gym.make("TextGen-v0", render_mode="human", **SUM)
     say(env, "46")
     say(env, "7")
-    assert capsys.readouterr().out == "12+34=│46<eos>  reward 1\n12+34=│7<eos>  reward 0\n"
+    assert capsys.readouterr().out == "12+34=│46  reward 1\n12+34=│7  reward 0\n"
     assert env.render() is None
 
 

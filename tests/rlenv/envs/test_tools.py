@@ -151,7 +151,7 @@ def test_a_refusal_that_is_too_long_ends_the_episode_and_is_counted():
     assert over and (info["tool_calls"], info["tool_errors"]) == (1, 1)
 
 
-def test_special_tokens_of_calls_stay_in_the_text_of_a_turn():
+def test_special_tokens_of_calls_are_read_and_not_shown():
     turn = '<|python_tag|>{"name": "add", "parameters": {"a": 12, "b": 34}}'
     tokenizer = llama3()
     env = env_of(problems=PROBLEMS, tokenizer=tokenizer)
@@ -160,7 +160,7 @@ def test_special_tokens_of_calls_stay_in_the_text_of_a_turn():
     env.reset(seed=0)
     for token in [tag, *body, env.task.eos_token_id]:
         *_, info = env.step(token)
-    assert info["turn"] == turn and info["reply"] == "46"
+    assert info["turn"] == turn.removeprefix("<|python_tag|>") and info["reply"] == "46"
 
 
 def test_a_stop_token_may_be_the_end_of_a_call():

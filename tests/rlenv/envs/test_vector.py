@@ -418,7 +418,7 @@ def test_render_shows_every_slot():
     env = summing(2, render_mode="ansi")
     env.reset(seed=0)
     env.step([FOUR, EOS])
-    assert env.render() == ("12+34=│4", "12+34=│<eos>")
+    assert env.render() == ("12+34=│4", "12+34=│")
 
 
 def test_without_a_render_mode_nothing_is_rendered():

@@ -77,7 +77,7 @@ def test_a_demonstration_that_goes_on_after_a_stop_token_is_refused(name, text, 
 def test_only_the_last_stop_token_is_cut_from_a_text():
     task = task_with(character_tokenizer("abc"), stop_tokens="b")
     eos, a, b = 1, 2, 3
-    assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b]]) == ["a", "a", "", "aa", "<eos>"]
+    assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
 
 
 class Operations(TorchDispatchMode):

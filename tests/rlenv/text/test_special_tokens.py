@@ -1,0 +1,89 @@
+"""What the model wrote is shown and judged without special tokens; calls and stop strings are found with them."""
+
+import pytest
+from chat_families import FAMILIES
+
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.text.tokenizer import character_tokenizer, control_tokens, train_tokenizer
+from verifiers import Dialogue, Problem, Reply, Verifier
+
+OWN = {
+    "characters": lambda: character_tokenizer("abdenop<>_"),
+    "trained": lambda: train_tokenizer(270, ["a few words, and a few more of them"] * 9),
+}
+
+
+def task_of(tokenizer, **settings):
+    return TextGenTask("exact", problems=[{"prompt": "a", "answer": "b"}], tokenizer=tokenizer, **settings)
+
+
+@pytest.mark.parametrize("name", [*OWN, *FAMILIES])
+def test_texts_have_no_special_tokens_as_in_transformers(name):
+    tokenizer = (OWN | FAMILIES)[name]()
+    task = task_of(tokenizer, test_fraction=0.0)
+    word = tokenizer.encode("ab", add_special_tokens=False)
+    special = [token for token in control_tokens(tokenizer).values() if token not in task.stop_token_ids]
+    assert set(tokenizer.all_special_ids) <= task.special_token_ids
+    assert task.metadata["hidden_token_ids"] == tuple(sorted(special))
+    others = [token for token, added in tokenizer.added_tokens_decoder.items() if not added.special]
+    said = [*special, *word, *special, *word, *others, *special]
+    expected = tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert task.texts([said]) == [expected] and all(tokenizer.decode([token]) in expected for token in others)
+
+
+class Parrot(Verifier):
+    """Repeats what it heard."""
+
+    alphabet = "abdenop<>_"
+    max_turns, reply_length = 3, 400
+
+    def sample(self, rng):
+        return Problem("ab")
+
+    def dialogue(self, problem):
+        return Parroting()
+
+
+class Parroting(Dialogue):
+    def reply(self, turn):
+        return Reply(f"<{turn}>")
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("name", [*OWN, *FAMILIES])
+def test_a_reply_that_repeats_a_turn_never_fails_at_the_name_of_a_special_token(name, chat):
+    tokenizer = (OWN | FAMILIES)[name]()
+    if chat and not tokenizer.chat_template:
+        return
+    settings = {"test_fraction": 0.0, "max_new_tokens": 400, "max_reply_tokens": 400}
+    env = TextGenEnv(verifier=Parrot(), tokenizer=tokenizer, chat=chat, **settings)
+    env.reset(seed=0)
+    special = [token for token in control_tokens(tokenizer).values() if token not in env.task.stop_token_ids]
+    for token in [*special, *special, env.task.eos_token_id]:
+        *_, over, _, info = env.step(token)
+    assert (over, info["turn"], info["reply"]) == (False, "", "<>")
+    for token in [*env.task.encoder.ids(["<pad>"])[0], env.task.eos_token_id]:  # in plain characters
+        *_, over, _, info = env.step(token)
+    assert (over, info["turn"], info["reply"]) == (False, "<pad>", "<<pad>>")
+    messages = env._exchange.messages
+    assert [each["content"] for each in messages[1:]] == ["", "<>", "<pad>", "<<pad>>"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_rest_of_a_token_is_cut(name):
+    task = task_of(OWN[name](), test_fraction=0.0, stop_strings=["<pad>a"])
+    a = task.encoder.ids(["a few" if name == "trained" else "ab"])[0]
+    assert task.at_stop_string([[0, *a], a]) == [True, False]
+    assert task.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]
+
+
+@pytest.mark.parametrize("make", [lambda **task: TextGenEnv(**task), lambda **task: TextGenVectorEnv(1, **task)])
+def test_rendered_text_has_no_special_tokens(make):
+    env = make(verifier="exact", problems=[{"prompt": "a", "answer": "b"}], test_fraction=0.0, render_mode="ansi")
+    env.reset(seed=0)
+    vector = isinstance(env, TextGenVectorEnv)
+    for token in (0, env.task.tokenizer.convert_tokens_to_ids("b"), 0, 1):
+        env.step([token] if vector else token)
+    assert env.render() == (("a│b",) if vector else "a│b  reward 1")
