@@ -86,7 +86,7 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
         by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
     if hidden:
-        metrics["rollout/special_tokens"] = float(extras["special_tokens"][ok].sum() / lengths[ok].sum())
+        metrics["rollout/special_tokens"] = _mean(extras["special_tokens"][ok]) / _mean(lengths[ok])
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():

@@ -13,7 +13,9 @@ from agents.core.rollout import OK
 from agents.rollouts.record import Record
 from agents.trainer import evaluation
 from rlenv.envs.judge import Judge, LateVerdict, LateVerdicts
+from rlenv.envs.task import TextGenTask
 from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.text.tokenizer import decode
 from verifiers import Arith, Verdict, base, function, weighted
 from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code
@@ -381,3 +383,13 @@ def test_a_curriculum_learns_at_other_moments(patch):
             self._late, self.metadata["late_verdicts"] = None, False
 
     patch.setattr(TextGenVectorEnv, "__init__", at_once)
+
+
+@planted(
+    None,
+    OURS,
+    Test("rlenv/text/test_special_tokens.py::test_texts_have_no_special_tokens_as_in_transformers", name="characters"),
+)
+def test_special_tokens_are_spelled_out(patch):
+    """A padding token is judged by its name: <pad> earns what a reward function pays for an "a"."""
+    patch.setattr(TextGenTask, "shown", lambda self, completions: decode(self.tokenizer, completions))

@@ -180,6 +180,7 @@ PLANTED = {
     "reward-never-seen": Planted(["--env", "MountainCar-v0", "--timesteps", 100_000, "--log-interval", 1]),
     "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
     "answers-cut-off": Planted([*SHORT, "--max-new-tokens", 2]),
+    "special-tokens": Planted([*COLD[:2], "--timesteps", 20_000, "--sft-steps", 0, *paid("padded", 1)]),
     "turns-run-out": Planted([*BRIEF, "--verifier-arg", "turns=2", "--sft-steps", 150]),
     "one-reply-dominates": Planted([*BRIEF, "--sft-steps", 150], deaf),
     "tool-never-called": Planted([*BRIEF, "--sft-steps", 150], unused_tools),

@@ -23,6 +23,11 @@ def nines(prompts, completions, **columns):
     return [float(text.count("9")) for text in completions]
 
 
+def padded(prompts, completions, completion_ids, **columns):
+    """Pay for the padding token."""
+    return [float(ids.count(0)) for ids in completion_ids]
+
+
 def shaky(prompts, completions, **columns):
     """Fail on one completion in twenty."""
     return [

@@ -13,6 +13,7 @@ ALL = 0.95  # of the episodes or groups: the few others cannot carry the learnin
 MOST_CUT = 0.5  # of the answers; no update of a healthy run has more than 0.07
 MENDED = 0.75  # of the share that was cut at the beginning: the policy learns to end its answers
 MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
+UNSEEN = 0.01  # of the tokens; the policy is exported with the habit
 SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
 MANY_UPDATES = 100  # in which the healthy runs of the tests have clearly improved
 ENOUGH = 1 / 3  # of a run: before, the first updates may undo a part of the warm start, and the rate is still high
@@ -46,6 +47,24 @@ def answers_cut_off(run: History) -> Finding | None:
         f"rollout/truncated_frac is {cut.end:.0%} at update {cut.updates[-1]}, {cut.start:.0%} at the beginning",
         "raise --max-new-tokens, or warm-start longer (--sft-steps) so that the model learns to end its answer",
         cut.updates[-1],
+    )
+
+
+def special_tokens(run: History) -> Finding | None:
+    """Answers that earn a reward hold tokens which are in no text, and they do not get fewer."""
+    share = run["rollout/special_tokens"]
+    mends = run.updates < MANY_UPDATES and share.end < MENDED * share.start
+    if not share.end > UNSEEN or run.updates < SOME_UPDATES or mends or reward_never_seen(run):
+        return None
+    return Finding(
+        "special-tokens",
+        "warning",
+        "rewarded answers have special tokens, which no verifier and no reader sees",
+        f"rollout/special_tokens is {share.end:.1%} of the sampled tokens at update {share.updates[-1]}, "
+        f"{share.start:.1%} at the beginning",
+        "warm-start the policy on answers without them (--sft-steps), or pay less for them: a reward function that "
+        "takes completion_ids (--verifier NAME,my_file.py:f=0.1)",
+        share.updates[-1],
     )
 
 

@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     reward_rules.all_rewards_equal,
     reward_rules.reward_collapse,
     reward_rules.answers_cut_off,
+    reward_rules.special_tokens,
     dialogue_rules.turns_run_out,
     dialogue_rules.one_reply_dominates,
     dialogue_rules.tool_never_called,

@@ -82,3 +82,14 @@ def test_a_part_of_the_reward_is_one_column_whatever_its_name():
     rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0]), "parts/half right": torch.ones(2)}
     metrics = rollout_metrics(rollout)
     assert metrics["rollout/parts/a__b__"] == 2.0 and metrics["rollout/parts/half right"] == 1.0
+
+
+def test_the_share_of_sampled_tokens_that_are_in_no_text():
+    rollout = batch_of(None, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [9.0, 9.0, 9.0]])
+    rollout.actions = torch.tensor([[0, 5, 1], [3, 1, 0], [0, 0, 0]])
+    rollout.mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+    rollout.status = torch.tensor([OK, OK, ERROR])
+    assert rollout_metrics(rollout, hidden=(0, 3))["rollout/special_tokens"] == 2 / 5
+    assert "rollout/special_tokens" not in rollout_metrics(rollout)
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cpu", episodes_per_update=64)
+    assert 0 < agent.learn(total_episodes=64).last_metrics["rollout/special_tokens"] < 0.3

@@ -45,7 +45,7 @@ def test_answers_of_which_most_are_cut_off_are_named(name):
 
 def test_every_rule_names_a_planted_failure_or_is_a_note():
     assert set(PLANTED) | NOTES == ALL
-    assert len(PLANTED) == 24
+    assert len(PLANTED) == 25
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -106,6 +106,14 @@ def one(metrics, **config):
     """Return the names of what is found in these series of a run on text."""
     history = History({"time/iterations": rising(1, 200), **metrics}, {"env_id": "TextGen-v0", **config})
     return {finding.rule for finding in rules.findings_of(history)}
+
+
+@pytest.mark.parametrize(("end", "updates", "named"), [(0.02, 200, True), (0.005, 200, False), (0.02, 50, False)])
+def test_special_tokens_are_named_above_1_percent_unless_they_get_fewer(end, updates, named):
+    at = tuple(range(1, updates + 1))
+    shares = {"rollout/special_tokens": Series(at, (0.2,) * 5 + (end,) * (updates - 5))}
+    paid = {"rollout/ep_rew_mean": rising(0.1, 0.9, updates), "time/iterations": Series(at, at)}
+    assert ("special-tokens" in one(shares | paid)) == named
 
 
 def test_success_that_rises_in_training_only_is_memorized():
