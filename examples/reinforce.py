@@ -20,8 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import make_envs
 
-PROMPTS = [letter + ">" for letter in "abcd"]
-LENGTH = 8
+PROMPTS, LENGTH = ["a>", "b>", "c>", "d>"], 8
 
 
 def echo(prompts, completions, **columns):
@@ -55,7 +54,7 @@ class Writer(nn.Module):
 
 
 def play(envs, policy, seed):
-    """Play one episode per slot; return log-probabilities [T, N] and rewards [T, N], 0 after the end of an episode."""
+    """Play one episode per slot; return log-probabilities and rewards [T, N], 0 after an end, and the last tokens."""
     obs, _ = envs.reset(seed=seed)
     playing, log_probs, rewards = torch.ones(envs.num_envs, dtype=torch.bool), [], []
     while playing.any():
@@ -65,21 +64,21 @@ def play(envs, policy, seed):
         log_probs.append(distribution.log_prob(actions) * playing)
         rewards.append(torch.as_tensor(reward, dtype=torch.float32) * playing)
         playing = playing & ~(torch.as_tensor(terminated) | torch.as_tensor(truncated))
-    return torch.stack(log_probs), torch.stack(rewards)
+    return torch.stack(log_probs), torch.stack(rewards), obs
 
 
 def train(env, updates, seed=0):
-    """Return the mean reward of each update's episodes."""
+    """Return the mean reward of each update's episodes; print the last text of each prompt."""
     torch.manual_seed(seed)
     text = env == "TextGen-v0"
     episodes, learning_rate = (64, 3e-3) if text else (16, 1e-2)
     kwargs = {"verifier": echo, "problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": LENGTH} if text else None
     envs = make_envs(env, episodes, kwargs, skip_finished=True)
-    policy = Writer(envs) if text else Controller(envs)
+    policy = (Writer if text else Controller)(envs)
     optimizer = torch.optim.Adam(policy.parameters(), learning_rate)
     means = []
     for update in range(updates):
-        log_probs, rewards = play(envs, policy, seed if update == 0 else None)
+        log_probs, rewards, last = play(envs, policy, seed if update == 0 else None)
         returns = rewards.flip(0).cumsum(0).flip(0)  # [T, N], the rewards from each step on
         loss = -((returns - returns.mean(1, keepdim=True)) * log_probs).sum() / episodes
         optimizer.zero_grad()
@@ -88,6 +87,9 @@ def train(env, updates, seed=0):
         means.append(rewards.sum(0).mean().item())
         if update % 10 == 9:
             print(f"update {update + 1:4d}   loss {loss.item():9.3f}   mean reward {means[-1]:7.3f}")
+    if text:
+        written = envs.metadata["tokenizer"].batch_decode(last["tokens"], skip_special_tokens=True)
+        print(*{each[0]: each for each in written}.values())
     return means
 
 
