@@ -73,7 +73,7 @@ def samples():
     said = {}
     for i, length in enumerate(rollout.observations["length"].tolist()):
         prompt = tokenizer.decode(rollout.observations["tokens"][i, :length].tolist())
-        answer = tokenizer.decode(rollout.actions[i, : int(rollout.mask[i].sum())].tolist())
+        answer = tokenizer.decode(rollout.actions[i, : int(rollout.mask[i].sum())].tolist(), skip_special_tokens=True)
         said[prompt] = (answer, float(rollout.rewards[i].sum()))
     for prompt, (answer, reward) in sorted(said.items()):
         print(f"{prompt}  {answer!r:<12} reward {reward:.2f}")

@@ -22,7 +22,9 @@ def test_it_fits_on_two_screens():
 def test_a_few_updates_run_and_print_a_finite_loss(example, env, capsys, monkeypatch):
     monkeypatch.setattr(example, "LENGTH", 3)  # of a text
     rewards = example.train(env, updates=10)
-    loss = capsys.readouterr().out.split()[3]
+    printed = capsys.readouterr().out
+    assert "<" not in printed and all(f" {prompt}" in f" {printed}" for prompt in example.PROMPTS * (env != "CartPole-v1"))
+    loss = printed.split()[3]
     assert len(rewards) == 10 and math.isfinite(float(loss))
     assert float(loss) != 0
 
