@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import RLOO, Reinforce
 
-UPDATES = int(os.environ.get("RLENV_TUTORIAL_UPDATES", "60"))  # fewer are faster
+UPDATES = int(os.environ.get("RLENV_TUTORIAL_UPDATES", "100"))  # fewer are faster
 
 # %% [markdown]
 # ## The task
@@ -58,7 +58,7 @@ agent = RLOO(
     "tiny",
     "TextGen-v0",
     env_kwargs=task,
-    learning_rate=3e-3,
+    learning_rate=2e-3,
     group_size=8,
     episodes_per_update=64,
     seed=0,

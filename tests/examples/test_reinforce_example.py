@@ -23,7 +23,7 @@ def test_a_few_updates_run_and_print_a_finite_loss(example, env, capsys, monkeyp
     monkeypatch.setattr(example, "LENGTH", 3)  # of a text
     rewards = example.train(env, updates=10)
     printed = capsys.readouterr().out
-    assert "<" not in printed and all(f" {prompt}" in f" {printed}" for prompt in example.PROMPTS * (env != "CartPole-v1"))
+    assert "<pad>" not in printed and (env != "TextGen-v0" or all(prompt in printed for prompt in example.PROMPTS))
     loss = printed.split()[3]
     assert len(rewards) == 10 and math.isfinite(float(loss))
     assert float(loss) != 0
