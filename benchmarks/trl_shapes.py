@@ -66,7 +66,7 @@ def surplus_of_even(tokens: int) -> Callable[..., list[float]]:
     """
 
     def reward(completions: list[str], **rest: Any) -> list[float]:
-        words = ([word for word in text.split() if word[0] == "w"] for text in completions)  # TRL omits <pad>
+        words = map(str.split, completions)
         signs = ([1 if word[-1] in "02468" else -1 for word in each] for each in words)
         return [0.5 + sum(each) / (2 * tokens) for each in signs]
 

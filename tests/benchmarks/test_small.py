@@ -233,7 +233,6 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
 def test_a_missing_word_counts_as_half_of_an_even_one():
     reward = trl_shapes.surplus_of_even(4)
     assert reward(["w2 w4 w6 w8", "w2 w4 w6 w7", "w3", "w2", "", "w11 w13 w15 w17"]) == [1, 0.75, 0.375, 0.625, 0.5, 0]
-    assert reward(["w2 w4 <pad> w8", "<pad> w11 <pad>"]) == [0.875, 0.375], "TRL never shows its reward a <pad>"
 
 
 def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
