@@ -39,8 +39,14 @@ class LearnerSettings(Configured):
         commands=TRAIN,
         help="How the learning rate changes; linear and cosine end at zero.",
     )
-    warmup_updates: int = setting(
-        default=0, range="[0, inf)", commands=TRAIN, help="Updates in which the learning rate rises from zero."
+    warmup_updates: Given[int | None, int] = setting(
+        default=None,
+        by_kind={"control": 0, "language-model": 10},
+        range="[0, inf)",
+        commands=BOTH,
+        shown="text: 10, 0 above 100 million parameters; control: 0",
+        help="Updates in which the learning rate rises from zero.",
+        more="Adam's first steps have the full length, whatever the noise, and would undo a part of a warm start.",
     )
     weight_decay: float = setting(
         default=0.0, range="[0, inf)", commands=TRAIN, help="Weight decay of AdamW, not for norms and biases."

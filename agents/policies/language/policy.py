@@ -27,7 +27,7 @@ from .decoding.step import GeneralStep, Layout, LlamaStep, Step, is_changed, mak
 from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
-from .models.presets import rates_of
+from .models.presets import TRAINED, rates_of
 from .models.supported import row_limit
 from .models.unread import is_unread
 from .models.vocabulary import check_ends, check_size, check_teacher, check_tokens, tokenizer_source
@@ -334,8 +334,12 @@ class LanguageModelPolicy(Policy):
 
     @override
     def default(self, setting: str) -> float | None:
-        rate, warm_rate = rates_of(self.model.num_parameters(), self.adapter is not None)
-        return {"learning_rate": rate, "sft_learning_rate": warm_rate}.get(setting) or super().default(setting)
+        size = self.model.num_parameters()
+        rate, warm_rate = rates_of(size, self.adapter is not None)
+        own = {"learning_rate": rate, "sft_learning_rate": warm_rate}
+        if size > TRAINED:  # few, large updates
+            own["warmup_updates"] = 0
+        return own.get(setting, super().default(setting))
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:
