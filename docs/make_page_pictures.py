@@ -42,9 +42,9 @@ def curves() -> None:
         world = {"verifier": reward, "problems": ["w>", "x>", "y>", "z>"], "test_fraction": 0.0, "max_new_tokens": 8}
         settings = {"learning_rate": rate, "group_size": 8, "episodes_per_update": 64, "seed": 0, "device": "cpu"}
         agent = RLOO("tiny", "rlenv:TextGen-v0", env_kwargs=world, **settings)
-        return [curves for _, curves in agent.updates(total_episodes=64 * 60)]
+        return [curves for _, curves in agent.updates(total_episodes=64 * 80)]
 
-    runs = {"good settings": train(echo, 3e-3), "too large a step": train(echo, 3e-2), "no reward": train(never, 3e-3)}
+    runs = {"good settings": train(echo, 2e-3), "too large a step": train(echo, 3e-2), "no reward": train(never, 2e-3)}
 
     def draw(figure: Figure, mode: str) -> None:
         color = COLORS[mode]
@@ -54,7 +54,7 @@ def curves() -> None:
                 axes.plot(range(1, len(rows) + 1), [of(row) for row in rows], color=line, linewidth=1.6, label=name)
             axes.set_title(title, color=color["text"], fontsize=11)
             axes.set_ylim(0, None if "nats" in title else 1.03)
-            axes.set_xticks([1, 60], ["1", "update 60"])
+            axes.set_xticks([1, 80], ["1", "update 80"])
             axes.get_xticklabels()[-1].set_ha("right")
             plain(axes, color)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False,
