@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
+.PHONY: demo real test size surface museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	@echo "This takes one to three minutes on two CPU cores."
@@ -24,6 +24,12 @@ test: .venv/.dev  ## the fast, offline tests
 
 museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
 	$(BIN)/python -m pytest tests/museum -qq --score -n auto
+
+size: .venv/.dev  ## how much there is to read: the path of three jobs, each package, the tests
+	$(BIN)/python tests/support/size.py
+
+surface: .venv/.dev  ## writes tests/surface.txt, the names that people rely on, from the code
+	$(BIN)/python tests/test_surface.py
 
 test-slow: .venv/.dev  ## the tests that learn something to a threshold, and test-random once
 	$(BIN)/python -m pytest -m "(slow or hypothesis) and not gpu and not real" --hypothesis-profile random
