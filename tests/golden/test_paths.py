@@ -1,0 +1,172 @@
+"""Golden runs that take more than one command, several processes, or a look inside an episode."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from chat_families import llama3, mistral
+from gguf_files import write_gguf
+from golden import about, command, forget_modules, rows_of, said_by, write_inputs
+from openenv_servers import URL, PretendServer
+from ranks import Ranks
+from runs import table
+from tiny_models import tiny_model
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Agent, Reinforce
+from agents.policies.base import weights_digest
+from agents.policies.language.models import gguf
+from rlenv.text.tokenizer import train_tokenizer
+from verifiers import Problem
+
+FILE = "--problems words.jsonl --column prompt=q --column answer=a"
+TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, who is it", "a quick brown fox"] * 9
+SMALL = "--sft-steps 0 --episodes-per-update 8 --eval-episodes 2 --eval-every 0 --log-interval 1 --device cpu --json"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    forget_modules()
+
+
+def check_same(one: Path, other: Path) -> None:
+    """Check that two runs have learned the same, and that it was something."""
+    first, second = (Agent.load(run / "checkpoint", device="cpu", trust=True).policy for run in (one, other))
+    assert weights_digest(first) == weights_digest(second)
+    assert table(one)[-1] == table(other)[-1]
+    assert any(float(row["train/grad_norm"] or 0) > 0 for row in table(one))
+
+
+def test_pairs_become_a_reward_model_that_judges_a_run(folder: Path) -> None:
+    learn = "reward-model --pairs pairs.jsonl --column split=split --batch-size 10 --epochs 2 --device cpu --json"
+    assert said_by(command(f"{learn} --log-dir judge"))["eval"]["accuracy"] == 1
+    judged = f"{FILE} --verifier reward_model:judge,exact=0 --episodes 8 --max-new-tokens 3 --log-dir run"
+    trained = said_by(command(f"train {judged} {SMALL}"))
+    rows = [row for row in rows_of(folder / "run") if row["rollout/ep_rew_mean"]]
+    assert float(rows[0]["rollout/parts/reward_model"]) == about(2.6788) and float(rows[0]["rollout/parts/exact"]) == 0
+    assert said_by(command("evaluate run --episodes 2 --device cpu --json")) == trained["eval"]
+    assert {"accuracy", "loss"} <= {
+        *said_by(command(f"{learn} --model judge --steps 1 --log-dir more"))["initial_eval"]
+    }
+
+
+def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf, "HF_HOME", str(folder / "home"))
+    tokenizer = train_tokenizer(300, TEXTS)
+    write_gguf(folder / "tiny.gguf", tiny_model("llama", len(tokenizer)), tokenizer)
+    line = f"train --model tiny.gguf {FILE} --verifier exact --episodes 8 --max-new-tokens 3 --log-dir run {SMALL}"
+    assert said_by(command(line))["updates"] == 1
+    assert said_by(command("export run out --json"))["folder"] == "out"
+    assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
+
+
+CALLS = {
+    llama3: '{"name": "double", "parameters": {"x": 21}}',
+    mistral: '[TOOL_CALLS][{"name": "double", "arguments": {"x": 21}, "id": "abcdefghi"}]',
+}
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_calls_of_a_family_are_answered(family: Any) -> None:
+    problems = [Problem([{"role": "user", "content": "12+30="}], "42")]
+    settings = {"tools": ["my_tools.py:double"], "tokenizer": family(), "problems": problems, "test_fraction": 0.0}
+    env: Any = gym.make("TextGen-v0", verifier="arith", verifier_workers=0, max_new_tokens=99, **settings).unwrapped
+    env.reset(seed=0)
+    for text, reply in ((CALLS[family], "42"), ("42", None)):
+        for token in [*env.task.tokenizer.encode(text, add_special_tokens=False), env.task.eos_token_id]:
+            _, reward, over, _, info = env.step(token)
+        assert over == (reply is None) and (over or reply in info["reply"])
+    assert (reward, info["tool_calls"], info["tool_errors"]) == (1, 1, 0)
+
+
+def test_a_dialogue_with_late_replies_goes_on_as_if_without_a_break(folder: Path) -> None:
+    """A run that was stopped after its first update, one that was not, and one whose replies come at once."""
+    for name, workers in (("late", 1), ("halves", 1), ("at-once", 0)):
+        goal = 8 if name == "halves" else 16
+        more = f"--verifier-workers {workers} --max-new-tokens 4 --lr-schedule constant --episodes {goal} {SMALL}"
+        said_by(command(f"train --verifier gym:worlds:Echo-v0 {more} --log-dir {name}"))
+    said_by(command("train --resume halves --episodes 16 --trust --json"))
+    check_same(folder / "late", folder / "halves")
+    check_same(folder / "late", folder / "at-once")
+
+
+def test_late_verdicts_of_one_and_three_workers_are_those_at_once(folder: Path) -> None:
+    for workers in (0, 1, 3):
+        judged = f"{FILE} --verifier rewards.py:vowels --verifier-workers {workers} --max-new-tokens 3"
+        said_by(command(f"train {judged} --episodes 16 --log-dir run-{workers} {SMALL}"))
+    check_same(folder / "run-0", folder / "run-1")
+    check_same(folder / "run-0", folder / "run-3")
+
+
+def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = PretendServer()
+    server.install(monkeypatch)
+    more = "--max-new-tokens 3 --max-turns 2 --max-reply-tokens 30"
+    result = said_by(command(f"train --verifier openenv:{URL} {more} --episodes 8 --log-dir run {SMALL}"))
+    assert result["updates"] == 1 and result["failures"]["error"] == 0
+    assert len(server.resets) >= 8 and not server.sessions
+
+
+PROMPTS = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
+CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
+
+
+def by_prompt(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+    return [float(prompt[0] in "01234") for prompt in prompts]
+
+
+def chosen(how: dict[str, Any]) -> Any:
+    """Return where the choice of problems stands after five updates."""
+    world = {"verifier": by_prompt, "problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 1, **how}
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=world, num_envs=64, episodes_per_update=64, device="cpu")
+    agent.learn(total_episodes=5 * 64)
+    return agent.env.state_dict()["stream"]["curriculum"]
+
+
+@pytest.mark.parametrize("how", CHOICES, ids=str)
+def test_two_processes_choose_the_problems_of_one(tmp_path: Path, how: dict[str, Any]) -> None:
+    two = Ranks(2, tmp_path)
+    try:
+        first, second = two(chosen, how)
+    finally:
+        two.close()
+    assert first == second == chosen(how)
+    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
+
+
+@pytest.mark.slow
+def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
+    pole = "--env CartPole-v1 --env-arg max_episode_steps=40 --agents reinforce,rloo --seeds 2 --jobs 2 --device cpu"
+    more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --log-dir compared --json"
+    report = said_by(command(f"compare {pole} {more}"))
+    assert [(row["agent"], row["runs"]) for row in report["rows"]] == [("reinforce", 2), ("rloo", 2)]
+    runs = {f"{agent}/seed-{seed}" for agent in ("reinforce", "rloo") for seed in (0, 1)}
+    assert all((folder / "compared" / run / "result.json").is_file() for run in runs)
+    assert {"report.json", "report.md", "curves.png"} <= {path.name for path in (folder / "compared").iterdir()}
+    assert not report["failed"]
+
+
+@pytest.mark.neighbours
+def test_a_served_verifier_judges_what_a_client_says() -> None:
+    from openenv import GenericEnvClient
+
+    line = [sys.executable, "-m", "rlenv", "serve", "--verifier", "arith", "--port", "0"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        url = served.stdout.readline().split(" at ")[1].split(",")[0]
+        with GenericEnvClient(url).sync() as env:
+            prompt = env.reset(seed=3).observation["text"]
+            result = env.step({"text": str(sum(map(int, prompt.rstrip("=").split("+"))))})
+        assert result.done and result.reward == 1 and result.metadata["is_success"]
+        served.send_signal(signal.SIGTERM)
+        assert served.wait(60) == 0
