@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from _rlenv_scripts import main
 from golden import Run, about, check, forget_modules, write_inputs
 
 SMALL = "--episodes-per-update 8 --eval-episodes 4 --log-interval 1 --device cpu --log-dir {out} --json"
@@ -21,7 +22,7 @@ LOGGED = (
     "train/logp_gap_max train/loss train/policy_loss"
 )
 CRITIC = f"{LOGGED} train/explained_variance train/value_loss"
-SOLVED = f"{LOGGED} eval/success_rate rollout/success_rate"
+SOLVED = f"{LOGGED} eval/success_rate rollout/success_rate rollout/special_tokens"
 TURNS = f"{SOLVED} rollout/turns"
 FILE = "--problems words.jsonl --column prompt=q --column answer=a"
 NO_FAILURES = {"timeout": 0, "error": 0, "not_applicable": 0, "skipped_updates": 0}
@@ -83,7 +84,7 @@ COMMANDS = {
     "evaluate": Run(
         "evaluate {text} --episodes 4 --samples 2 --out {out}.jsonl --device cpu --json",
         "episodes mean_reward success_rate mean_ep_length deterministic split success_interval truncated_share "
-        "problems sampled completions",
+        "problems reward_std sampled completions",
         {"episodes": 4, "problems": 4, "split": "test", "sampled.samples": 2, "sampled.episodes": 8},
         files=".jsonl .json",
     ),
@@ -112,6 +113,11 @@ COMMANDS = {
     "verifiers list": Run("verifiers list", said=("arith", "weighted")),
     "verifiers show": Run("verifiers show arith -n 2 --seed 1", said=("demonstration", "wrong", "empty", "digits")),
     "verifiers lint": Run("verifiers lint arith --json", "verifiers skipped"),
+    "check-gradient": Run(
+        "check-gradient rloo --group-size 2 --json",
+        "rloo",
+        {"rloo.rollouts": 49, "rloo.meaning": "unbiased", "rloo.direction": about(1)},
+    ),
     "lab": Run(
         "lab snr --out {out} --json",
         "lab claim held checks figures seed seconds",
@@ -199,3 +205,9 @@ def test_a_command_leaves_what_it_always_left(
         check((COMMANDS | PATHS)[name], text=text_run, pole=pole_run, **places)
     finally:
         forget_modules()
+
+
+def test_every_command_has_a_golden_run() -> None:
+    assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {
+        *main.COMMANDS
+    }  # test_paths.py

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from chat_families import llama3, mistral
+from chat_families import with_calls_template
 from gguf_files import write_gguf
 from golden import about, command, forget_modules, rows_of, said_by, write_inputs
 from openenv_servers import URL, PretendServer
@@ -71,15 +71,20 @@ def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.M
 
 
 CALLS = {
-    llama3: '{"name": "double", "parameters": {"x": 21}}',
-    mistral: '[TOOL_CALLS][{"name": "double", "arguments": {"x": 21}, "id": "abcdefghi"}]',
+    "llama3": '{"name": "double", "parameters": {"x": 21}}',
+    "mistral": '[TOOL_CALLS][{"name": "double", "arguments": {"x": 21}, "id": "abcdefghi"}]',
 }
 
 
 @pytest.mark.parametrize("family", CALLS)
-def test_calls_of_a_family_are_answered(family: Any) -> None:
+def test_calls_of_a_family_are_answered(family: str) -> None:
     problems = [Problem([{"role": "user", "content": "12+30="}], "42")]
-    settings = {"tools": ["my_tools.py:double"], "tokenizer": family(), "problems": problems, "test_fraction": 0.0}
+    settings = {
+        "tools": ["my_tools.py:double"],
+        "tokenizer": with_calls_template(family),
+        "problems": problems,
+        "test_fraction": 0.0,
+    }
     env: Any = gym.make("TextGen-v0", verifier="arith", verifier_workers=0, max_new_tokens=99, **settings).unwrapped
     env.reset(seed=0)
     for text, reply in ((CALLS[family], "42"), ("42", None)):

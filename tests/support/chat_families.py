@@ -223,3 +223,30 @@ FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
         early_gemma,
     )
 }
+
+WITH_CALLS = {  # a family, what its template is to write of calls, and of results
+    "qwen3": (
+        "{% for c in m.tool_calls %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}",
+        "<tool_response>\n{{ m.content }}\n</tool_response>",
+    ),
+    "llama3": (
+        "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif %}"
+        "{% set f = m.tool_calls[0].function %}{{ {'name': f.name, 'parameters': f.arguments} | tojson }}",
+        "{{ m.content | tojson }}",
+    ),
+    "mistral": (
+        "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine characters') }}{% endif %}"
+        "[TOOL_CALLS]{{ c.function | tojson }}{{ c.id }}{% endfor %}",
+        "{{ m.tool_call_id }}{{ m.content }}",
+    ),
+}
+
+
+def with_calls_template(name: str) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of a family whose template writes calls, in a form as that family's."""
+    tokenizer, (calls, results) = FAMILIES[name](), WITH_CALLS[name]
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}" + calls + "{% elif m.role == 'tool' %}" + results
+        + "{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}<assistant>"
+    )  # fmt: skip
+    return tokenizer

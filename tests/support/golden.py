@@ -163,15 +163,16 @@ def check(run: Run, **places: Path) -> None:
     out, outcome = places["out"], command(run.line, run.typed, **places)
     assert outcome.exit_code == run.code, f"{outcome.output}{outcome.exception!r}"
     for text in run.said:
-        assert text in outcome.output
+        assert text in outcome.output, f"{text!r} is not in {outcome.output}"
     missing = [name for name in run.files.split() if not list(out.parent.glob(f"{out.name}{name}"))]
     assert not missing, sorted(path.relative_to(out.parent).as_posix() for path in out.parent.glob(f"{out.name}*/**"))
     found = said_by(outcome, run.code) if run.keys else {}
-    assert sorted(found) == sorted(run.keys.split())
     rows = rows_of(out) if run.columns else []
-    assert not rows or sorted(rows[0]) == sorted(run.columns.split())
+    for kind, left, listed in (("keys", found, run.keys), ("columns", rows[0] if rows else {}, run.columns)):
+        gone, new = {*listed.split()} - {*left}, {*left} - {*listed.split()}
+        assert not gone and not new, f"{kind}: {sorted(gone)} are gone, {sorted(new)} are new"
     figures = {name: figure(name, found, rows) for name in run.figures}
-    assert figures == dict(run.figures)
+    assert figures == dict(run.figures), f"{figures} instead of {run.figures}"
 
 
 def figure(name: str, found: Any, rows: list[dict[str, str]]) -> Any:
