@@ -88,16 +88,15 @@ def test_a_training_pass_has_larger_chunks_on_a_gpu(monkeypatch):
         assert seen == sizes
 
 
-@pytest.mark.slow
 def test_masks_are_added_and_made_once_per_step(monkeypatch):
-    envs, made, given, added = text_envs(4, device="cuda"), [], set(), masks._added
+    envs, made, given, added = text_envs(4, device="cuda"), [], set(), masks.added_mask
     policy, attention = policy_on(envs), torch.nn.functional.scaled_dot_product_attention
 
     def watched(q, k, v, attn_mask=None, **rest):
         given.add(None if attn_mask is None else attn_mask.dtype)
         return attention(q, k, v, attn_mask=attn_mask, **rest)
 
-    monkeypatch.setattr(masks, "_added", lambda *args: made.append(1) or added(*args))
+    monkeypatch.setattr(masks, "added_mask", lambda *args: made.append(1) or added(*args))
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     policy.evaluate_actions(collected(policy, envs, 4))
     assert made and torch.bool not in given and torch.float64 in given
