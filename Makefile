@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test size surface museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
+.PHONY: demo real test size surface museum mutations test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	@echo "This takes one to three minutes on two CPU cores."
@@ -30,6 +30,9 @@ size: .venv/.dev  ## how much there is to read: the path of three jobs, each pac
 
 surface: .venv/.dev  ## writes tests/surface.txt, the names that people rely on, from the code
 	$(BIN)/python tests/test_surface.py
+
+mutations: .venv/.dev  ## plants each bug of tests/mutations.toml in a copy of the tree; the test that it names must fail
+	$(BIN)/python tests/plant_mutations.py
 
 test-slow: .venv/.dev  ## the tests that learn something to a threshold, and test-random once
 	$(BIN)/python -m pytest -m "(slow or hypothesis) and not gpu and not real" --hypothesis-profile random
