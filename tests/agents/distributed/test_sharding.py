@@ -31,7 +31,7 @@ from agents.learner.supervised import WarmStart, warm_start
 from agents.policies.base import weights_digest
 from agents.policies.language.sharded import ShardedPolicy
 
-SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
+SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's
     "GRPO": ("grpo", {}, {}),
     "REINFORCE": ("reinforce", {}, {}),
