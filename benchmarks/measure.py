@@ -1,4 +1,4 @@
-"""Pairs of measurements and the row of results made of them."""
+"""The one timing loop: pairs of measurements taken in turn, and the row of results made of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
-from unittest import mock
 
 import torch
 
@@ -75,12 +73,48 @@ class Row:
         return asdict(self) | where | {"date": datetime.date.today().isoformat()}
 
 
-def alternate(
-    ours: Callable[[], float], peer: Callable[[], float], pairs: int, warm_up: int = 1
-) -> tuple[list[float], list[float]]:
-    """Measure ours and the peer in turn; drop the first `warm_up` pairs."""
-    taken = [(ours(), peer()) for _ in range(pairs + warm_up)][warm_up:]
-    return [own for own, _ in taken], [theirs for _, theirs in taken]
+Pair = Callable[[], tuple[float, float]]
+
+
+@dataclass
+class Case:
+    """One comparison of a benchmark.
+
+    Attributes:
+        name: what is measured.
+        unit: of both figures.
+        pair: takes a turn of each side; returns the figures of ours and of the peer.
+        quality: evidence, asked for after the last pair.
+        details: other figures, asked for after the last pair.
+        less_is_better: whether the figures are times.
+        warm_up: pairs that are dropped at first.
+    """
+
+    name: str
+    unit: str
+    pair: Pair
+    quality: Callable[[], str] = str
+    details: Callable[[], dict[str, Any]] = dict
+    less_is_better: bool = True
+    warm_up: int = 1
+
+
+def rows(cases: Iterable[Case], pairs: int) -> Iterator[Row]:
+    """Measure each case in turn; yield its row as soon as it is made."""
+    for case in cases:
+        yield measured(case, pairs)
+
+
+def measured(case: Case, pairs: int) -> Row:
+    """Take so many pairs after the warm-up; return the row."""
+    taken = [case.pair() for _ in range(case.warm_up + pairs)][case.warm_up :]
+    ours, peer = ([figures[side] for figures in taken] for side in (0, 1))
+    return Row.of(case.name, ours, peer, case.unit, case.quality(), case.less_is_better, **case.details())
+
+
+def in_turn(ours: Callable[[], float], peer: Callable[[], float]) -> Pair:
+    """Return what measures ours, then the peer."""
+    return lambda: (ours(), peer())
 
 
 def mean_and_range(values: list[float]) -> str:
@@ -171,41 +205,13 @@ def peak_memory() -> float:
 @contextmanager
 def clock() -> Iterator[Callable[[], float]]:
     """Yield a function that returns the seconds since the block began, or its duration after it; waits for the GPU."""
-    started, ended = _now(), None
-    yield lambda: (ended or _now()) - started
-    ended = _now()
+    started, ended = now(), None
+    yield lambda: (ended or now()) - started
+    ended = now()
 
 
-@contextmanager
-def timed_functions(*watched: tuple[Any, str, str]) -> Iterator[dict[str, float]]:
-    """Add up the seconds spent in functions, without those in other watched functions that they call.
-
-    Args:
-        watched: owner and name of each function, and the part that its time belongs to.
-    """
-    own: dict[str, float] = defaultdict(float)
-    inner = [0.0]
-
-    def timed(function: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            inner.append(0.0)
-            started = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                spent = time.perf_counter() - started
-                own[part] += spent - inner.pop()
-                inner[-1] += spent
-
-        return call
-
-    with ExitStack() as patches:
-        for owner, name, part in watched:
-            patches.enter_context(mock.patch.object(owner, name, timed(getattr(owner, name), part)))
-        yield own
-
-
-def _now() -> float:
+def now() -> float:
+    """Return the seconds of a clock, after what the GPU has to do."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()

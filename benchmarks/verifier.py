@@ -4,96 +4,63 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from agents import LanguageModelPolicy
 from agents.rollouts.collector import Collector
-from verifiers import Problem, Verdict, Verifier, make_verifier
+from verifiers import make_verifier
 
 from .judges import DELAY, Indifferent, Slow
-from .measure import Row, clock
+from .measure import Case, clock, in_turn
 from .worlds import GROUPS, K, arith_envs, warm_model
 
-REPEATS = 20
-WORKERS = (2, 16)
+REPEATS, WORKERS = 20, (2, 16)
 
 
-def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each verifier; the ratio is the time without judging over the time with it."""
-    arith = make_verifier("arith")
-    return [_compare(arith, pairs), *(_pooled(arith, workers, pairs) for workers in WORKERS)]
+def cases(name: str) -> Iterator[Case]:
+    """Yield each verifier; the ratio is the time without judging over the time with it."""
+    arith, spent = make_verifier("arith"), []
+    judged, without = (arith_envs(GROUPS * K, group_size=K, verifier=each) for each in (arith, Indifferent(arith)))
+    verify, ours = judged.task.verifier.verify_batch, _rollouts(judged, REPEATS)
 
-
-def _pooled(inner: Verifier, workers: int, pairs: int) -> Row:
-    """Return a row for 50 ms per verdict in worker processes, against the time of these verdicts alone."""
-    episodes = GROUPS * K
-    settings = {"verifier": Slow(inner), "verifier_workers": workers, "late_verdicts": True}
-    envs = arith_envs(episodes, group_size=K, **settings)
-    collect = _rollouts(envs)
-    collect()  # starts the workers
-    taken = []
-    for _ in range(pairs):
+    def noted(*args: Any) -> Any:
         with clock() as seconds:
-            collect()
-        taken.append(seconds())
-    envs.close()
-    parallel = DELAY * math.ceil(episodes / workers)
-    added = statistics.median(taken) / parallel - 1
-    quality = f"a rollout with its verdicts takes {added:+.1%} of what {episodes} verdicts alone take, {parallel:g} s"
-    return Row.of(f"50 ms per verdict, {workers} workers", taken, [parallel] * pairs, "s/rollout", quality)
-
-
-def _compare(arith: Verifier, pairs: int) -> Row:
-    """Return a row for a verifier, against one that accepts everything."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    collectors = [_collector(each) for each in (arith, Indifferent(arith))]
-    batches, shares = 0, []
-    for _ in range(pairs + 1):
-        for kept, (collect, judged) in zip(taken, collectors, strict=True):
-            judged.clear()
-            with clock() as seconds:
-                for _ in range(REPEATS):
-                    collect()
-            kept.append(seconds() / REPEATS)
-            batches = len(judged) // REPEATS
-            if kept is taken[0]:
-                shares.append(sum(judged) / seconds())
-    ours, without = (kept[1:] for kept in taken)
-    added = sorted(w / o - 1 for w, o in zip(ours, without, strict=True))[len(ours) // 2]
-    share = sorted(shares[1:])[len(ours) // 2]
-    quality = (
-        f"judging takes {share:.2%} of a rollout; the difference between the two is {added:.1%}; {batches} batches"
-    )
-    return Row.of("arith", ours, without, "s/rollout", quality)
-
-
-def _collector(verifier: Verifier) -> Any:
-    """Return a function that collects a rollout of the same episodes, and the list of seconds per judged batch."""
-    envs = arith_envs(GROUPS * K, group_size=K, verifier=verifier)
-    judged: list[float] = []
-    verify = envs.task.verifier.verify_batch
-
-    def noted(problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        with clock() as seconds:
-            verdicts = verify(problems, completions)
-        judged.append(seconds())
+            verdicts = verify(*args)
+        spent[-1] += seconds()
         return verdicts
 
-    envs.task.verifier.verify_batch = noted
+    def with_it() -> float:
+        spent.append(0.0)
+        taken = ours()
+        spent[-1] /= REPEATS * taken
+        return taken
 
-    return _rollouts(envs), judged
+    judged.task.verifier.verify_batch = noted
+    quality = lambda: f"judging takes {statistics.median(spent[1:]):.2%} of a rollout"  # noqa: E731
+    yield Case("arith", "s/rollout", in_turn(with_it, _rollouts(without, REPEATS)), quality)
+    for workers in WORKERS:
+        settings = {"verifier": Slow(arith), "verifier_workers": workers, "late_verdicts": True}
+        envs = arith_envs(GROUPS * K, group_size=K, **settings)
+        alone = DELAY * math.ceil(GROUPS * K / workers)
+        said = f"the peer is {GROUPS * K} verdicts alone, {alone:g} s"
+        pair = in_turn(_rollouts(envs, 1), lambda alone=alone: alone)  # type: ignore[misc]
+        yield Case(f"50 ms per verdict, {workers} workers", "s/rollout", pair, lambda said=said: said)  # type: ignore[misc]
+        envs.close()
 
 
-def _rollouts(envs: Any) -> Callable[[], None]:
-    """Return a function that collects a rollout of the same episodes."""
+def _rollouts(envs: Any, repeats: int) -> Callable[[], float]:
+    """Return what collects rollouts of the same episodes and returns the seconds of one."""
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
     collector = Collector(envs, torch.device("cpu"))
 
-    def collect() -> None:
-        collector.seed(0)
-        collector.collect(policy, GROUPS * K, torch.Generator().manual_seed(0))
+    def collect() -> float:
+        with clock() as seconds:
+            for _ in range(repeats):
+                collector.seed(0)
+                collector.collect(policy, GROUPS * K, torch.Generator().manual_seed(0))
+        return seconds() / repeats
 
     return collect

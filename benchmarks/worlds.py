@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import copy
 import functools
+import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
+from agents.policies.language.models.gguf import model_folder
 from agents.policies.language.models.loading import load_model
-from agents.rollouts.collector import Collector
 from rlenv.envs.demonstrations import demonstrate
-from verifiers import FunctionVerifier
+from verifiers import FunctionVerifier, Problem
 
 GROUPS, K = 32, 8
 LETTERS = "abcdefghijklmno"
+WHO = ("fox", "baker", "robot", "child", "sailor", "dragon", "teacher", "farmer", "ghost", "queen", "spider", "pilot")
+WHAT = ("is lost in a forest", "finds a key", "learns to sing", "hates the rain", "wants a friend", "builds a boat")
 
 
 @functools.cache
@@ -52,17 +64,6 @@ def arith_envs(num_envs: int, **kwargs: Any) -> Any:
     return make_envs("TextGen-v0", num_envs, {"verifier": "arith", **kwargs})
 
 
-def greedy_success(model: PreTrainedModel, episodes: int = 2000) -> float:
-    """Return the share of sums of the test split that a model gets right with its most likely tokens."""
-    envs = arith_envs(256, split="test")
-    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
-    collector = Collector(envs, torch.device("cpu"))
-    collector.seed(0)
-    rollout = collector.collect(policy, episodes, deterministic=True)
-    assert rollout is not None
-    return float(rollout.success.mean())
-
-
 def endless_model(vocab_size: int, max_length: int, end: int, seed: int = 0) -> PreTrainedModel:
     """Return a random model of 0.43 million parameters that never chooses the token `end`."""
     with torch.random.fork_rng():
@@ -76,7 +77,7 @@ def endless_model(vocab_size: int, max_length: int, end: int, seed: int = 0) -> 
 def never_ends(model: PreTrainedModel, ends: Sequence[int]) -> PreTrainedModel:
     """Return the model with a head that never chooses these tokens."""
     embedding: Any = model.get_input_embeddings()
-    head = torch.nn.Linear(1, len(embedding.weight)).to(embedding.weight.dtype)
+    head = torch.nn.Linear(1, len(embedding.weight)).to(embedding.weight)
     with torch.no_grad():
         head.bias.zero_()
         head.bias[list(ends)] = -1e4
@@ -98,3 +99,119 @@ def letter_prompts(count: int, length: int, seed: int = 0) -> list[str]:
     """Return `count` different prompts of `length` letters."""
     draw = np.random.default_rng(seed).integers(len(LETTERS), size=(count * 2, length))
     return list(dict.fromkeys("".join(LETTERS[i] for i in row) for row in draw))[:count]
+
+
+def qwen3(width: int, layers: int, context: int) -> PreTrainedModel:
+    """Return a Qwen3-type model with random weights; its 512 words make an early end token rare."""
+    config = Qwen3Config(
+        vocab_size=512, hidden_size=width, intermediate_size=width * 23 // 8, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=width // 4, max_position_embeddings=context,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=1,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Qwen3ForCausalLM(config).eval()
+
+
+def half_billion(scale: float = 1.0) -> PreTrainedModel:
+    """Return a random model of Qwen2.5-0.5B's shape in bfloat16; a `scale` below 1 makes it smaller."""
+    width = max(int(896 * scale) // 64 * 64, 64)
+    config = Qwen2Config(
+        vocab_size=max(int(151_936 * scale), 64), hidden_size=width, intermediate_size=width * 38 // 7,
+        num_hidden_layers=max(int(24 * scale), 2), num_attention_heads=width // 64,
+        num_key_value_heads=2 if width >= 128 else 1, max_position_embeddings=4096, rope_theta=1e6,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=1,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Qwen2ForCausalLM(config).to(torch.bfloat16).eval()
+
+
+def words(size: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of words w0, w1, ..."""
+    numbered = {"<eos>": 0, "<pad>": 1} | {f"w{i}": i for i in range(2, size)}
+    inner = Tokenizer(models.WordLevel(numbered, unk_token="<pad>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>", unk_token="<pad>", padding_side="left"
+    )
+
+
+def word_envs(num_envs: int, size: int, prompt: int, new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
+    """Return a batched environment over random prompts of words, as many as slots; the reward is 0 by default."""
+    draw = torch.randint(2, size, (num_envs, prompt), generator=torch.Generator().manual_seed(0))
+    function = reward or (lambda prompts, completions: [0.0] * len(prompts))
+    return gym.make_vec(
+        "TextGen-v0", num_envs=num_envs, tokenizer=words(size), test_fraction=0.0, verifier=FunctionVerifier(function),
+        problems=[" ".join(f"w{i}" for i in row) for row in draw.tolist()], max_prompt_tokens=prompt,
+        max_new_tokens=new_tokens, **kwargs,
+    )  # fmt: skip
+
+
+def smollm2() -> str:
+    """Return the folder of SmolLM2-135M-Instruct in float32.
+
+    Raises:
+        ValueError: if the package that it comes in is not installed.
+    """
+    return str(model_folder("smollm2"))
+
+
+def chat_envs(num_envs: int, problems: list[Problem], new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
+    """Return a batched environment over conversations for SmolLM2; the reward is 0 by default."""
+    function = reward or (lambda prompts, completions: [0.0] * len(prompts))
+    return gym.make_vec(
+        "TextGen-v0", num_envs=num_envs, verifier=FunctionVerifier(function), problems=problems, tokenizer=smollm2(),
+        test_fraction=0.0, max_new_tokens=new_tokens, **kwargs,
+    )  # fmt: skip
+
+
+def sums(count: int, seed: int) -> list[Problem]:
+    """Return distinct sums of numbers from 2 to 30."""
+    pairs = random.Random(seed).sample([(a, b) for a in range(2, 31) for b in range(2, 31)], count)
+    return [_asked(f"What is {a} plus {b}? Answer with a number.", str(a + b)) for a, b in pairs]
+
+
+def stories(count: int, seed: int) -> list[Problem]:
+    """Return distinct wishes for a story."""
+    wishes = random.Random(seed).sample([(who, what) for who in WHO for what in WHAT], count)
+    return [_asked(f"Tell a short story about a {who} that {what}.", "") for who, what in wishes]
+
+
+def _asked(question: str, answer: str) -> Problem:
+    return Problem([{"role": "user", "content": question}], answer)
+
+
+# Rewards, with TRL's signature.
+
+
+def same_text(completions: list[str], answer: list[str], **rest: Any) -> list[float]:
+    """Reward 1 for the answer and nothing else."""
+    return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+
+def share_of_vowels(completions: list[str], **rest: Any) -> list[float]:
+    """Reward the share of vowels, whatever the length."""
+    return [sum(c in "aeio" for c in text) / max(len(text), 1) for text in completions]
+
+
+def even_words(tokens: int, completions: list[str], **rest: Any) -> list[float]:
+    """Reward the share of words with an even number; each of `tokens` that is missing counts as half.
+
+    The share of an answer that ends after a word or two would be a lottery, which teaches some seeds to end early.
+    """
+    each = ([word for word in text.split() if word[0] == "w"] for text in completions)  # TRL omits <pad>
+    signs = ([1 if word[-1] in "02468" else -1 for word in found] for found in each)
+    return [0.5 + sum(found) / (2 * tokens) for found in signs]
+
+
+def right_number(completions: list[Any], answer: list[str], **rest: Any) -> list[float]:
+    """Reward 1 for an answer whose last number is the right one."""
+    found = (re.findall(r"\d+", completion[-1]["content"]) for completion in completions)
+    return [float(bool(numbers) and numbers[-1] == right) for numbers, right in zip(found, answer, strict=True)]
+
+
+def short_words(completions: list[Any], **rest: Any) -> list[float]:
+    """Reward the share of letters in words of at most four: seldom the same for two answers, so each has a gradient."""
+    each = (re.findall(r"[A-Za-z]+", completion[-1]["content"]) for completion in completions)
+    return [sum(len(w) for w in found if len(w) <= 4) / max(sum(map(len, found)), 1) for found in each]

@@ -20,7 +20,6 @@ from ..console.completions import known, offer
         "rlenv bench --list": "The benchmarks",
         "rlenv bench env": "What a step costs; needs no other library",
         "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
-        "rlenv bench trl-smollm2 --pairs 2 --resume": "The second of its five long pairs, after --pairs 1",
     },
 )
 @click.argument("name", required=False, shell_complete=offer(benchmark_names))
@@ -32,17 +31,8 @@ from ..console.completions import known, offer
     default=Path("benchmarks", "results"),
     help="Folder for NAME.json.",
 )
-@click.option(
-    "--updates",
-    type=click.IntRange(min=1),
-    show_default="24, of stories 12",
-    help="Updates per pair of trl-smollm2 and trl-smollm2-story.",
-)
-@click.option("--resume", is_flag=True, help="Of these two: keep the pairs measured before, and measure the others.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
-def bench(
-    name: str | None, listed: bool, pairs: int, out: Path, updates: int | None, resume: bool, as_json: bool
-) -> None:
+def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) -> None:
     """Run the benchmark NAME; without NAME, all that this machine can run.
 
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
@@ -53,27 +43,22 @@ def bench(
         click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<19}{what}" for each, what in about.items()))
         return
     import torch
-    from _rlenv_benchmarks import BENCHMARKS, BY_SEED, NEEDS_GPU, find_benchmark
-    from _rlenv_benchmarks.measure import THREADS
+    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
+    from _rlenv_benchmarks.measure import THREADS, rows
 
     gpu = torch.cuda.is_available()
     names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
     benchmarks = {each: find_benchmark(each) for each in names}
     torch.set_num_threads(min(THREADS, torch.get_num_threads()))
-    made: dict[str, Any] = {}
-    for each, benchmark in benchmarks.items():
+    made: dict[str, Any] = {each: [] for each in names}
+    for each, cases in benchmarks.items():
         click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
-        given = {"--pairs": pairs if pairs != 5 else None, "--updates": updates if each in BY_SEED else None}
-        options = [word for option, value in given.items() if value for word in (option, str(value))]
-        command, more = shlex.join(["rlenv", "bench", each, *options]), {}
-        if each in NEEDS_GPU:
-            more = {"command": command, "folder": out}
-        elif each in BY_SEED:
-            more = {"folder": out, "updates": updates, "resume": resume}
-        made[each] = [row.as_dict(command) for row in benchmark.run(each, pairs, **more)]
+        command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
+        for row in rows(cases(each), pairs):  # written one by one: some take minutes
+            made[each].append(row.as_dict(command))
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
         _show(made[each])
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
     if as_json:
         click.echo(json.dumps(made))
 

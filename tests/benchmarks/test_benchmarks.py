@@ -1,0 +1,192 @@
+"""Each benchmark once, at a size where seconds mean nothing, and the command that runs them."""
+
+import io
+import itertools
+import json
+import sys
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import _rlenv_benchmarks
+import pytest
+import torch
+from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, peers, sb3, update, verifier, worlds
+from _rlenv_benchmarks.measure import Case, Row, Side, measured
+from _rlenv_scripts.main import main
+from chat_families import chatml
+from click.testing import CliRunner
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SMALL = {"groups": 2, "k": 2, "tokens": 4, "updates": 4, "steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path_factory):
+    """Make every benchmark small, SmolLM2 included."""
+    model = worlds.endless_model(15, 16, 1)
+    monkeypatch.setattr(worlds, "_warm_model", lambda: model)
+    fast = partial(floors.product_speed, work=1e5)
+    for module, name, value in (
+        (generate, "acting_floor", lambda *sizes: 1.0), (generate, "TINY", (3,)), (generate, "BATCHES", (2,)),
+        (generate, "DTYPES", ("float32",)), (generate, "TOKENS", 4), (verifier, "GROUPS", 2),
+        (verifier, "WORKERS", (2,)), (verifier, "REPEATS", 1), (verifier, "DELAY", 0.01),
+        (sb3, "THRESHOLD", 12.0), (sb3, "EVERY", 100), (sb3, "EPISODES", 4), (env, "TOKENS", 3), (against_trl, "product_speed", fast), (update, "product_speed", fast),
+        (h200, "product_speed", lambda model, **how: fast(model)),
+        (against_trl, "JOBS", {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}),
+        (update, "JOBS", {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}),
+        (worlds, "model_folder", lambda name: tmp_path_factory.getbasetemp() / "chat"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def chat():
+    """Write a small model that reads conversations to where SmolLM2 is looked for."""
+    tokenizer = chatml()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=256, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(worlds.smollm2())
+    tokenizer.save_pretrained(worlds.smollm2())
+
+
+def rows_of(cases):
+    rows = [measured(case, 1) for case in cases]
+    assert all(row.ours > 0 and row.peer > 0 and row.quality and row.pairs == 1 for row in rows)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "count"),
+    [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 6), (verifier, "verifier", 2)],
+)
+def test_a_benchmark_yields_rows(module, name, count):
+    assert len(rows_of(module.cases(name))) == count
+
+
+def test_generate_with_an_adapter_agrees_with_training(chat):
+    plain, adapted = rows_of(generate.cases("generate-smollm2"))
+    assert "adapter of rank 16" in adapted.name and "ours without it" in adapted.quality
+    for row in (plain, adapted):
+        assert float(row.quality.split("at most ")[1].split(";")[0]) < 1e-4
+
+
+def test_an_update_is_split_into_acting_and_training(chat):
+    rows = rows_of(itertools.chain(update.parts(update.our_agent(update.JOBS["trl-grpo"], worlds.warm_model()), "x")))
+    assert [row.name for row in rows] == ["x: acting", "x: training"]
+
+
+def test_the_gpu_benchmark_runs_on_a_small_model_and_writes_row_by_row(tmp_path, capsys):
+    scale = h200.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
+    made = h200.write(h200.cases("gpu", scale), 1, 10.0, tmp_path / "gpu.jsonl")
+    names = [json.loads(line)["name"] for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
+    assert made == len(names) == 4 and "captured" in names[0] and "an update of GRPO, 2 x 2" in names[1]
+    assert h200.write(h200.cases("gpu", scale), 1, 0.0, tmp_path / "none") == 0
+    assert "the time is used up" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["trl-grpo", "trl-long", "trl-prompt", "trl-smollm2"])
+def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, chat, monkeypatch, tmp_path):
+    job, posed = against_trl.JOBS[name], {}
+    start = job.start()
+    if not isinstance(start, str):
+        start.save_pretrained(tmp_path)
+    place = start if isinstance(start, str) else str(tmp_path)
+
+    def trainer(model, task, batch, reward, updates, callback, **settings):
+        posed.update(task=task, settings=settings, problems=peers.problems(task, settings["seed"], 4))
+
+        def train():
+            for step in range(1, updates + 1):
+                callback.on_log(None, None, None, {"reward": 0.5, "completions/mean_length": 2.0})
+                callback.on_step_end(None, SimpleNamespace(global_step=step), None)
+
+        return SimpleNamespace(train=train)
+
+    monkeypatch.setattr(against_trl, "peer_trainer", trainer)
+    for side in (against_trl._our_side, against_trl._their_side):
+        answers = io.StringIO()
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n" * 3))
+        monkeypatch.setattr(sys, "stdout", answers)
+        side(job, 3, place)
+        ready, *turns, end = map(json.loads, answers.getvalue().splitlines())
+        assert ready == {} and len(turns) == 2 and all(turn["seconds"] > 0 and turn["peak"] > 0 for turn in turns)
+        assert len(end["rewards"]) == len(end["lengths"]) == 4
+    assert posed["settings"]["learning_rate"] == job.rate and posed["task"].group_size == 2
+    assert len(posed["problems"]) == 4
+
+
+class FakeSide:
+    """Answers as a process would; the peer takes three times as long."""
+
+    def __init__(self, module, side, *arguments):
+        self.factor, self.turns = (1 if side == "ours" else 3), 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def turn(self):
+        self.turns += 1
+        if self.turns <= 2:
+            return {"seconds": self.factor * self.turns, "acting": 0.5, "peak": self.factor}
+        made = {"rewards": [0.0, 0.5, 0.5, 0.5], "lengths": [4.0] * 4, "peak": 1.5 * self.factor}
+        return made | {"gap": 1e-6, "floor": 1.0}
+
+
+def test_a_seed_gives_time_reward_and_memory(monkeypatch):
+    monkeypatch.setattr(against_trl, "Side", FakeSide)
+    monkeypatch.setattr(against_trl, "require_trl", lambda: None)
+    [case] = against_trl.cases("trl-grpo")
+    row = measured(case, 2)
+    assert (row.ours, row.peer, row.pairs, row.ratio["median"]) == (2, 6, 2, 3), "the first turn is not timed"
+    for words in ("ours 0.50", "over 2 seeds", "acts 0.5 s and trains 1.5 s", "ours 1.5, TRL 4.5 GB"):
+        assert words in row.quality
+
+
+def test_a_side_is_asked_in_turn_and_says_why_it_failed(tmp_path, monkeypatch):
+    lines = ["import sys, json", "print('{}', flush=True)", "for i, _ in enumerate(sys.stdin):"]
+    lines += ["    if i == 1: sys.exit('no more')", "    print(json.dumps({'turn': i}), flush=True)"]
+    (tmp_path / "one_side.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="one_side a failed with status 1: no more"), Side("one_side", "a") as side:
+        assert side.turn() == {"turn": 0}
+        side.turn()
+
+
+def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better():
+    order = itertools.count(1)
+    row = measured(Case("x", "s", measure.in_turn(lambda: float(next(order)), lambda: 2.0 * next(order))), 2)
+    assert (row.ours, row.peer) == (4.0, 10.0), "of 3 and 5, 8 and 12: the first pair is dropped"
+    row = Row.of("x", [10.0, 30.0], [10.0, 10.0], "tokens/s", "fine", less_is_better=False, note=1)
+    assert (row.ratio, row.details) == ({"median": 2.0, "min": 1.0, "max": 3.0}, {"note": 1})
+
+
+def test_the_command_writes_rows_with_machine_versions_and_command(monkeypatch, tmp_path):
+    cases = lambda name: iter([Case(name, "s", lambda: (1.0, 2.0))])  # noqa: E731
+    monkeypatch.setattr(_rlenv_benchmarks, "find_benchmark", lambda name: cases)
+    outcome = CliRunner().invoke(main, ["bench", "generate", "--pairs", "7", "--out", str(tmp_path / "new"), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    [row] = json.loads((tmp_path / "new" / "generate.json").read_text())
+    assert row["pairs"] == 7 and row["command"] == "rlenv bench generate --pairs 7"
+    assert {"processor", "cores", "gpu"} == set(row["machine"]) and "torch" in row["versions"] and row["date"]
+    assert json.loads(outcome.stdout.splitlines()[-1]) == {"generate": [row]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["generat"], "generate"), (["gpu"], "CUDA"), (["trl-grpo"], "peers")],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["rlenv", "bench", *arguments, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2 and error.startswith("Error: ") and message in error
+    assert not list(tmp_path.iterdir())
