@@ -18,8 +18,6 @@ LABS = {
     "length-bias": "dividing by an answer's length teaches wrong answers to be long",
     "trust-region": "what holds a policy when a step is too large",
     "pass-at-k": "what RLOO, GRPO, MaxRL and PKPO optimize: pass@1 rises, pass@8 falls",
-    "reward-parts": "what a plain sum of rewards hides and GDPO keeps",
-    "cost": "what a critic costs beside the policy",
 }
 
 

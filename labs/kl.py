@@ -17,8 +17,8 @@ from agents import RLOO, Agent, LanguageModelPolicy, Rollout
 from rlenv.envs.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
-from .base import Check, Finding
-from .training import make_agent, mean_of, sample, seeds_of, warm_model
+from .base import Check, Finding, Panel, mean_of
+from .training import make_agent, sample, seeds_of, warm_model
 
 BETAS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0)
 STARTS = 1
@@ -27,6 +27,10 @@ UPDATES = 200
 EPISODES = 128
 EVALUATION = 1000
 PAY = 2.0  # for the loophole; a right answer earns 1
+CLAIM = (
+    "Without an anchor the policy gives up the task for a loophole that pays more. A large enough β keeps it, and the "
+    "border is known before training."
+)
 
 
 class Flattery(Verifier):
@@ -161,47 +165,20 @@ def checks_of(rows: list[dict[str, Any]]) -> list[Check]:
     ]
 
 
-def draw_rows(rows: list[dict[str, Any]], figure: Any) -> None:
-    """Draw rates, and KL with entropy, over β."""
-    betas = sorted({row["beta"] for row in rows})
-    places = range(len(betas))
-    left, right = figure.subplots(1, 2)
-    curves = [
-        (left, "loophole", "takes the loophole", "C3"),
-        (left, "success", "right answer", "C0"),
-        (right, "kl", "KL to the start", "C3"),
-        (right, "entropy", "entropy", "C2"),
-    ]
-    for axis, column, label, colour in curves:
-        axis.plot(places, [mean_of(rows, column, beta=beta) for beta in betas], "o-", color=colour, label=label)
-        if f"{column}_best" in rows[0]:
-            best = [mean_of(rows, f"{column}_best", beta=beta) for beta in betas]
-            axis.plot(places, best, "--", color=colour, alpha=0.6, label=f"{label}, closed form")
-        if column in ("success", "entropy"):
-            axis.axhline(mean_of(rows, f"{column}_start"), color=colour, linestyle=":", alpha=0.6)
-    for axis, name in ((left, "share of answers"), (right, "nats an answer")):
-        axis.set(xlabel="β", ylabel=name)
-        axis.set_xticks(list(places), [f"{beta:g}" for beta in betas])
-        axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
-    left.set_title("what the policy answers (dotted: at the start)", fontsize=10)
-    right.set_title("how far it has moved", fontsize=10)
-
-
 def run(seed: int) -> Finding:
     """Train from the same start at every β."""
     rows = []
     for own in seeds_of(seed, STARTS):
         model = warm_model(Flattery(), own, WARM_STEPS, examples=2048)
         rows += [train_at(beta, model, own) for beta in BETAS]
-    return Finding(
-        claim="Without an anchor the policy gives up the task for a loophole that pays more. A large enough β keeps "
-        "it, and the border is known before training.",
-        checks=checks_of(rows),
-        rows=rows,
-        figures={
-            f"{column} at β={beta:g}": round(mean_of(rows, column, beta=beta), 4)
-            for column in ("success", "loophole", "kl", "entropy")
-            for beta in BETAS
-        },
-        draw=lambda figure: draw_rows(rows, figure),
-    )
+
+    def over(*names: str) -> dict[str, tuple[list[str], list[float]]]:
+        return {name: ([f"{b:g}" for b in BETAS], [mean_of(rows, name, beta=b) for b in BETAS]) for name in names}
+
+    panels = [
+        Panel("share of answers", over("loophole", "loophole_best", "success", "success_best"), "β"),
+        Panel("nats an answer", over("kl", "kl_best", "entropy"), "β"),
+    ]
+    columns = ("success", "loophole", "kl", "entropy")
+    figures = {f"{name} at β={b:g}": round(mean_of(rows, name, beta=b), 4) for name in columns for b in BETAS}
+    return Finding(CLAIM, checks_of(rows), rows, panels, figures)

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from agents import DAPO, GRPO, Agent, DrGRPO, LanguageModelPolicy
@@ -19,8 +18,8 @@ from agents.estimators import aggregation
 from rlenv.envs.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
-from .base import Check, Finding
-from .training import make_agent, mean_of, seeds_of, train, warm_model
+from .base import Check, Finding, Panel, mean_of
+from .training import make_agent, seeds_of, train, warm_model
 
 LENGTH = 16  # the longest answer
 SLIP = 0.4  # the chance that a token is random
@@ -29,14 +28,8 @@ STARTS = 3
 WARM_STEPS = 100
 UPDATES = 50
 EPISODES = 128
-FIRST, LAST = 15, 10  # updates over which lengths are averaged
-ARMS: dict[str, tuple[type[Agent], bool]] = {  # by name: the algorithm, and whether wrong answers sound different
-    "GRPO": (GRPO, True),
-    "DrGRPO": (DrGRPO, True),
-    "DAPO": (DAPO, True),
-    "GRPO, all sound alike": (GRPO, False),
-}
-COLOURS = dict(zip(ARMS, ("C3", "C0", "C2", "C1"), strict=True))
+LAST = 10  # updates over which lengths are averaged
+ARMS: dict[str, type[Agent]] = {"GRPO": GRPO, "DrGRPO": DrGRPO, "DAPO": DAPO}
 WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "GRPO": aggregation.sequence_mean,
     "DrGRPO": lambda mask: aggregation.constant_length(mask, LENGTH),
@@ -45,23 +38,16 @@ WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Opening(Verifier):
-    """Right is what opens with "a"; demonstrations do so half of the time and then ramble.
-
-    Args:
-        telling: whether the filler of wrong demonstrations is another than that of right ones.
-    """
+    """Right is what opens with "a"; demonstrations do so half of the time and then ramble, wrong ones in commas."""
 
     alphabet = "abcdefgh?.,"
     prompt_length = 1
     answer_length = LENGTH - 1
 
-    def __init__(self, telling: bool = True) -> None:
-        self.telling = telling
-
     def sample(self, rng: random.Random) -> Problem:
         """Return the one question there is, and what to show for it."""
         opening = rng.choice("aaaabcde")
-        filler = "," if self.telling and opening != "a" else "."
+        filler = "," if opening != "a" else "."
         length = next((n for n in range(LENGTH - 2) if rng.random() < STOP), LENGTH - 2)
         return Problem("?", "a", {"shown": opening + length * filler})
 
@@ -112,13 +98,12 @@ def end_push(weights: Callable[[torch.Tensor], torch.Tensor], others: int = 0, q
 
 def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
     """Train one algorithm; return the mean lengths of right and wrong answers in each update."""
-    cls, telling = ARMS[name]
-    verifier = Opening(telling)
+    verifier = Opening()
     task = TextGenTask(verifier, test_fraction=0.0)
     model = warm_model(verifier, seed, WARM_STEPS, examples=1024)
     policy = SlippingPolicy(task.observation_space, task.action_space, model)
     settings = {"episodes_per_update": EPISODES, "group_size": 16, "learning_rate": 1e-3}
-    agent = make_agent(cls, policy, verifier, seed, **settings)
+    agent = make_agent(ARMS[name], policy, verifier, seed, **settings)
     rows = []
     for update, (rollout, figures) in enumerate(train(agent, UPDATES)):
         right = rollout.success == 1
@@ -131,25 +116,19 @@ def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def final_lengths(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return for each arm what the first and the last updates say, over all seeds."""
+    """Return for each arm the lengths of the last updates and of wrong answers in the first, over all seeds."""
     lengths = {}
-    for name in dict.fromkeys(row["arm"] for row in rows):
-        own = [row for row in rows if row["arm"] == name]
-        late = [row for row in own if row["update"] >= UPDATES - LAST]
-        first, early = ([row for row in own if row["update"] < count] for count in (1, FIRST))
+    for name in ARMS:
+        late = [row for row in rows if row["arm"] == name and row["update"] >= UPDATES - LAST]
         wrong, right = mean_of(late, "wrong_length"), mean_of(late, "right_length")
-        lengths[name] = {
-            "wrong": wrong, "right": right, "gap": wrong - right, "start": mean_of(first, "wrong_length"),
-            "right_start": mean_of(first, "right_length"),
-            "early_gap": mean_of(early, "wrong_length") - mean_of(early, "right_length"),
-        }  # fmt: skip
+        start = mean_of(rows, "wrong_length", arm=name, update=0)
+        lengths[name] = {"wrong": wrong, "right": right, "gap": wrong - right, "start": start}
     return lengths
 
 
 def checks_of(pushes: dict[str, dict[str, float]], lengths: dict[str, dict[str, float]]) -> list[Check]:
     """Return what the claim says, against the exact pushes and the trained lengths."""
     grpo, dr, dapo = (lengths[name] for name in ("GRPO", "DrGRPO", "DAPO"))
-    alike = lengths["GRPO, all sound alike"]
     return [
         Check(
             f"exact: 1/|y| pushes wrong answers to go on and right ones to end (end logit: wrong "
@@ -175,34 +154,7 @@ def checks_of(pushes: dict[str, dict[str, float]], lengths: dict[str, dict[str, 
             f"{dapo['gap']:+.1f} tokens)",
             max(abs(dr["gap"]), abs(dapo["gap"])) < 0.5 * grpo["gap"],
         ),
-        Check(
-            f"where they sound alike, the gap opens later (below 0.6 of it over the first {FIRST} updates: "
-            f"{alike['early_gap']:+.1f} to {grpo['early_gap']:+.1f}), and right answers shrink all the same (from "
-            f"{alike['right_start']:.1f} to {alike['right']:.1f})",
-            alike["early_gap"] < 0.6 * grpo["early_gap"] and alike["right"] < alike["right_start"],
-        ),
     ]
-
-
-def draw_rows(rows: list[dict[str, Any]], pushes: dict[str, dict[str, float]], figure: Any) -> None:
-    """Draw lengths over training, and the exact pushes."""
-    left, middle, right = figure.subplots(1, 3, width_ratios=[2, 2, 1.2])
-    updates = sorted({row["update"] for row in rows})
-    for name, colour in COLOURS.items():
-        for axis, column in ((left, "wrong_length"), (middle, "right_length")):
-            axis.plot(updates, [mean_of(rows, column, arm=name, update=u) for u in updates], color=colour, label=name)
-    left.set(title="wrong answers", xlabel="update", ylabel="mean length in tokens")
-    middle.set(title="right answers", xlabel="update")
-    limits = (0, max(row["wrong_length"] for row in rows))
-    left.set_ylim(limits), middle.set_ylim(limits)
-    middle.legend(fontsize=8)
-    places = np.arange(len(pushes))
-    for shift, kind, colour in ((-0.2, "right", "C7"), (0.2, "wrong", "k")):
-        right.bar(places + shift, [push[kind] for push in pushes.values()], 0.4, color=colour, label=kind)
-    right.axhline(0, color="k", linewidth=0.5)
-    right.set_xticks(places, list(pushes), fontsize=8)
-    right.set_title("exact push to end", fontsize=10)
-    right.legend(fontsize=8)
 
 
 def run(seed: int) -> Finding:
@@ -210,13 +162,21 @@ def run(seed: int) -> Finding:
     pushes = {name: end_push(weights, EPISODES - 2) for name, weights in WEIGHTS.items()}
     rows = [row for own in seeds_of(seed, STARTS) for name in ARMS for row in train_arm(name, own)]
     lengths = final_lengths(rows)
-    return Finding(
-        claim="Weighing a step by 1/|y| pushes wrong answers to go on and right ones to end. Constant weights do not.",
-        checks=checks_of(pushes, lengths),
-        rows=rows,
-        figures={
-            **{f"push on the end of {kind} answers, {name}": p[kind] for name, p in pushes.items() for kind in p},
-            **{f"{what}, {name}": round(own[what], 2) for name, own in lengths.items() for what in own},
-        },
-        draw=lambda figure: draw_rows(rows, pushes, figure),
+    updates = list(range(UPDATES))
+    panels = [
+        Panel(
+            f"mean length of {kind} answers",
+            {n: (updates, [mean_of(rows, f"{kind}_length", arm=n, update=u) for u in updates]) for n in ARMS},
+            "update",
+        )
+        for kind in ("wrong", "right")
+    ]
+    panels.append(
+        Panel("exact push to end", {k: (list(pushes), [p[k] for p in pushes.values()]) for k in ("right", "wrong")})
     )
+    figures = {
+        **{f"push on the end of {kind} answers, {name}": p[kind] for name, p in pushes.items() for kind in p},
+        **{f"{what}, {name}": round(own[what], 2) for name, own in lengths.items() for what in own},
+    }
+    claim = "Weighing a step by 1/|y| pushes wrong answers to go on and right ones to end. Constant weights do not."
+    return Finding(claim, checks_of(pushes, lengths), rows, panels, figures)

@@ -103,9 +103,3 @@ def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_r
         optimizer.zero_grad(set_to_none=True)
         batch.total(batch.weights * agent.critic_loss(agent.policy.predict_values(batch), batch)).backward()
         optimizer.step()
-
-
-def mean_of(rows: list[dict[str, Any]], column: str, **where: Any) -> float:
-    """Return the mean of a column over the rows that have these values."""
-    chosen = [row[column] for row in rows if all(row[key] == value for key, value in where.items())]
-    return float(np.mean(chosen))

@@ -65,8 +65,7 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
             table.writeheader()
             table.writerows(finding.rows)
         (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        if finding.draw is not None:
-            save_figure(finding.draw, out / f"{name}.png")
+        save_figure(finding.draw, out / f"{name}.png")
     click.echo(json.dumps(result) if as_json else _text(result))
     sys.exit(0 if finding.held else 1)
 

@@ -27,17 +27,25 @@ def small(monkeypatch, tmp_path_factory):
     model = worlds.endless_model(15, 16, 1)
     monkeypatch.setattr(worlds, "_warm_model", lambda: model)
     fast = partial(floors.product_speed, work=1e5)
-    for module, name, value in (
-        (generate, "acting_floor", lambda *sizes: 1.0), (generate, "TINY", (3,)), (generate, "BATCHES", (2,)),
-        (generate, "DTYPES", ("float32",)), (generate, "TOKENS", 4), (verifier, "GROUPS", 2),
-        (verifier, "WORKERS", (2,)), (verifier, "REPEATS", 1), (verifier, "DELAY", 0.01),
-        (sb3, "THRESHOLD", 12.0), (sb3, "EVERY", 100), (sb3, "EPISODES", 4), (env, "TOKENS", 3), (against_trl, "product_speed", fast), (update, "product_speed", fast),
-        (h200, "product_speed", lambda model, **how: fast(model)),
-        (against_trl, "JOBS", {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}),
-        (update, "JOBS", {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}),
-        (worlds, "model_folder", lambda name: tmp_path_factory.getbasetemp() / "chat"),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, value)
+    jobs = {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}
+    for module, values in {
+        generate: {
+            "acting_floor": lambda *sizes: 1.0,
+            "TINY": (3,),
+            "BATCHES": (2,),
+            "DTYPES": ("float32",),
+            "TOKENS": 4,
+        },
+        verifier: {"GROUPS": 2, "WORKERS": (2,), "REPEATS": 1, "DELAY": 0.01},
+        sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
+        env: {"TOKENS": 3},
+        against_trl: {"product_speed": fast, "JOBS": jobs},
+        update: {"product_speed": fast, "JOBS": jobs},
+        h200: {"product_speed": lambda model, **how: fast(model)},
+        worlds: {"model_folder": lambda name: tmp_path_factory.getbasetemp() / "chat"},
+    }.items():
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
