@@ -72,14 +72,10 @@ format: .venv/.dev
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_known.py
 	$(BIN)/python docs/make_api.py
-	$(BIN)/python docs/make_environments.py
-	$(BIN)/python docs/make_callbacks.py
 	$(BIN)/python docs/make_gradients.py
-	$(BIN)/python docs/make_labs.py
 	$(BIN)/python docs/make_models.py
 	$(BIN)/python docs/make_museum.py
 	$(BIN)/python docs/make_verifiers.py
-	$(BIN)/python docs/make_wrappers.py
 
 site: .venv/.dev  ## the docs as a site, in build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -34,4 +34,5 @@ def find_benchmark(name: str) -> Callable[[str], Iterator[Any]]:
         ValueError: for an unknown name, with the closest match.
     """
     module = import_module(f".{BENCHMARKS[check_choice('benchmark', name, BENCHMARKS)][0]}", __package__)
-    return module.cases  # type: ignore[no-any-return]
+    cases: Callable[[str], Iterator[Any]] = module.cases
+    return cases

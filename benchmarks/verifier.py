@@ -22,7 +22,8 @@ REPEATS, WORKERS = 20, (2, 16)
 
 def cases(name: str) -> Iterator[Case]:
     """Yield each verifier; the ratio is the time without judging over the time with it."""
-    arith, spent = make_verifier("arith"), []
+    arith = make_verifier("arith")
+    spent: list[float] = []  # of each measurement, the share that judging took
     judged, without = (arith_envs(GROUPS * K, group_size=K, verifier=each) for each in (arith, Indifferent(arith)))
     verify, ours = judged.task.verifier.verify_batch, _rollouts(judged, REPEATS)
 

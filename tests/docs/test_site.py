@@ -172,19 +172,6 @@ def test_a_page_has_at_most_1500_words(path):
     assert len(words) <= 1500, f"{path.name}: make it two pages"
 
 
-def test_the_comparison_has_the_figures_of_the_benchmarks():
-    def medians(name):
-        rows = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        return [row["ratio"]["median"] for row in rows]
-
-    page = " ".join((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8").split())
-    shapes = [medians(name)[0] for name in ("trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m")]
-    assert f"took {min(shapes):.1f} to {max(shapes):.1f} times less time per GRPO update than TRL" in page
-    ppo, a2c = medians("sb3")
-    assert f"took {ppo:.1f} times less time to a mean return of 475 than its PPO" in page
-    assert f"{a2c:.1f} times less than its A2C" in page
-
-
 def test_every_agent_has_its_paper():
     assert list(SECTIONS) == [cls.__name__ for cls in AGENTS.values()]
 
