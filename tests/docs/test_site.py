@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import json
 import os
 import pydoc
 import re
