@@ -16,6 +16,7 @@ from _rlenv_benchmarks.measure import Case, Row, Side, measured
 from _rlenv_scripts.main import main
 from chat_families import chatml
 from click.testing import CliRunner
+from pretend_device import pretend_device
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SMALL = {"groups": 2, "k": 2, "tokens": 4, "updates": 4, "steps": 2}
@@ -82,7 +83,7 @@ def test_generate_with_an_adapter_agrees_with_training(chat):
 
 
 def test_an_update_is_split_into_acting_and_training(chat):
-    rows = rows_of(itertools.chain(update.parts(update.our_agent(update.JOBS["trl-grpo"], worlds.warm_model()), "x")))
+    rows = rows_of(update.parts(update.our_agent(update.JOBS["trl-grpo"], worlds.warm_model()), "x"))
     assert [row.name for row in rows] == ["x: acting", "x: training"]
 
 
@@ -93,6 +94,14 @@ def test_the_gpu_benchmark_runs_on_a_small_model_and_writes_row_by_row(tmp_path,
     assert made == len(names) == 4 and "captured" in names[0] and "an update of GRPO, 2 x 2" in names[1]
     assert h200.write(h200.cases("gpu", scale), 1, 0.0, tmp_path / "none") == 0
     assert "the time is used up" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a real device has its own")
+def test_captured_steps_and_an_update_run_on_the_pretend_device():
+    scale = h200.Scale("cuda", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
+    with pretend_device():
+        assert len(rows_of(itertools.islice(h200.cases("gpu", scale), 3))) == 3
 
 
 @pytest.mark.parametrize("name", ["trl-grpo", "trl-long", "trl-prompt", "trl-smollm2"])
