@@ -324,37 +324,6 @@ def test_without_a_warm_start_the_runs_start_from_the_model(compared, given, tmp
     assert {f"--model={model}", "--sft-steps=0", "--episodes=60000", "--group-size=4", "--log-kl"} <= set(command)
 
 
-CASES = {
-    "agent": (["--agents", "reinforce,rlo"], "unknown agent 'rlo'; did you mean 'rloo'?"),
-    "agent twice": (["--agents", "rloo,grpo,rloo"], "--agents names 'rloo' 2 times"),
-    "seeds": (["--seeds", "0"], "seeds"),
-    "two budgets": (["--episodes", "5", "--timesteps", "5"], "--timesteps and --episodes exclude each other"),
-    "group of one": (["--group-size", "1", "--agents", "reinforce,rloo"], "group_size must be at least 2"),
-    "groups in control": (["--env", "CartPole-v1", "--group-size", "4"], "does not support group_size=4"),
-    "text option in control": (["--env", "CartPole-v1", "--sft-steps", "5"], "--sft-steps has no meaning"),
-    "stop reward": (["--stop-reward", "inf"], "'--stop-reward': must be a finite number"),
-    "warm start": (["--sft-examples", "0"], "sft_examples must be a whole number of at least 1, got 0"),
-}
-
-
-@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
-def test_bad_input_is_one_line_and_nothing_is_made(args, message, tmp_path):
-    outcome = compare(*args, "--log-dir", tmp_path / "run")
-    assert outcome.exit_code == 2, outcome.output
-    [line] = [line for line in outcome.stderr.splitlines() if line.strip()]
-    assert message in line
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
-def test_a_folder_of_something_else_is_left_alone(tmp_path, overwrite):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    outcome = compare("--env", "CartPole-v1", "--log-dir", tmp_path, *overwrite)
-    assert outcome.exit_code == 2
-    assert "is not the folder of a comparison (no compare.json)" in outcome.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
 def test_overwrite_starts_anew(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "rloo", "--log-dir", folder)

@@ -266,22 +266,6 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     assert not out.exists() and not out.with_suffix(".json").exists()
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--temperature", 0.5], "--temperature has no effect on greedy completions; add --samples N"),
-        (["--samples", 2, "--top-p", 0], "top_p must be a finite number above 0 and at most 1"),
-        (["--samples", 2, "--stochastic"], "pass one of the two"),
-        (["--out", "here.txt"], "must end in .jsonl"),
-        (["--policy-arg", "dtype=bfloat16"], "--policy-arg is for a model folder or id"),
-        (["--dtype", "bfloat16"], "--dtype is for a model folder or id"),
-        (["--activation-checkpointing"], "has no effect without training"),
-    ],
-)
-def test_bad_options_are_one_line(args, words, folder):
-    assert words in refusal(folder, *args)
-
-
 def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     out = tmp_path / "mine.jsonl"
     out.write_text("my notes\n")
@@ -290,10 +274,6 @@ def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     result_of(folder, "--out", out, "--episodes", 2)
     assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
     assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)
-
-
-def test_a_model_folder_needs_a_verifier(folder):
-    assert "say what judges it: --verifier NAME" in refusal(folder / "checkpoint" / "policy" / "model")
 
 
 def test_control_has_no_samples(tmp_path):

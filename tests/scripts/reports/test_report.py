@@ -19,7 +19,7 @@ from _rlenv_scripts.reports.drawing import Line, draw_all
 from _rlenv_scripts.reports.tokens import visible
 from _rlenv_scripts.runs import run_folder
 from _rlenv_scripts.training import callbacks, job
-from inprocess import error_of, result_of, run
+from inprocess import result_of, run
 from matplotlib.figure import Figure
 from undrawn import not_drawn
 
@@ -413,21 +413,3 @@ def test_the_running_mean_of_a_line_is_the_line_with_a_band_of_its_spread():
     assert np.allclose(mean - low, high - mean)
     _, _, low, high = running_mean(np.stack([x, 2 * x]), np.stack([x, np.full(40, 3.0)]))
     assert np.allclose(high - low, 6.0)
-
-
-def test_bad_input_is_one_line(undrawn, runs, tmp_path):
-    assert "is not a run folder (no config.json)" in error_of(run("report", tmp_path))
-    assert "runs of different environments" in error_of(run("report", runs / "text", runs / "pole"))
-    (tmp_path / "sft").mkdir()
-    (tmp_path / "sft" / "config.json").write_text('{"env_id": "TextGen-v0"}')
-    assert "is not a run of rlenv train" in error_of(run("report", tmp_path / "sft"))
-    (tmp_path / "new").mkdir()
-    shutil.copy(runs / "text" / "config.json", tmp_path / "new")
-    assert "has no figures yet" in error_of(run("report", tmp_path / "new"))
-    (tmp_path / "mine.html").write_text("<p>mine</p>")
-    assert "is not a report of rlenv" in error_of(run("report", runs / "text", "--out", tmp_path / "mine.html"))
-    assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
-    shutil.copytree(runs / "text", tmp_path / "broken")
-    with (tmp_path / "broken" / "samples.jsonl").open("a") as file:
-        file.write('{"kind": 1}\n{"half')
-    assert "line 17 of" in run("report", tmp_path / "broken").stderr

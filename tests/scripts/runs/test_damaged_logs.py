@@ -10,7 +10,7 @@ from _rlenv_scripts.reports.doctor.history import read_metrics
 from _rlenv_scripts.reports.figures.curves import read_curves
 from _rlenv_scripts.runs import logged
 from _rlenv_scripts.runs.run_log import cut_log, open_log
-from inprocess import error_of, run
+from inprocess import run
 from undrawn import not_drawn
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
@@ -139,14 +139,6 @@ def test_a_damaged_result_is_left_out(command, text_copy, undrawn):
     assert f"'{text_copy / 'result.json'}' is damaged" in outcome.stderr and "left out" in outcome.stderr
 
 
-@pytest.mark.parametrize("command", ["doctor", "report", "train --resume", "export"])
-def test_a_damaged_configuration_is_one_line(command, text_copy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    flip(text_copy / "config.json", 5, 128)
-    more = ["out"] if command == "export" else []
-    assert "config.json" in error_of(run(*command.split(), text_copy, *more))
-
-
 def test_damaged_completions_are_judged_again(text_copy):
     first = run("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json")
     assert first.exit_code == 0, first.output
@@ -164,10 +156,3 @@ def test_damaged_completions_are_judged_again(text_copy):
 def test_a_comparison_runs_again_what_has_a_damaged_result(text_copy):
     flip(text_copy / "result.json", 5, 128)
     assert study.finished(text_copy) is None
-
-
-def test_a_comparison_with_damaged_settings_is_one_line(tmp_path):
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "compare.json").write_bytes(b'{"agents": "\xff"}')
-    line = error_of(run("compare", "--env", "CartPole-v1", "--agents", "ppo", "--log-dir", tmp_path / "study"))
-    assert "compare.json' is damaged" in line

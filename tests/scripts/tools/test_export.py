@@ -207,12 +207,6 @@ def test_an_earlier_export_is_replaced_and_nothing_else(checkpoint_alone, tmp_pa
     AutoModelForCausalLM.from_pretrained(other)
 
 
-@pytest.mark.parametrize("place", ["", "checkpoint", "checkpoint/policy", ".."])
-def test_a_run_is_never_overwritten_by_its_export(place, tmp_path):
-    trained(tmp_path / "run")
-    assert "choose another folder" in refusal(tmp_path / "run", tmp_path / "run" / place, "--overwrite")
-
-
 def test_what_cannot_be_exported_is_one_line(tmp_path):
     agent = Reinforce("MlpPolicy", "CartPole-v1", device="cpu")
     agent.save(tmp_path / "pole" / "checkpoint")

@@ -278,30 +278,6 @@ def test_environments_with_a_text_of_their_own_show_it():
     assert "SFFF\nFHFH\nFFFH\nHFFG\n> 2\n  (Right)\nSFFF" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--watch"], "--watch is about a policy; pass a run or a model"),
-        (["--top-p", "0.5"], "--top-p is about a policy"),
-        (["--env", "Pendulum-v1"], "Pendulum-v1 has actions in Box(-2.0, 2.0, (1,), float32); play supports discrete"),
-        (["--env", "CartPole-v1", "--verifier", "arith"], "--verifier has no meaning for CartPole-v1"),
-        (["--env", "CartPole-v1", "--split", "train"], "--split has no meaning for CartPole-v1"),
-        (["--env", "CartPole-v1", "--env-arg", "a=1"], "environment 'CartPole-v1' with {'a': 1}: "),
-        (["--env", "Cartpole-v7"], "unknown environment 'Cartpole-v7'"),
-        (["--stochastic"], "--deterministic and --stochastic say how the policy plays; add --watch"),
-        (["nowhere"], "'nowhere' is not a run folder"),
-        (["RUN", "--env", "CartPole-v1"], "--env is for playing without a run"),
-        (["RUN", "--top", "27"], "Invalid value for '--top': 27 is not in the range 1<=x<=26"),
-        (["RUN", "--top", "2"], "--top has no meaning for CartPole-v1"),
-        (["RUN", "--temperature", "2"], "--temperature has no meaning for CartPole-v1"),
-        (["RUN", "--picture", "FILE"], "is a file; pass a folder"),
-    ],
-)
-def test_bad_input_is_one_line(pole_run, arguments, message):
-    places = {"RUN": pole_run, "FILE": pole_run / "checkpoint" / "agent.json"}
-    assert message in error_of(run("play", *(places.get(each, each) for each in arguments)))
-
-
 def test_what_draws_no_pictures_says_so(pole_run, tmp_path, monkeypatch):
     import gymnasium as gym
     from gymnasium.envs.classic_control import CartPoleEnv

@@ -166,23 +166,3 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
     assert [report["verifier"] for report in result["verifiers"]] == ["length"]
     assert "number" in result["skipped"]["needy"]
     assert "needy: not linted: verifier Needy: " in run("lint", "--all").stdout
-
-
-BAD = {
-    "nothing": (["lint"], "pass the names of verifiers, or --all"),
-    "both": (["lint", "arith", "--all"], "pass the names of verifiers, or --all"),
-    "unknown": (["lint", "arit"], "unknown verifier 'arit'; did you mean arith?"),
-    "unknown to show": (["show", "arit"], "unknown verifier 'arit'; did you mean arith?"),
-    "argument": (["lint", "arith", "--verifier-arg", "digits=0"], "digits must be a whole number from 1 to 9, got 0"),
-    "no problems": (["lint", "judges:strict"], "makes no problems: pass --problems FILE"),
-    "no problems to show": (["show", "judges:strict"], "makes no problems: pass --problems FILE"),
-    "no file": (["lint", "judges:strict", "--problems", "no-such-file.jsonl"], "no-such-file.jsonl"),
-    "column without file": (["lint", "judges:strict", "--column", "prompt=question"], "--problems"),
-}
-
-
-@pytest.mark.parametrize(("args", "message"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_clear_line(args, message, judges):
-    outcome = run(*args, code=2)
-    [line] = [line for line in outcome.stderr.splitlines() if line.strip()]
-    assert message in line

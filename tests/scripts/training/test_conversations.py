@@ -4,7 +4,6 @@ import json
 
 import pytest
 from _rlenv_scripts.runs.children import rlenv_command
-from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
 from tiny_models import write_chat_model
@@ -125,42 +124,7 @@ def test_a_chat_template_file_may_go_after_the_run_has_begun(folder):
     result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
 
 
-def test_samples_with_brackets_are_shown_as_they_are(capsys):
-    session.print_samples([("[INST] a [/INST]", "[b]c[/b]", 1.0)], "test")
-    shown = capsys.readouterr().err
-    assert "[INST] a [/INST]" in shown
-    assert "[b]c[/b]" in shown
-
-
 def test_the_options_reach_the_processes_of_a_comparison():
     options = {"stop_tokens": ("a", "5"), "chat": False, "system_prompt": "b c", "tokenizer": "train:300"}
     context = train.make_context("train", list(rlenv_command(train, options)[4:]))
     assert {name: context.params[name] for name in options} == options
-
-
-CASES = {
-    "no template": (["--problems", "chat.jsonl"], "the tokenizer has no chat template; pass chat_template (--chat-te"),
-    "no template for a system prompt": (["--system-prompt", "Be brief."], "the tokenizer has no chat template"),
-    "template": (["--chat-template", "none.jinja"], "none.jinja' cannot be read: "),
-    "malformed": (
-        ["--problems", "bad.jsonl"],
-        "2 malformed rows: line 2: message 2 has the unknown role 'bot'; allowed",
-    ),
-    "stop token": (["--stop-token", "no!"], "stop token 'no!' must be one token of the tokenizer, but it is 3"),
-    "stop id": (["--stop-token", 99], "stop token 99 is outside the vocabulary; allowed: 0 to "),
-    "size": (["--tokenizer", "train:2"], "train:SIZE needs a whole number from 260 to 100000, such as train:2000"),
-    "little text": (["--tokenizer", "train:900", "--problems", "chat.jsonl"], "the training problems have text for "),
-    "control": (["--env", "CartPole-v1", "--stop-token", "a"], "--stop-token has no meaning for CartPole-v1"),
-    "chat of control": (["--env", "CartPole-v1", "--no-chat"], "--chat has no meaning for CartPole-v1"),
-}
-
-
-@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
-def test_bad_input_is_one_clear_line(folder, args, message):
-    rows = [conversation("a"), conversation("a")]
-    rows[1]["messages"][1] = {"role": "bot", "content": "b"}
-    rows.append({"messages": [], "answer": "a"})
-    (folder / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = error_of(run("train", *args, "--log-dir", "run"))
-    assert message in line
-    assert not (folder / "run").exists()

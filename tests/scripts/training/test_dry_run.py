@@ -8,12 +8,11 @@ import pytest
 import torch
 from _rlenv_scripts.console.errors import explain
 from _rlenv_scripts.setup import memory_plan
-from inprocess import error_of, run
-from tiny_models import text_envs, tiny_model, tiny_policy
+from inprocess import run
+from tiny_models import text_envs, tiny_policy
 
 from agents import Agent, LanguageModelPolicy
 from agents.policies.language import policy
-from agents.policies.language.models import loading
 from agents.policies.memory import plan as memory
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
@@ -109,13 +108,6 @@ def test_what_does_not_fit_is_refused_with_the_setting_to_lower(options, free, a
     assert re.search(advice, line), line
 
 
-def test_an_environment_without_text_is_refused():
-    outcome = run("train", "--dry-run", "--env", "CartPole-v1")
-    assert (outcome.exit_code, outcome.stderr) == (
-        2, "Error: --dry-run plans the memory of language models; CartPole-v1 has no text\n",
-    )  # fmt: skip
-
-
 def test_free_memory_is_a_plausible_number():
     assert 2**20 < memory_plan.available("cpu") < 2**50
 
@@ -171,29 +163,8 @@ def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken
         assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_updates == {"evaluation": 3}.get(phase, 1)
 
 
-@pytest.mark.parametrize("command", [["train", "--dry-run"], ["train"], ["sft"], ["compare", "--agents", "grpo"]])
-@pytest.mark.parametrize("what", ["rank", "folder"])
-def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr(loading, "load_model", lambda *given: pytest.fail("the model is read"))
-    monkeypatch.setattr(policy, "load_model", lambda *given: pytest.fail("the model is read"))
-    tiny_model("llama").save_pretrained(tmp_path / "base")
-    (tmp_path / "adapter").mkdir()
-    facts = {"peft_type": "LORA", "base_model_name_or_path": str(tmp_path / "base")}
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(facts))
-    options = ["--model", tmp_path / "base", "--lora-rank", 4] if what == "rank" else ["--model", tmp_path / "adapter"]
-    line = error_of(run(*command, *TASK[:2], "--log-dir", tmp_path / "run", *options))
-    assert line.startswith("Error: LoRA adapters need peft: pip install 'rlenv-lm[lora]'")
-
-
 def test_a_policy_with_an_adapter_asks_for_peft_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setattr(policy, "load_model", lambda *given: pytest.fail("the model is read"))
     with pytest.raises(ValueError, match="LoRA adapters need peft"):
         tiny_policy("llama", text_envs(1), lora_rank=2)
-
-
-def test_a_missing_package_of_a_verifier_is_said_by_a_dry_run(monkeypatch):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
-    line = error_of(run("train", "--dry-run", "--verifier", "math"))
-    assert "needs math_verify: pip install 'rlenv-lm[math]'" in line

@@ -132,19 +132,3 @@ def test_a_module_of_this_directory_is_named_by_its_file(file):
     assert trained["agent"] == f"{file}:Halved"
     trained = result_of(run("train", *SMALL, "--agent", "agents.algorithms.rloo:RLOO", "--episodes", 4, "--json"))
     assert trained["agent"] == "agents.algorithms.rloo:RLOO"
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("my_agent.py", "name the class in it: my_agent.py:MyAgent"),
-        ("my_agent.py:Halfed", "cannot be loaded: module 'my_agent_"),
-        ("my_agent.py:no_class", "it must be a subclass of agents.Agent"),
-        ("json:loads", "it must be a subclass of agents.Agent"),
-        ("no_such_file.py:Mine", "does not exist"),
-        ("no_such_module:Mine", "No module named"),
-    ],
-)
-def test_what_cannot_be_used_is_one_line(name, reason, file):
-    assert reason in error_of(run("train", *SMALL, "--agent", name))
-    assert reason in error_of(run("compare", "--env", "CartPole-v1", "--agents", name, "--log-dir", "study"))

@@ -129,29 +129,3 @@ def test_a_reward_model_without_an_adapter_is_exported_whole(talks):
     assert run("export", "judge", "out").exit_code == 0
     assert rates("out") == pytest.approx(rates("judge"), abs=1e-6)
     assert "no adapter to write alone; omit --adapter" in error_of(run("export", "judge", "out", "--adapter"))
-
-
-BAD = {
-    "epochs without a file": (["sft", "--epochs", 1], "--epochs counts passes over a file"),
-    "both": (["sft", *FILE, "--epochs", 1, "--sft-steps", 1], "--epochs and --sft-steps exclude each other"),
-    "no pairs": (["reward-model"], "Missing option '--pairs'"),
-    "file": (["reward-model", "--pairs", "none.jsonl"], "no file or folder"),
-    "columns": (["reward-model", "--pairs", "words.jsonl"], "has no column 'chosen'"),
-    "model": (["reward-model", "--pairs", "pairs.jsonl", "--model", "tinny"], "unknown model 'tinny'; did you mean"),
-    "rate": (["reward-model", "--pairs", "pairs.jsonl", "--learning-rate", 0], "learning_rate must be"),
-    "rank": (["reward-model", "--pairs", "pairs.jsonl", "--lora-rank", 999], "lora_rank=999 is above the width"),
-    "alpha": (
-        ["reward-model", "--pairs", "pairs.jsonl", "--lora-alpha", 2],
-        "lora_alpha is of an adapter: pass lora_rank",
-    ),
-    "fraction": (["reward-model", "--pairs", "pairs.jsonl", "--test-fraction", 2], "test_fraction must be from 0 to 1"),
-}
-
-
-@pytest.mark.parametrize(("args", "message"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_clear_line(folder, args, message):
-    outcome = run(*args, "--log-dir", "run")
-    assert outcome.exit_code == 2, outcome.output
-    (line,) = outcome.stderr.strip().splitlines()
-    assert message in line
-    assert not (folder / "run").exists()

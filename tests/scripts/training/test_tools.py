@@ -72,17 +72,3 @@ def test_tools_of_the_command_line_replace_those_of_a_checkpoint(elsewhere, tmp_
     given = ["--tool", "calculator", "--verifier", "arith", "--episodes", 2, "--json"]
     assert result_of(run("evaluate", elsewhere, *given))["episodes"] == 2
     assert not (tmp_path / "imported").exists()
-
-
-@pytest.mark.parametrize(
-    ("tool", "message"),
-    [
-        ("calculate", "unknown tool 'calculate'; did you mean 'calculator'?"),
-        ("my_tools.py", "name the function in it: my_tools.py:my_function"),
-        ("nowhere.py:f", "cannot be loaded: the file"),
-    ],
-)
-def test_another_tool_is_refused_in_one_line(tool, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert message in error_of(run("train", *SMALL, "--tool", tool))
-    assert not list(tmp_path.glob("runs/*"))

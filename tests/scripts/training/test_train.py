@@ -293,19 +293,6 @@ def test_a_run_teaches_another_which_goes_on_without_it(trained, tmp_path):
     assert "--teacher" in other and "is not what the run began with" in other
 
 
-def test_a_teacher_that_is_missing_is_noticed_before_anything_is_written(trained, tmp_path):
-    folder, _ = trained
-    place = ["--log-dir", tmp_path / "run"]
-    assert "Distillation has no teacher" in error_of(run("train", "--agent", "distillation", *place))
-    distil = ["train", "--agent", "distillation", "--teacher", folder, *place]
-    assert "--log-kl keeps the policy of the start" in error_of(run(*distil, "--log-kl"))
-    for more in ([], ["--dry-run"]):
-        line = error_of(run("train", "--agent", "distillation", "--teacher", "nowhere", *place, *more))
-        assert "the teacher 'nowhere' is neither a folder that exists nor a model's id" in line
-    assert "agent 'rloo' takes no --teacher" in error_of(run("train", "--agent", "rloo", "--teacher", folder, *place))
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_memory_of_a_teacher_is_planned(trained):
     folder, _ = trained
     plan = result_of(run("train", "--agent", "distillation", "--teacher", folder, "--dry-run", "--json"))

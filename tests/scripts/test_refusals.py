@@ -1,0 +1,398 @@
+"""Bad input: one line that names what is wrong, exit code 2, no traceback, and nothing written."""
+
+import json
+import os
+import shlex
+import sys
+import warnings
+
+import click
+import pytest
+from _rlenv_scripts.console.errors import warnings_in_one_line
+from _rlenv_scripts.main import COMMANDS, main
+from huggingface_hub import constants as hub
+from huggingface_hub.utils import _http as hub_http
+from inprocess import error_of, run
+from tiny_models import tiny_model
+
+import rlenv.problems.stream
+from agents import AGENTS
+from rlenv.text.tokenizer import character_tokenizer
+
+# A command line, and words of the line that answers it. {text} and {pole} are finished runs; a run goes to the folder
+# `run`. See `write_inputs` for the files.
+ROWS = r"""
+trian | 'did you mean' train
+zzzz | --help
+train --verifier arit | 'arit' arith
+train --agent reinforce-base | reinforce-baseline
+train --agent grpo --agent-arg clip_rnage=0.3 | clip_range
+train --agent-arg gamma=0.9 | gamma option
+train --agent ppo --agent-arg clip_range=2 | clip_range above
+train --agent ppo --agent-arg clip_range | KEY=VALUE
+train --agent grpo --env CartPole-v1 --group-size 4 | groups
+train --agent grpo --group-size 1 | GRPO group
+train --timesteps 9 --episodes 9 | --timesteps --episodes
+train --episodes 0 | 0 x>=1
+train --model tinny | tinny tiny
+train --device cudaa | cudaa
+train --env TextGn-v0 | TextGn-v0
+train --env CartPole-v1 --env-arg gravitas=3 | gravitas
+train --max-prompt-tokens 3 | max_prompt_tokens '1 to 3'
+train --group-size 7 | group_size=7 episodes_per_update=256
+train --learning-rate -1 | learning_rate -1.0
+train --temperature 0 | temperature
+train --baseline leave-one | leave-one-out
+train --agent reinforce --baseline none | --baseline
+train --verifier-arg digits=0 | digits '1 to 9'
+train --verifier-arg digits | KEY=VALUE
+train --tokenizer ./no/such/tokenizer | ./no/such/tokenizer
+train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
+train --dtype nonsense | nonsense float32
+train --lora-rank 0 | lora_rank 0
+train --lora-rank 129 | lora_rank=129 width
+train --lora-rank 4 --lora-targets qproj | qproj q_proj
+train --lora-alpha 4 | lora_alpha lora_rank
+train --policy-arg lora_rank=4 | --lora-rank
+train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
+train --sft-steps -1 | sft_steps -1
+train --save-every nan | --save-every finite nan
+train --process-timeout inf | --process-timeout finite inf
+train --verifier-timeout nan | finite nan
+train --max-new-tokens 10000000 | max_new_tokens
+train --max-turns 3 | max_turns=3 Arith
+train --verifier guess --max-turns 0 | max_turns 0
+train --verifier guess --max-reply-tokens 0 | max_reply_tokens
+train --verifier guess --max-context-tokens 5 | max_context_tokens 7
+train --max-prompt-tokens 10101010101010101010101010 | --max-prompt-tokens 92233
+train --num-envs 10000000 | num_envs 1048576
+train --env CartPole-v1 --num-envs 111111111111111111 | num_envs 1048576
+train --seed 9999999999999999999999 | --seed 9223372036854775807
+train --sft-batch-size 999999999999999999 | sft_batch_size
+train --sft-learning-rate 1e300 | sft_learning_rate
+train --lerning-rate 1 | --learning-rate
+train --config no-such-file.json | no-such-file.json
+train --config typo.json | learning_rate
+train --config broken.yaml | YAML parsing
+train --config list.yaml | table
+train --config empty.yaml | table
+train --config number.yaml | unknown '1'
+train --config value.yaml | seed list
+train --config code.yaml | YAML constructor
+train --dry-run --env CartPole-v1 | --dry-run CartPole-v1
+train --model t5 | t5 encoder-decoder
+train --model mamba | mamba recurrent
+train --model own | own 'never runs code'
+train --model weightless | weights
+train --model vast --max-new-tokens 8 | vocabulary 1000000000000 vocab_size
+train --model {text} --tokenizer tokenizer | vocabulary model
+train --model {text} --max-new-tokens 2000 | context
+train --log-dir thesis.tex/run | thesis.tex folder
+sft --log-dir /dev/null/run | /dev/null folder
+compare --agents reinforce --no-figures --log-dir thesis.tex/run | thesis.tex folder
+train --log-dir {pole} | --overwrite
+train --log-dir papers --overwrite | 'not a run folder'
+train --log-dir {pole} --overwrite --learning-rate nan | --learning-rate
+train --log-dir bad{surrogate} | UTF-8
+sft --log-dir bad{surrogate} | UTF-8
+sft --env CartPole-v1 | CartPole-v1 demonstrations
+train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
+compare --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
+train --problems none.jsonl | none.jsonl
+train --problems my.py | .py .jsonl
+train --problems . | read
+train --problems empty.csv | empty
+train --problems bad.csv | 'line 3' fields
+train --problems sums.jsonl | column prompt question target
+train --problems sums.jsonl --column prompt=qestion | --column prompt=question
+train --problems sums.jsonl --column question | question KEY=VALUE
+train --problems sums.jsonl --prompt-template {{qestion}} | question
+train --problems sums.jsonl --prompt-template {{question.real}} | question.real
+train --prompt-template {{question}} | --prompt-template --problems
+train --column prompt=question | --column --problems
+train {sums} --max-prompt-tokens 3 | 4 max_prompt_tokens
+train {sums} --long-prompts cut | cut error skip
+train {sums} --curriculum 80 | curriculum 80.0
+train --problems flat.csv --test-fraction 0.5 --curriculum 0.8 | levels
+train {sums} --test-fraction 2 | test_fraction 2.0
+train --verifier my.py:right | --problems
+train --verifier my.py | my.py:my_function
+train --verifier my.py:right --problems flat.csv | solution
+train --env CartPole-v1 --column a=b | --column CartPole-v1
+train --env-arg problems=sums.jsonl | --env-arg problems
+train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
+train {sums} --eval-episodes 0 --stop-reward 1 | --eval-episodes --stop-reward
+train --verifier exact --problems talks.jsonl | template --chat-template
+train --system-prompt brief | template
+train --chat-template none.jinja | none.jinja
+train --problems bad_talks.jsonl | 'line 2' bot
+train --stop-token no! | no! 3
+train --stop-token 99 | 99 vocabulary
+train --tokenizer train:2 | 260
+train --verifier exact --problems talks.jsonl --tokenizer train:900 | text
+train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
+train --env CartPole-v1 --no-chat | --chat CartPole-v1
+train --model {text} --tokenizer train:280 | --tokenizer
+train --num-generations 8 | --num-generations --group-size
+train --epsilon 0.1 | clip_range
+train --use_peft | --lora-rank
+train --lr 1e-5 | --lr --learning-rate
+train --agent grpo --agent-arg beta=0.1 | --kl-coef
+train --config trl.json | num_generations --group-size
+train --n-steps 5 | --n-steps --episodes-per-update
+train --clip-range 1 | --agent-arg clip_range=
+sft --lr 1 | --sft-learning-rate
+compare --lr 1 | --learning-rate
+sft --num-generations 8 | --num-generations
+evaluate --lr 1 | --lr
+train --tool calculate | calculate calculator
+train --tool my.py | my.py:my_function
+train --tool nowhere.py:f | nowhere.py
+train --agent distillation | teacher
+train --agent distillation --teacher {text} --log-kl | --log-kl
+train --agent distillation --teacher nowhere | nowhere
+train --agent distillation --teacher nowhere --dry-run | nowhere
+train --agent rloo --teacher {text} | rloo --teacher
+train {pole_env} --agent my.py | my.py:MyAgent
+train {pole_env} --agent my.py:Halfed | Halfed
+train {pole_env} --agent my.py:right | agents.Agent
+train {pole_env} --agent json:loads | agents.Agent
+train {pole_env} --agent no_such_file.py:Mine | no_such_file.py exist
+train {pole_env} --agent no_such_module:Mine | no_such_module
+compare {pole_env} --agents my.py:right | agents.Agent
+train --track nobody | nobody wandb
+sft --epochs 1 | --epochs
+sft {sums} --epochs 1 --sft-steps 1 | --epochs --sft-steps
+reward-model | --pairs
+reward-model --pairs none.jsonl | none.jsonl
+reward-model --pairs asked.jsonl | chosen
+reward-model --pairs pairs.jsonl --model tinny | tinny tiny
+reward-model --pairs pairs.jsonl --learning-rate 0 | learning_rate
+reward-model --pairs pairs.jsonl --lora-rank 999 | lora_rank=999 width
+reward-model --pairs pairs.jsonl --lora-alpha 2 | lora_alpha lora_rank
+reward-model --pairs pairs.jsonl --test-fraction 2 | test_fraction
+compare --agents reinforce,rlo | rlo rloo
+compare --agents rloo,grpo,rloo | rloo 2
+compare --seeds 0 | seeds
+compare --episodes 5 --timesteps 5 | --timesteps --episodes
+compare --group-size 1 --agents reinforce,rloo | group_size
+compare {pole_env} --group-size 4 | group_size=4
+compare {pole_env} --sft-steps 5 | --sft-steps
+compare --stop-reward inf | --stop-reward
+compare --sft-examples 0 | sft_examples 0
+compare {pole_env} --log-dir papers | compare.json
+compare {pole_env} --log-dir papers --overwrite | compare.json
+evaluate none | none 'run folder' --verifier
+evaluate papers | papers 'run folder' --verifier
+evaluate {text} --column prompt=q | --column
+evaluate {text} --temperature 0.5 | --temperature --samples
+evaluate {text} --samples 2 --top-p 0 | top_p
+evaluate {text} --samples 2 --stochastic | --stochastic
+evaluate {text} --out here.txt | .jsonl
+evaluate {text} --policy-arg dtype=bfloat16 | --policy-arg
+evaluate {text} --dtype bfloat16 | --dtype
+evaluate {text} --activation-checkpointing | training
+evaluate {text} --out notes.jsonl --episodes 2 | evaluation
+evaluate {text} {pole} --out new.jsonl | --out 2
+evaluate {text}/checkpoint/policy/model | --verifier
+evaluate {pole} --samples 2 | --samples CartPole-v1
+evaluate runs | {runs}
+report runs | {runs}
+doctor runs | {runs}
+play runs | {runs}
+export runs out | {runs}
+train --resume runs | {runs}
+doctor | RUNS
+doctor many | many/19 '3 more'
+doctor papers | config.json
+doctor torn | damaged
+report torn | config.json
+export torn out | checkpoint/agent.json
+train --resume torn | config.json
+compare --env CartPole-v1 --agents ppo --log-dir study | compare.json damaged
+report many/00 | 'rlenv train'
+report runs/first | figures
+report papers | 'run folder'
+report {text} {pole} | environments
+report {text} --out notes.jsonl | report
+play --watch | --watch policy
+play --top-p 0.5 | --top-p policy
+play --env Pendulum-v1 | Pendulum-v1 discrete
+play --env CartPole-v1 --verifier arith | --verifier
+play --env CartPole-v1 --split train | --split
+play --env CartPole-v1 --env-arg a=1 | CartPole-v1
+play --env Cartpole-v7 | Cartpole-v7
+play --stochastic | --stochastic --watch
+play nowhere | nowhere
+play {pole} --env CartPole-v1 | --env
+play {pole} --top 27 | --top 26
+play {pole} --top 2 | --top
+play {pole} --temperature 2 | --temperature
+play {pole} --picture thesis.tex | folder
+export {pole} out | 'language model'
+export {text} out --adapter | adapter
+export {text} out --private | --private
+export {text} {text} --overwrite | folder
+export {text} {text}/checkpoint/policy --overwrite | folder
+export {text} {text}/.. --overwrite | folder
+export {text} papers | papers empty
+lab nosuch | nosuch snr bandit
+lab bandti | bandit
+lab bandit --seed -1 | --seed
+check-gradient nope | nope
+check-gradient rloo --agent-arg foo=1 | foo
+check-gradient rloo --episodes 4 | group_size=3
+check-gradient distillation | teacher
+completion tcsh | tcsh bash zsh fish
+verifiers lint | --all
+verifiers lint arith --all | --all
+verifiers lint arit | arit arith
+verifiers show arit | arit arith
+verifiers lint arith --verifier-arg digits=0 | digits '1 to 9'
+verifiers lint my.py:right | --problems
+verifiers show my.py:right | --problems
+verifiers lint my.py:right --problems none.jsonl | none.jsonl
+verifiers lint my.py:right --column prompt=question | --problems
+"""
+TABLE = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in ROWS.strip().splitlines()]
+
+
+def write_inputs(folder):
+    sums = [
+        {"question": f"{a}+{b}=", "target": a + b, "split": "train", "level": 1} for a in range(5) for b in range(5)
+    ]
+    talks = [[{"role": role, "content": "a"}] for role in ("user", "bot")]
+    tables = {
+        "sums": sums,
+        "asked": [{"prompt": f"say {number}"} for number in range(20)],
+        "talks": [{"messages": talks[0], "answer": "a"}] * 2,
+        "bad_talks": [{"messages": each, "answer": "a"} for each in talks],
+        "pairs": [{"prompt": f"{number}>", "chosen": "a", "rejected": "b"} for number in range(20)],
+    }
+    for name, rows in tables.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {
+        "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n",
+        "empty.csv": "",
+        "bad.csv": "prompt,answer\n1+1=,2\n1+2=\n",
+        "flat.csv": "prompt,answer\n" + "".join(f"{n}+0=,{n}\n" for n in range(40)),
+        "typo.json": '{"lerning_rate": 1e-3}',
+        "trl.json": '{"num_generations": 8}',
+        "broken.yaml": "a: [1\nb: }",
+        "list.yaml": "- 1\n",
+        "empty.yaml": "",
+        "number.yaml": "1: 2\n",
+        "value.yaml": "seed: [1]\n",
+        "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",
+        "thesis.tex": "years of work",
+        "papers/thesis.tex": "years of work",
+        "notes.jsonl": "my notes\n",
+        "torn/config.json": "{",
+        "study/compare.json": "{",
+        "t5/config.json": '{"model_type": "t5"}',
+        "mamba/config.json": '{"model_type": "mamba"}',
+        "own/config.json": '{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}',
+    }
+    files |= {f"runs/{name}/config.json": '{"env_id": "TextGen-v0", "agent": "grpo"}' for name in RUNS}
+    files |= {f"many/{number:02}/config.json": '{"env_id": "CartPole-v1"}' for number in range(23)}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name, sizes in (("weightless", {}), ("vast", {"vocab_size": 10**12})):
+        tiny_model("llama").save_pretrained(folder / name)
+        config = json.loads((folder / name / "config.json").read_text())
+        (folder / name / "config.json").write_text(json.dumps(config | sizes))
+    (folder / "weightless" / "model.safetensors").unlink()
+    character_tokenizer("0123456789+-*=abcdefgh").save_pretrained(folder / "tokenizer")
+
+
+RUNS = ("compared/seed-0", "first", "second")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    write_inputs(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("line", "named"), TABLE, ids=[line for line, _ in TABLE])
+def test_bad_input_is_one_line_and_nothing_is_written(line, named, inputs, text_run, pole_run, monkeypatch):
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = sorted(map(os.fsencode, inputs.rglob("*")))
+    words = {
+        "sums": "--problems sums.jsonl --column prompt=question --column answer=target",
+        "runs": " ".join(f"runs/{name}" for name in RUNS),
+        "pole_env": "--env CartPole-v1",
+        "surrogate": "\udcff",
+    }
+    arguments = shlex.split(line.format(text=text_run, pole=pole_run, **words))
+    if arguments[0] in ("train", "sft", "compare", "reward-model") and not {"--log-dir", "--resume"} & {*arguments}:
+        arguments += ["--log-dir", "run"]
+    said = error_of(run(*arguments))
+    for name in shlex.split(named.format(**words)):
+        assert name in said, said
+    assert len(said) < 600
+    assert sorted(map(os.fsencode, inputs.rglob("*"))) == before
+
+
+def test_no_option_of_any_command_takes_what_is_no_number():
+    """Over all options with decimals: they are refused before anything is done."""
+    found = 0
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        for option in command.params:
+            if isinstance(option.type, click.types.FloatParamType):
+                for value in ("nan", "inf"):
+                    with pytest.raises(click.BadParameter, match="finite"):
+                        command.make_context(name, [f"{option.opts[0]}={value}"], resilient_parsing=True)
+                    found += 1
+    assert found > 60
+
+
+def test_a_long_value_is_not_echoed_whole(tmp_path):
+    line = error_of(run("train", "--agent", "x" * 1_000_000, "--log-dir", tmp_path / "run"))
+    assert len(line) < 1000 and line.endswith(list(AGENTS)[-1])
+
+
+def test_warnings_of_ours_are_one_line():
+    before, ours = warnings.formatwarning, rlenv.problems.stream.__file__
+    with warnings_in_one_line():
+        assert warnings.formatwarning("why", UserWarning, ours, 7) == "warning: why\n"
+        assert warnings.formatwarning("why", UserWarning, "a.py", 7) == before("why", UserWarning, "a.py", 7)
+        assert "DeprecationWarning" in warnings.formatwarning("why", DeprecationWarning, ours, 7)
+    assert warnings.formatwarning is before
+
+
+def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog):
+    """Not one for every time that the hub's library tries again."""
+    tries = []
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/{revision}/{filename}")
+    monkeypatch.setattr(hub_http.time, "sleep", tries.append)
+    monkeypatch.setattr(hub_http.logger, "handlers", [caplog.handler])
+    line = error_of(run("train", "--model", "somebody/model", "--log-dir", tmp_path / "run", "--device", "cpu"))
+    assert tries and "somebody/model" in line and "tiny, small, base" in line
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("command", ["train --dry-run", "train", "sft", "compare --agents grpo"])
+@pytest.mark.parametrize("what", ["rank", "folder"])
+def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    for place in ("agents.policies.language.models.loading", "agents.policies.language.policy"):
+        monkeypatch.setattr(f"{place}.load_model", lambda *given: pytest.fail("the model is read"))
+    tiny_model("llama").save_pretrained(tmp_path / "base")
+    (tmp_path / "adapter").mkdir()
+    facts = {"peft_type": "LORA", "base_model_name_or_path": str(tmp_path / "base")}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(facts))
+    options = ["--model", tmp_path / "base", "--lora-rank", 4] if what == "rank" else ["--model", tmp_path / "adapter"]
+    line = error_of(run(*command.split(), "--log-dir", tmp_path / "run", *options))
+    assert "peft" in line and "rlenv-lm[lora]" in line
+
+
+def test_a_missing_package_of_a_verifier_is_said_by_a_dry_run(monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    line = error_of(run("train", "--dry-run", "--verifier", "math"))
+    assert "math_verify" in line and "rlenv-lm[math]" in line
