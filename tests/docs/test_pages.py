@@ -1,5 +1,6 @@
 """Every code block of README.md and docs/**/*.md runs, or could: see support/pages.py."""
 
+import json
 import re
 import sys
 
@@ -10,7 +11,6 @@ from pages import (
     PYTHON,
     ROOT,
     Block,
-    assert_alike,
     blocks,
     check_command,
     check_python,
@@ -41,7 +41,6 @@ LONG = {  # more than half a second each; their commands and their Python are ch
     "docs/tutorials/your-own-model-and-data.md",
     "docs/writing-verifiers.md",
 }
-WORDS = 1500
 
 
 @pytest.fixture
@@ -94,49 +93,26 @@ def test_the_comments_over_the_blocks_are_known(name):
     assert all(reason is None or len(reason) > 10 for reason in reasons), "say why"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_comment_beside_code_is_not_cut_off(name):
-    """A window of 1,300 pixels shows 100 characters of a block."""
-    lines = [line for block in blocks(PAGES[name]) for line in block.text.splitlines()]
-    assert not [line for line in lines if len(line) > 100 and re.search(r"\s# ", line)]
+@pytest.mark.parametrize("page", [*pages(), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_every_link_leads_to_a_file(page):
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+    assert not [link for link in links if not (page.parent / link).exists()]
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/tutorials/")])
-def test_a_tutorial_is_short_and_begins_with_something_to_run(name):
-    text = PAGES[name]
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    assert len(prose.split()) <= WORDS
-    assert blocks(text)[0].line <= 15
-    assert [line for line in prose.splitlines() if len(line) > 120 and line[0] not in "<| "] == []
+def test_the_figures_below_the_picture_are_those_of_its_run():
+    run = json.loads((ROOT / "docs" / "picture.json").read_text(encoding="utf-8"))
+    assert f"{100 * run['before']:.0f} to {100 * run['after']:.0f} % right" in PAGES["README.md"]
+
+
+def test_every_agent_is_listed_with_its_paper():
+    rows = dict(re.findall(r"\| `(\w+)` \| `([a-z0-9-]+)` \|", PAGES["docs/algorithms.md"]))
+    assert rows == {cls.__name__: name for name, cls in AGENTS.items()}
+    papers = PAGES["docs/papers.md"] + PAGES["docs/papers-later.md"]
+    assert re.findall(r"^## (\w+)$", papers, re.MULTILINE) == [cls.__name__ for cls in AGENTS.values()]
 
 
 # The mechanism itself.
-
-PAGE = """\
-<!-- in tests: 1000 -> 2; print(n) -> print(n + 1) -->
-
-```python
-n = 1000
-print(n)
-```
-
-<!-- slow: it takes three minutes here -->
-
-```python
-m = n
-```
-
-    rlenv train --agent grpo \\
-        --seed 3   # a comment
-"""
-
-
-def test_blocks_have_their_lines_and_comments():
-    first, second, shell = blocks(PAGE)
-    assert (first.language, first.line, first.source(slow=True)) == ("python", 3, "n = 1000\nprint(n)\n")
-    assert first.source(slow=False) == "n = 2\nprint(n + 1)\n"
-    assert (first.runs(False), second.runs(False), second.runs(True), shell.runs(True)) == (True, False, True, False)
-    assert commands(shell) == [["rlenv", "train", "--agent", "grpo", "--seed", "3"]]
 
 
 def test_a_replacement_that_matches_nothing_is_an_error():
@@ -149,12 +125,6 @@ def test_blocks_of_a_page_share_names_and_a_folder_and_their_output_is_compared(
     assert run_page(page.format("0.667"), "page", slow=False) == 2
     with pytest.raises(AssertionError, match=r"the page says 0\.8"):
         run_page(page.format("0.8"), "page", slow=False)
-
-
-def test_an_error_names_the_line_of_the_page():
-    with pytest.raises(ZeroDivisionError) as caught:
-        run_page("text\n\n```python\nn = 1\n1 / 0\n```\n", "page.md", slow=False)
-    assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == ("page.md", 5)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +145,3 @@ def test_a_command_that_could_not_run_is_found(line, complaint):
     with pytest.raises((click.ClickException, AssertionError)) as caught:
         check_command(words)
     assert complaint in getattr(caught.value, "message", str(caught.value)) + str(caught.value)
-
-
-def test_numbers_may_differ_by_their_last_digit_or_two_percent():
-    assert_alike("a 0.33 b 1,000", "a 0.34   b 1,015", "here")
-    for found in ("a 0.36 b 1,000", "a 0.33 b 1,030", "a 0.33 c 1,000"):
-        with pytest.raises(AssertionError):
-            assert_alike("a 0.33 b 1,000", found, "here")
