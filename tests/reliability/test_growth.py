@@ -3,14 +3,10 @@
 import gc
 import math
 import os
-import subprocess
-import sys
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.logger import configure
@@ -23,12 +19,7 @@ from verifiers.isolation.workers.supervisor import descendants
 MB = 2**20
 UPDATES = 10_000
 EVENTS_MB = 20  # in 10,000 updates, each logged
-RSS_MB = 0.5  # in 1,000 updates
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}, "verifier_workers": 1}
-JOBS = {
-    "text": ["--verifier", "arith", "--verifier-arg", "digits=1", "--verifier-workers", "1", "--sft-steps", "0"],
-    "control": ["--env", "CartPole-v1", "--learning-rate", "1e-6"],  # episodes stay short
-}
 proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what /proc lists")
 
 
@@ -90,58 +81,3 @@ def test_updates_leave_nothing_behind_but_their_entry_in_the_log(kind, tmp_path)
         assert sizes[2] - sizes[1] == pytest.approx(sizes[1] - sizes[0], rel=0.2)
     agent.env.close()
     agent.logger.close()
-
-
-def watched(process, table):
-    """Return, while a run lasts, what its process holds [samples, 5]: updates, MB, open files, threads, processes."""
-    samples = []
-    while process.poll() is None:
-        lines = table.read_bytes().count(b"\n")
-        home = Path(f"/proc/{process.pid}")
-        try:
-            pages = int((home / "statm").read_text().split()[1])
-            files, threads = entries(home / "fd"), entries(home / "task")
-        except OSError:  # it has ended
-            break
-        memory = pages * os.sysconf("SC_PAGE_SIZE") / MB
-        samples.append((lines, memory, files, threads, len(descendants(process.pid))))
-        time.sleep(0.2)
-    return np.array(samples)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@proc
-@pytest.mark.parametrize("kind", JOBS)
-def test_ten_thousand_updates_stay_small(kind, tmp_path):
-    run, output = tmp_path / "run", tmp_path / "output"
-    options = ["--episodes-per-update", "4", "--num-envs", "4", "--episodes", str(4 * UPDATES), "--log-interval", "1"]
-    options += ["--save-every-updates", "500", "--eval-episodes", "4", "--device", "cpu", "--log-dir", str(run)]
-    program = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train"]
-    started = time.monotonic()
-    with (
-        output.open("w") as said,
-        subprocess.Popen([*program, *JOBS[kind], *options], stdout=said, stderr=said) as process,
-    ):
-        try:
-            while process.poll() is None and not (run / "progress.csv").exists():
-                time.sleep(0.1)
-            assert process.poll() is None, output.read_text()
-            samples = watched(process, run / "progress.csv")
-        finally:
-            process.kill()
-    assert process.returncode == 0, output.read_text()
-    seconds = time.monotonic() - started
-    samples = samples[(samples[:, 0] > 0.2 * UPDATES) & (samples[:, 0] < UPDATES)]  # warm, and before the evaluation
-    growth = 1000 * np.polyfit(samples[:, 0], samples[:, 1], 1)[0]
-    first, *_, last = np.array_split(samples[:, 2:], 3)
-    events, table = size(run, "*/events*") / MB, size(run, "progress.csv") / MB
-    print(
-        f"{kind}: {events:.1f} MB of events, {table:.1f} MB of CSV, {growth:.3f} MB of memory per 1,000 updates "
-        f"({samples[0, 1]:.0f} to {samples[-1, 1]:.0f} MB), files, threads, processes {first.min(0)} to {last.min(0)} "
-        f"at the least, {first.max(0)} to {last.max(0)} at most, {seconds:.0f} s"
-    )
-    assert len(samples) > 50
-    assert events <= EVENTS_MB
-    assert growth <= RSS_MB
-    assert (last.min(0) <= first.min(0)).all()  # at most, there are those of a checkpoint that is being written

@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 
-import processes
 import pytest
 from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_folder import choose
@@ -153,16 +152,6 @@ def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_pat
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match="exists"):
         choose(tmp_path, overwrite=False, name="run")
-
-
-@pytest.mark.slow  # of workers alone: tests/verifiers/isolation
-def test_no_worker_outlives_its_run(start, tmp_path):
-    mark = processes.new_mark()
-    process = start(*tiny("workers"), "--episodes", 10**6, "--log-dir", tmp_path / "run", sync=False, mark=mark)
-    process.wait_until(lambda: len(processes.processes_of(mark)) >= 3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert processes.eventually(lambda: not processes.processes_of(mark), 1.0)
 
 
 @pytest.mark.parametrize(

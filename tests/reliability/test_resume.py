@@ -4,42 +4,23 @@ import errno
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
-import time
 
 import pytest
 import torch
 from _rlenv_scripts.runs.run_folder import earlier, write_json
-from _rlenv_scripts.runs.run_log import cut_log, log_place, open_log, place_in
+from _rlenv_scripts.runs.run_log import log_place, open_log
 from _rlenv_scripts.setup import session
-from _rlenv_scripts.training import callbacks, job
-from _rlenv_scripts.training.checkpoints import Saver
-from agent_kinds import is_taught
+from _rlenv_scripts.training import callbacks
 from inprocess import error_of
 from inprocess import run as invoke
-from kills import Count, killed_run, seconds_of
-from runs import WORLDS, arguments, content, differences, everything, scalars, table
+from runs import arguments, content, differences, everything, scalars, table
 
-from agents import AGENTS, Agent
+from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
 from agents.core import files
 from agents.core.files import Lock
-
-
-def campaign(start, folder, world, agent, kills, orphans_after=None):
-    """Kill and resume one run so many times; return what was counted and where it differs from an unbroken run."""
-    command = arguments(world, agent)
-    seconds = seconds_of(start, command, folder / "whole")
-    count, run = Count(), folder / "killed"
-    killed_run(start, command, run, kills, seconds, random.Random(f"{world} {agent}"), count, orphans_after)
-    wanted = everything(folder / "whole")
-    found = []
-    for each in sorted(folder.glob("killed*")):
-        if (each / "result.json").is_file():
-            found += differences(wanted, everything(each))
-    return count, found
 
 
 def test_the_files_of_any_instant_end_as_a_run_without_a_break(tmp_path, monkeypatch):
@@ -67,26 +48,6 @@ def test_the_files_of_any_instant_end_as_a_run_without_a_break(tmp_path, monkeyp
         assert 0 < read_facts(tmp_path / name / "checkpoint")["num_updates"] < 8
         done("train", "--resume", tmp_path / name)
         assert differences(wanted, everything(tmp_path / name)) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("world", "agent"), [("CartPole", "reinforce"), ("TextGen", "dapo")])
-def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, tmp_path):
-    count, found = campaign(start, tmp_path, world, agent, kills=2)
-    assert count.kills == 2
-    assert count.failures + found == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("agent", [name for name in AGENTS if not is_taught(name)])
-def test_twenty_kills(world, agent, start, tmp_path, capsys):
-    count, found = campaign(start, tmp_path, world, agent, kills=20)
-    with capsys.disabled():
-        print(f"\n{world} {agent}: {count}; {len(found)} differences")
-    assert count.kills == 20
-    assert count.failures + found == []
 
 
 # What --resume allows, and what it says.
@@ -128,11 +89,6 @@ def test_a_setting_that_may_not_change_is_one_line(option, begun, run):
     assert content(run) == before
 
 
-def test_the_same_setting_again_is_fine(run):
-    result, _ = done("train", "--resume", run, "--episodes", 36, "--seed", 3, "--agent", "ppo")
-    assert result["episodes"] == 36
-
-
 def test_a_finished_run_says_how_to_go_on(run):
     before = content(run)
     for more in ([], ["--episodes", 32], ["--episodes", 8]):
@@ -151,35 +107,12 @@ def test_a_finished_run_is_extended(run, tmp_path):
     assert json.loads((run / "config.json").read_text())["episodes"] == 40
 
 
-def test_other_budgets_extend_it_too(run):
-    played = json.loads((run / "result.json").read_text())["timesteps"]
-    result, _ = done("train", "--resume", run, "--timesteps", played + 1)
-    assert result["timesteps"] > played and result["updates"] == 9
-
-
 def test_a_second_resume_is_refused(run):
     before = content(run)
     with Lock(run / ".lock", "busy"):
         line = refusal("train", "--resume", run, "--episodes", 36)
     assert line == f"Error: another run is writing to the run folder '{run}'; wait for it, or stop it"
     assert content(run) == before
-
-
-@pytest.mark.slow  # in this process: test_a_second_resume_is_refused
-def test_two_resumes_at_once(run, start):
-    first = start("train", "--resume", run, "--episodes", 10**6, "--json", sync=False)
-    first.wait_until(lambda: (run / ".lock").exists())
-    time.sleep(0.1)
-    second = start("train", "--resume", run, "--episodes", 36, "--json", sync=False)
-    assert second.wait() == 2
-    assert "another run is writing to the run folder" in second.errors.read_text()
-    assert first.poll() is None
-
-
-def test_what_is_no_run_folder(tmp_path):
-    for what in (tmp_path, tmp_path / "nowhere"):
-        outcome = invoke("train", "--resume", what)
-        assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1, outcome.output
 
 
 def old_checkpoint(folder, num_updates=None):
@@ -240,14 +173,6 @@ def test_a_run_of_sft_is_not_resumed(tmp_path):
     assert content(tmp_path / "sft") == before
 
 
-@pytest.mark.parametrize(("name", "value"), [("agent", "reinforce"), ("gamma", 0.5)])
-def test_a_configuration_of_another_run_is_refused(name, value, run):
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {name: value}))
-    line = refusal("train", "--resume", run, "--episodes", 36)
-    assert f"config.json names {name} {value!r}" in line
-
-
 def checkpoints(run):
     """Return the updates of each checkpoint, the newest first."""
     return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *earlier(run))]
@@ -267,21 +192,6 @@ def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run):
         assert checkpoints(run) == kept
 
 
-def test_rounds_of_one_rollout_share_a_checkpoint_and_an_evaluation(tmp_path, monkeypatch):
-    saves, evaluations = [], []
-    save, returns = Saver.save, job.Job._fresh_returns
-    monkeypatch.setattr(Saver, "save", lambda self: (saves.append(self.agent.num_updates), save(self)))
-    monkeypatch.setattr(
-        job.Job, "_fresh_returns", lambda self: (evaluations.append(self.agent.num_updates), returns(self))[1]
-    )
-    more = ["--agent-arg", "max_rounds=3", "--stop-reward", -1, "--eval-every", 100, "--keep", 9]
-    dapo = arguments("TextGen", "dapo", *more, "--log-dir", tmp_path / "run")
-    monkeypatch.setattr(callbacks.StopOnReward, "_on_step", lambda self: True)
-    done(*dapo)
-    assert saves == [0, *range(1, max(saves) + 1)] and len(saves) > 2
-    assert len(set(evaluations)) == len(evaluations) > 0
-
-
 def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeypatch):
     def fail(self, rollout):
         monkeypatch.setattr(Agent, "save", disk_is_full)
@@ -295,34 +205,6 @@ def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeyp
     outcome = invoke(*arguments("CartPole", "reinforce", "--log-dir", tmp_path / "run"))
     assert isinstance(outcome.exception, KeyError) and outcome.exception.args == ("first",)
     assert "nothing was saved after the error: OSError: [Errno 28] second" in outcome.stderr
-
-
-def test_a_log_whose_place_is_unknown_is_kept(run):
-    rows = table(run)
-    logger = open_log(run, None)
-    logger.close()
-    assert table(run) == rows and rows
-
-
-def test_a_log_that_cannot_be_read_keeps_its_last_place(run, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.EIO, "gone")
-
-    agent = Agent.load(run / "checkpoint", device="cpu")
-    before = agent.extra_state["log"]
-    agent.set_logger(open_log(run, before))
-    monkeypatch.setattr("_rlenv_scripts.training.checkpoints.log_place", fail)
-    Saver(run, agent, 10.0, None, 2).save()
-    agent.logger.close()
-    assert Agent.load(run / "checkpoint", device="cpu").extra_state["log"] == before
-
-
-def test_half_a_line_of_the_log_is_cut_off(run):
-    rows, place = table(run), place_in(run)
-    with (run / "progress.csv").open("a") as file:
-        file.write("1,2,3")
-    cut_log(run, place | {"rows": place["rows"] + 1})
-    assert table(run) == rows
 
 
 def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
@@ -352,25 +234,12 @@ def test_another_learning_rate_is_used_by_the_schedule_too(schedule, tmp_path):
     assert Agent.load(run / "checkpoint", device="cpu").learning_rate == 0.25
 
 
-@pytest.mark.parametrize("option", [["--log-dir", "elsewhere"], ["--overwrite"]], ids=lambda option: option[0])
-def test_options_of_a_new_run_are_refused(option, run):
-    line = refusal("train", "--resume", run, "--episodes", 36, *option)
-    assert line == f"Error: {option[0]} has no meaning with --resume, which continues in its own folder"
-
-
 def test_minutes_between_checkpoints_replace_updates(run):
     done("train", "--resume", run, "--episodes", 48, "--save-every", 60)
     assert checkpoints(run) == [12, 8]
     assert "save_every_updates" not in json.loads((run / "config.json").read_text())
     line = refusal("train", "--resume", run, "--episodes", 56, "--save-every", 60, "--save-every-updates", 1)
     assert line == "Error: --save-every and --save-every-updates exclude each other"
-
-
-def test_a_path_with_spaces_is_quoted(tmp_path, monkeypatch):
-    stop = lambda self: bool(signal.raise_signal(signal.SIGTERM)) or False  # noqa: E731
-    monkeypatch.setattr(callbacks.ShowProgress, "_on_step", stop)
-    outcome = invoke(*arguments("CartPole", "reinforce", "--log-dir", tmp_path / "my run"))
-    assert outcome.stderr.splitlines()[-1].endswith(f"To go on: rlenv train --resume '{tmp_path / 'my run'}'")
 
 
 def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_copy, monkeypatch):
@@ -395,14 +264,6 @@ def test_errors_of_an_environment_are_not_taken_for_a_damaged_checkpoint(command
         assert outcome.exception is error
 
 
-def test_a_user_s_own_state_is_not_called_damaged(run):
-    agent = Agent.load(run / "checkpoint", device="cpu")
-    agent.extra_state = {"mine": 1}
-    agent.save(run / "checkpoint")
-    line = refusal("train", "--resume", run, "--episodes", 36)
-    assert "'mine'" in line and "damaged" not in line
-
-
 def test_a_lock_is_not_held_by_a_child(tmp_path):
     """A child that outlives a killed run keeps nobody out."""
     read, write = os.pipe()
@@ -423,9 +284,3 @@ def test_a_lock_is_not_held_by_a_child(tmp_path):
         assert (tmp_path / "lock").exists()
     os.close(read)
     os.close(write)
-
-
-def test_a_lock_whose_file_is_always_replaced_gives_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(Lock, "_is_current", lambda self: False)
-    with pytest.raises(ValueError, match="busy"):
-        Lock(tmp_path / "lock", "busy")

@@ -100,18 +100,6 @@ def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
     assert differences(whole, everything(folder)) == []
 
 
-@pytest.mark.slow  # in this process: test_a_signal
-def test_a_signal_from_outside(start, tmp_path):
-    folder = tmp_path / "run"
-    process = start(*TINY, "--episodes", 10**6, "--log-dir", folder, sync=False)
-    process.wait_until(lambda: "checkpoint after 1 updates" in process.errors.read_text())
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM, process.errors.read_text()
-    assert "Traceback" not in process.errors.read_text()
-    assert json.loads(process.output.read_text().splitlines()[-1])["interrupted"] is True
-    assert Agent.load(folder / "checkpoint", device="cpu").num_updates >= 1
-
-
 def test_a_signal_that_was_ignored_stays_ignored():
     """`nohup rlenv train` goes on when its terminal closes."""
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)

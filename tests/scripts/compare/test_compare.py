@@ -1,11 +1,8 @@
 """`rlenv compare`, as a person runs it, with everything made small."""
 
-import csv
 import json
-import shutil
 import signal
 import sys
-from pathlib import Path
 
 import gymnasium
 import inprocess
@@ -74,24 +71,6 @@ def compared(tmp_path_factory):
         return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
 
 
-def test_every_agent_has_its_row_and_every_seed_its_run(compared):
-    folder, report = compared
-    assert [(row["agent"], row["runs"]) for row in report["rows"]] == [
-        ("before training", 2), ("reinforce", 2), ("rloo", 2),
-    ]  # fmt: skip
-    assert {(run["agent"], run["seed"]) for run in report["runs"]} == {
-        (agent, seed) for agent in ("reinforce", "rloo") for seed in (0, 1)
-    }
-    for row in report["rows"][1:]:
-        own = [run for run in report["runs"] if run["agent"] == row["agent"]]
-        final = [run["final"] for run in own]
-        assert row["iqm"] == pytest.approx(sum(final) / 2)
-        assert (row["min"], row["max"]) == (min(final), max(final))
-        assert row["wins"] == sum(run["final"] > run["initial"] for run in own)
-    assert (report["figure"], report["goal"], report["failed"]) == ("success_rate", None, [])
-    assert json.loads((folder / "report.json").read_text()) == report
-
-
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
     folder, report = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
@@ -106,19 +85,6 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         assert (config["group_size"], config["verifier_args"]) == (4, {"digits": 1})
 
 
-def test_the_report_is_a_table_with_curves(compared):
-    folder, _ = compared
-    text = (folder / "report.md").read_text()
-    assert text.startswith("# TextGen-v0 (arith), 16 episodes per run\n")
-    assert "| agent | runs | success rate, IQM |" in text
-    assert "\n| rloo | 2 |" in text
-    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    with (folder / "rloo" / "seed-1" / "progress.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["rollout/ep_rew_mean"]]
-    assert [row["time/episodes"] for row in rows] == ["8", "16"]
-    assert all(row["rollout/kl_start"] for row in rows)
-
-
 def test_the_same_command_again_repeats_no_run(compared):
     folder, report = compared
     before = times(folder)
@@ -126,21 +92,6 @@ def test_the_same_command_again_repeats_no_run(compared):
     assert result_of(outcome) == report
     assert "4 of 4 runs are finished already" in outcome.stderr
     assert times(folder) == before
-
-
-def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compared):
-    folder, report = compared
-    assert (
-        result_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json", "--no-figures"))
-        == report
-    )
-
-
-def test_the_saved_settings_repeat_the_comparison(compared):
-    folder, report = compared
-    assert (
-        result_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json", "--no-figures")) == report
-    )
 
 
 def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):
@@ -152,21 +103,6 @@ def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared
     assert "other settings (episodes 16, now 17, verifier_args" in line
     assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
-
-
-def test_people_read_the_table(compared):
-    folder, _ = compared
-    outcome = compare(*SMALL, "--log-dir", folder, "--no-figures")
-    assert outcome.exit_code == 0
-    assert "| rloo | 2 |" in outcome.stdout
-
-
-def test_a_comparison_goes_on_in_a_folder_that_was_moved(compared, tmp_path):
-    folder, report = compared
-    moved = shutil.copytree(folder, tmp_path / "moved")
-    again = result_of(compare(*SMALL, "--log-dir", moved, "--json", "--no-figures"))
-    assert again["rows"] == report["rows"]
-    assert all(Path(run["run_dir"]).is_relative_to(moved) for run in again["runs"])
 
 
 def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
@@ -239,18 +175,6 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
     assert outcome.stderr.strip() == "Interrupted; the same command continues from here."
 
 
-def test_a_failed_warm_start_ends_the_comparison(tmp_path, monkeypatch):
-    def failing(jobs, limit, threads):
-        for job in jobs:
-            job.log.write_text("command\nRuntimeError: no luck\n")
-            yield job, 1
-
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", failing)
-    outcome = compare(*SMALL, "--log-dir", tmp_path / "run", "--no-figures")
-    assert outcome.exit_code == 1
-    assert "the warm start failed: RuntimeError: no luck" in outcome.stderr
-
-
 def jobs_of(monkeypatch, *args):
     """Return the commands that a comparison would run, without running them."""
     seen = []
@@ -304,15 +228,6 @@ def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
     ] * 2
     jobs_of(monkeypatch, *runs, "--seeds", 1, "--jobs", 8, "--overwrite")
     assert {together for *_, together in planned[2:]} == {2}, "no more than there are runs"
-
-
-@pytest.mark.parametrize("asked", ["--micro-batch-tokens=77", "--micro-batch-size=5"])
-def test_passes_that_were_asked_for_are_kept(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_defaults, "workload", lambda given: pytest.fail("nothing is planned"))
-    runs = ["--model", "base", "--sft-steps", 0, "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    monkeypatch.setattr("_rlenv_scripts.compare.command._check", lambda agents, given: None)
-    [command], *_ = jobs_of(monkeypatch, *runs, asked)
-    assert [word for word in command if word.startswith("--micro")] == [asked]
 
 
 @pytest.mark.parametrize("given", ["run folder", "no warm start"])

@@ -1,9 +1,7 @@
 """Disks and streams that fail: one line and an exit code other than 0; faults of our own stay loud."""
 
 import errno
-import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -74,46 +72,12 @@ def test_a_program_that_cannot_be_started_stays_loud():
     assert explain(caught.value) is None
 
 
-@pytest.mark.slow  # in this process: test_a_disk_that_fills_up_during_a_run
-@pytest.mark.parametrize(
-    ("size", "what"),
-    [
-        (20_000, "a file: File too large; free some space"),  # the model
-        (2_500_000, "a file: File too large; free some space"),  # the optimizer, after training
-    ],
-    ids=["model", "optimizer"],
-)
-def test_a_full_disk_ends_a_run_with_one_line(size, what, start, tmp_path):
-    done = start(*SMALL, "--log-dir", tmp_path / "run", file_size=size)
-    assert done.wait() == 1
-    errors = done.errors.read_text()
-    assert "Traceback" not in errors and "Exception ignored" not in errors, errors
-    last = errors.splitlines()[-1]
-    assert last.startswith("Error: ") and what in last, errors
-    assert errors.count("Error: ") == 1
-
-
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nobody can write, even root")
 def test_a_folder_that_cannot_be_written_is_named():
     outcome = CliRunner().invoke(main, [*SMALL, "--log-dir", "/proc/run"])
     assert outcome.exit_code == 1
     assert outcome.stderr.startswith(f"{ERROR}'/proc/run': ")
     assert len(outcome.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow  # in this process: tests/reliability/test_kills.py
-def test_a_run_folder_that_vanishes_ends_the_run_and_keeps_what_was_learned(start, tmp_path):
-    folder = tmp_path / "run"
-    process = start(*SMALL, "--episodes", "100000000", "--log-dir", folder)
-    table = folder / "progress.csv"
-    process.wait_until(lambda: table.exists() and table.read_text().count("\n") > 2)  # an update has been logged
-    # One rename: a file that the run writes while a folder is emptied would keep the folder.
-    shutil.rmtree(folder.rename(tmp_path / "gone"), ignore_errors=True)
-    assert process.wait(120) == 1
-    errors = process.errors.read_text()
-    assert "Traceback" not in errors
-    assert errors.splitlines()[-1].startswith(f"{ERROR}'{folder}")
-    assert json.loads((folder / "checkpoint" / "agent.json").read_text())["num_episodes"] > 0
 
 
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), RuntimeError("ours")], ids=["disk", "ours"])
@@ -149,14 +113,6 @@ def test_closed_streams():
     ]
     assert closed(">&-", "2>&-", "<&-", arguments=["bench", "--list"]).returncode == 2
     assert closed("2>&-", arguments=["trian"]).returncode == 2
-
-
-@pytest.mark.slow
-def test_closed_streams_while_training(tmp_path):
-    done = closed("2>&-", "<&-", arguments=[*SMALL, "--json", "--log-dir", tmp_path / "run"])
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["episodes"] == 16
-    assert (tmp_path / "run" / "progress.csv").read_text().count("rollout/ep_rew_mean") == 1
 
 
 def test_a_reader_who_has_seen_enough_gets_no_traceback():

@@ -10,10 +10,8 @@ import threading
 
 import pytest
 from _rlenv_scripts.console import progress, terminal
-from _rlenv_scripts.console.progress import PlainProgress, Rate, progress_bar, say
+from _rlenv_scripts.console.progress import PlainProgress, progress_bar, say
 from _rlenv_scripts.setup import session
-from inprocess import run
-from rich.cells import cell_len
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 CURSOR = re.compile(r"\r(?!\n)|\x1b\[\??\d*[A-HJKhl]")
@@ -97,69 +95,6 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written, va
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-def test_the_live_line_and_the_sample_are_as_wide_as_the_terminal_at_most(written, columns):
-    def work():
-        with progress_bar("training", 40) as show:
-            show(20, "", "reward 0.25, " * 20, ("問" * 200 + "?", "yes " * 200))
-
-    said = written(work, True, NO_COLOR="1", COLUMNS=str(columns))
-    shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said))
-    assert max(map(cell_len, shown)) == columns
-    assert ("━" in said) == (columns > 90)
-    (sample,) = {line for line in shown if "->" in line}
-    assert cell_len(sample) == columns and "問? -> yes" in sample and sample.endswith("…")
-
-
-def test_lines_go_above_the_bar_and_bars_into_each_other(written):
-    def work():
-        with progress_bar("training", 4) as show:
-            show(1)
-            say("a line of its own")
-            with progress_bar("evaluation", 2, passing=True) as inner:
-                inner(1)
-                say("and another")
-            show(4)
-
-    said = written(work, True, NO_COLOR="1")
-    for line in ("a line of its own", "and another"):
-        before, _, after = said.partition(line)
-        assert before.endswith("\x1b[2K"), "the bar was not taken away first"
-        assert after.startswith("\r\n")
-    assert "evaluation" in said
-    assert "evaluation" not in said[said.rindex("\x1b[2K") :], "a passing bar leaves nothing"
-
-
-def test_passing_work_that_is_short_prints_no_line(written):
-    def work():
-        with progress_bar("evaluation", 2, passing=True) as show:
-            show(1)
-            show(2)
-
-    assert written(work, False) == ""
-
-
-def test_a_dumb_terminal_gets_lines(written):
-    said = written(some_work, True, TERM="dumb")
-    assert "\x1b" not in said and "training: 100%" in said
-
-
-@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
-def test_a_run_says_how_fast_it_is_and_how_long_it_takes(written, is_terminal, tmp_path, monkeypatch):
-    from _rlenv_scripts.main import main
-
-    monkeypatch.setattr(progress, "LEAST_SECONDS", 0.0)
-    pole = ["train", "--env", "CartPole-v1", "--timesteps", "300", "--eval-episodes", "2", "--device", "cpu"]
-    folder = ["--log-dir", str(tmp_path / "run"), "--json"]
-    said = written(lambda: main([*pole, *folder], standalone_mode=False), is_terminal, NO_COLOR="1")
-    live, lines = r"reward \d+\.\d\d, length \d+\.\d, [\d,]+ steps/s", r"\d steps/s, reward \d+\.\d{3}"
-    assert re.search(live if is_terminal else lines, said)
-    assert "left" in said
-    assert bool(CURSOR.search(said)) == is_terminal
-    outcome = run("evaluate", tmp_path / "run", "--episodes", "20")
-    assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [\d,]+ steps/s\n", outcome.stderr)
-
-
 VERIFIER = """
 import signal
 
@@ -196,17 +131,6 @@ def test_ctrl_c_shows_the_cursor_again_and_a_sample_was_shown(written, tmp_path,
     assert "SIGINT: stopping and saving" in said
 
 
-def test_text_says_tokens_per_second(tmp_path):
-    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
-    outcome = run("sft", *small)
-    assert re.search(r"warm start: 100%  \d+ s, 0 s left  [1-9][\d,]* tokens/s, loss \d", outcome.stderr), (
-        outcome.stderr
-    )
-    outcome = run("evaluate", tmp_path / "run", "--episodes", 8)
-    assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [1-9][\d,]* tokens/s\n", outcome.stderr)
-    assert not re.search(r"[\r\x1b]", outcome.output)
-
-
 class Clock:
     now = 0.0
 
@@ -232,29 +156,6 @@ def test_plain_lines_are_sparse(clock, capsys):
     assert lines[-1] == "work: 100%  100 s, 0 s left"
 
 
-def test_a_minute_without_progress_is_a_line_too_and_long_times_are_in_minutes_and_hours(clock, capsys):
-    show = PlainProgress("work", 1000)
-    clock.now = 61.0
-    show(1)  # the first steps take longer than the others: too early to say how long it will take
-    assert capsys.readouterr().err == "work:   0%  61 s, ? left\n"
-    clock.now = 130.0
-    show(100)
-    assert capsys.readouterr().err == "work:  10%  2 min, 20 min left\n"
-    clock.now = 13000.0
-    show(200)
-    assert capsys.readouterr().err == "work:  20%  3 h 37 min, 14 h 27 min left\n"
-
-
-def test_the_rate_is_that_of_the_last_seconds(clock):
-    rate = Rate("tokens", 5)
-    clock.now = 2.0
-    assert rate(2005) == "1,000 tokens/s"
-    for _ in range(40):  # ten times as slow for twenty seconds
-        clock.now += 0.5
-        said = rate(2005 + int(100 * (clock.now - 2.0)))
-    assert said == "100 tokens/s"
-
-
 @pytest.mark.parametrize(
     ("is_terminal", "variables", "colors"),
     [
@@ -278,11 +179,3 @@ def test_who_gets_colors(monkeypatch, is_terminal, variables, colors):
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal
     assert terminal.colored(stream) == colors
-
-
-def test_a_table_in_a_pipe_is_as_wide_as_the_environment_says(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert terminal.console().width == terminal.WIDE
-    monkeypatch.setenv("COLUMNS", "70")
-    assert terminal.console().width == 70

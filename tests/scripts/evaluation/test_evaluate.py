@@ -48,29 +48,12 @@ def name(folder, **facts):
     seal(folder / "checkpoint")
 
 
-def test_a_module_that_the_checkpoint_names_is_imported_with_trust_alone(trained, tmp_path):
-    line = refusal("evaluate", trained, "--episodes", 2)
-    assert f"the unregistered verifier '{MODULE}:shout'" in line and "pass --trust" in line
-    assert not (tmp_path / "imported").exists()
-    outcome = run("evaluate", trained, "--episodes", 2, "--json", "--trust")
-    assert outcome.exit_code == 0, outcome.output
-    assert json.loads(outcome.stdout.strip().splitlines()[-1])["mean_reward"] == 1.0
-    assert (tmp_path / "imported").exists()
-
-
 def test_a_verifier_of_the_command_line_needs_no_trust(trained):
     name(trained, env_kwargs={"verifier": "nowhere:f", "problems": PROBLEMS, "max_new_tokens": 4})
     assert "nowhere" in refusal("evaluate", trained, "--episodes", 2)
     outcome = run("evaluate", trained, "--verifier", f"{MODULE}:shout", "--episodes", 2, "--json")
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout.strip().splitlines()[-1])["mean_reward"] == 1.0
-
-
-def test_a_module_of_an_environment_is_not_imported_to_find_out_what_it_is(trained, tmp_path):
-    name(trained, env=f"{MODULE}:Trap-v0", env_kwargs={})
-    line = refusal("evaluate", trained)
-    assert f"the environment '{MODULE}:Trap-v0'" in line and "pass --trust" in line
-    assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize("inner", ["", "checkpoint"])

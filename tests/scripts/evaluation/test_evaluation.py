@@ -205,18 +205,6 @@ def test_a_changed_checkpoint_is_evaluated_again(folder, tmp_path):
     assert after["completions"] != before["completions"]
 
 
-def test_several_runs_are_one_table_and_a_dictionary_per_run(folder):
-    checkpoint = folder / "checkpoint"
-    found = result_of(folder, checkpoint, "--episodes", 6, "--device", "cpu")
-    assert list(found) == [str(folder), str(checkpoint)]
-    assert found[str(folder)]["success_rate"] == found[str(checkpoint)]["success_rate"]
-    outcome = run("evaluate", folder, checkpoint, "--episodes", 6, "--device", "cpu")
-    lines = [line for line in outcome.stdout.splitlines() if line.startswith("|")]
-    rows = [line.split("|")[1].strip() for line in lines[2:]]
-    assert rows == ["problems", "success", "mean reward", "mean length", "truncated"]
-    assert str(folder) in lines[0] and str(checkpoint) in lines[0] and len(set(map(len, lines))) == 1
-
-
 def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = folder / "checkpoint" / "policy" / "model"
@@ -230,20 +218,6 @@ def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_pa
     assert {one["prompt"] for one in rows} == {one["prompt"] for one in problems}
     again = result_of(folder, *task, *SAMPLED, "--overwrite")  # the same model, and the same verifier, of a run
     assert again["sampled"] == figures["sampled"]
-
-
-def test_a_model_is_judged_by_a_function_of_the_user_in_the_precision_asked_for(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model = folder / "checkpoint" / "policy" / "model"
-    (tmp_path / "sums.json").write_text(json.dumps([{"prompt": f"{n}+{n}="} for n in range(10, 14)]))
-    (tmp_path / "mine.py").write_text("def always(completions, **_):\n    return [1.0] * len(completions)\n")
-    task = ("--verifier", "mine.py:always", "--problems", "sums.json", "--max-prompt-tokens", 6, "--max-new-tokens", 4)
-    figures = result_of(model, *task, *SAMPLED)
-    assert figures["success_rate"] == 1.0
-    assert figures["problems"] == 4, "all rows of a file that the model has not seen"
-    coarse = result_of(model, *task, *SAMPLED, "--dtype", "bfloat16")
-    assert coarse["completions"] != figures["completions"]
-    assert "allowed: float32" in refusal(model, *task, "--dtype", "nonsense")
 
 
 def test_a_folder_without_the_right_to_write_keeps_no_completions(folder, monkeypatch):
@@ -274,15 +248,6 @@ def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     result_of(folder, "--out", out, "--episodes", 2)
     assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
     assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)
-
-
-def test_control_has_no_samples(tmp_path):
-    agent = Reinforce("MlpPolicy", "CartPole-v1", device="cpu")
-    agent.save(tmp_path / "run" / "checkpoint")
-    assert "--samples has no meaning for CartPole-v1" in refusal(tmp_path / "run", "--samples", 2)
-    figures = result_of(tmp_path / "run", "--episodes", 2)
-    named = {"episodes", "mean_reward", "reward_std", "success_rate", "mean_ep_length", "deterministic", "split"}
-    assert set(figures) == named
 
 
 def test_an_old_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):

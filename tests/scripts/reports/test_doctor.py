@@ -63,71 +63,100 @@ def test_every_fix_names_options_that_exist():
             assert finding.evidence and finding.title and finding.fix
 
 
-def one(metrics, **config):
-    """Return the names of what is found in these series of a run on text."""
-    history = History({"time/iterations": line(1, 200), **metrics}, {"env_id": "TextGen-v0", **config})
-    return names(history)
-
-
 def rising(start, end, updates=200):
     return line(start, end, updates, noise=0.01)
 
 
-@pytest.mark.parametrize(("end", "updates", "named"), [(0.02, 200, True), (0.005, 200, False), (0.02, 50, False)])
-def test_special_tokens_are_named_above_1_percent_unless_they_get_fewer(end, updates, named):
+def reward(start, end, updates=200):
+    return {"rollout/ep_rew_mean": rising(start, end, updates)}
+
+
+def success(start, end):
+    return {"rollout/success_rate": rising(start, end)}
+
+
+def held_out(updates, values):
+    return {"eval/success_rate": Series(updates, values)}
+
+
+def special(end, updates):
     at = tuple(range(1, updates + 1))
-    shares = {"rollout/special_tokens": Series(at, (0.2,) * 5 + (end,) * (updates - 5))}
-    paid = {"rollout/ep_rew_mean": rising(0.1, 0.9, updates), "time/iterations": Series(at, at)}
-    assert ("special-tokens" in one(shares | paid)) == named
+    shares = Series(at, (0.2,) * 5 + (end,) * (updates - 5))
+    return reward(0.1, 0.9, updates) | {"rollout/special_tokens": shares, "time/iterations": Series(at, at)}
 
 
-def test_success_that_rises_in_training_only_is_memorized():
-    evaluated = {"eval/success_rate": Series((0, 100, 200), (0.5, 0.6, 0.4))}
-    paid = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.9)}
-    assert one(evaluated | paid, eval_every=100) == {"worse-than-before"}
-    hacked = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.3)}
-    assert one(evaluated | hacked, eval_every=100) == {"reward-hacking"}
-    small = {"eval/success_rate": Series((0, 200), (0.6, 0.5))}  # chance, with a hundred episodes
-    assert one(small | paid, eval_episodes=100, eval_every=100) == set()
+def far(kl, clipped):
+    return reward(0.3, 0.5) | {"train/approx_kl": kl, "train/clip_fraction": clipped}
+
+
+LOST = reward(0.9, 0.0) | success(0.9, 0.0) | {"rollout/ep_len_mean": rising(8, 1)}
+LEARNS = reward(0.3, 0.9) | success(0.3, 0.9)
+FALLS = held_out((0, 100, 200), (0.5, 0.6, 0.4))
+LUCKY = held_out((0, 20, 40, 200), (0.5, 0.58, 0.48, 0.5)) | {"time/episodes": rising(256, 51200)}
+FLAT_START = held_out((0,), (0.0,)) | reward(0.0, 0.1)
+SAME = reward(1.0, 1.0) | {"rollout/reward_std": flat(0.0), "rollout/success_rate": flat(1.0)}
+SAME |= {"rollout/ep_rew_mean": flat(1.0), "rollout/frac_reward_zero_std": flat(1.0), "time/episodes": flat(12800)}
+SAME |= {"rollout/ep_len_mean": flat(8.0), "rollout/group_size_min": flat(4.0)}
+GOING = {"time/episodes": rising(1, 200)}
+NOTHING = "nothing-improved"
+LIMITS = {  # figures beside the limits of a rule: {what they are: (metrics of text, config, what is found)}
+    "2 % special tokens": (special(0.02, 200), {}, "special-tokens"),
+    "half a percent of special tokens": (special(0.005, 200), {}, ""),
+    "special tokens that get fewer": (special(0.02, 50), {}, ""),
+    "memorized": (FALLS | LEARNS, {"eval_every": 100}, "worse-than-before"),
+    "hacked": (FALLS | reward(0.3, 0.9) | success(0.3, 0.3), {"eval_every": 100}, "reward-hacking"),
+    "chance": (held_out((0, 200), (0.6, 0.5)) | LEARNS, {"eval_every": 100, "eval_episodes": 100}, ""),
+    "chance in the default curve": (LUCKY | reward(0.3, 0.5) | success(0.5, 0.5), {}, ""),
+    "no chance with 2,000": (LUCKY | reward(0.3, 0.5) | success(0.5, 0.5), {"eval_every": 20}, "reward-hacking"),
+    "different answers, one reward": (SAME | {"train/entropy_loss": flat(-2.0)}, {}, "all-rewards-equal"),
+    "solved, with one answer each": (SAME | {"train/entropy_loss": flat(-0.01)}, {}, ""),
+    "a flat start": (FLAT_START | {"eval/mean_reward": Series((0,), (0.0,))}, {}, "warm-start-too-flat"),
+    "wrong answers earn a part": (FLAT_START | {"eval/mean_reward": Series((0,), (0.05,))}, {}, ""),
+    "a rise within its error": (reward(0.3, 0.3), {}, NOTHING),
+    "a rise": (reward(0.3, 0.5), {}, ""),
+    "40 updates": (reward(0.3, 0.3, 40) | {"time/iterations": rising(1, 40, 40)}, {}, ""),
+    "less than a third": (reward(0.3, 0.1) | GOING, {"episodes": 1000}, ""),
+    "no worse": (reward(0.3, 0.3) | GOING, {"episodes": 400}, ""),
+    "worse": (reward(0.3, 0.1) | GOING, {"episodes": 400}, NOTHING),
+    "over": (reward(0.3, 0.3) | GOING, {"episodes": 200}, NOTHING),
+    "too far by its KL": (far(rising(0.0, 0.3), flat(0.0)), {}, "update-too-far"),
+    "too far by what is clipped": (far(flat(0.02), rising(0.1, 0.9)), {}, "update-too-far"),
+    "not too far": (far(flat(0.02), rising(0.1, 0.2)), {}, ""),
+    "a critic worse than a constant": ({"train/explained_variance": flat(-0.5)}, {}, "critic-explains-nothing"),
+    "a critic like a constant": ({"train/explained_variance": flat(0.01)}, {}, ""),
+}
+
+
+def text_run_of(metrics, config=None):
+    return History({"time/iterations": rising(1, 200)} | metrics, {"env_id": "TextGen-v0"} | (config or {}))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_figures_beside_the_limits_of_a_rule(name):
+    metrics, config, found = LIMITS[name]
+    assert names(text_run_of(metrics, config)) == ({found} if found else set())
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "worse"),
     [
-        (evaluated(0.915, 0.915), evaluated(0.785, 0.785), "success rate 0.915 -> 0.785"),
-        (evaluated(0.915, 0.915), evaluated(0.885, 0.885), None),  # may be chance
-        (evaluated(1.0, 1.0, 10), evaluated(0.7, 0.7, 10), None),  # Fisher's exact test: p = 0.21
-        (evaluated(None, 8.5), evaluated(None, 8.0), "mean reward 8.5 -> 8"),
-        (evaluated(0.0, 0.5), evaluated(0.0, 0.3), "mean reward 0.5 -> 0.3"),  # a reward without successes
-        (evaluated(0.5, 0.5), None, None),  # still running
+        (evaluated(0.915, 0.915), evaluated(0.785, 0.785), True),
+        (evaluated(0.915, 0.915), evaluated(0.885, 0.885), False),  # may be chance
+        (evaluated(1.0, 1.0, 10), evaluated(0.7, 0.7, 10), False),  # Fisher's exact test: p = 0.21
+        (evaluated(None, 8.5), evaluated(None, 8.0), True),
+        (evaluated(0.0, 0.5), evaluated(0.0, 0.3), True),  # a reward without successes
+        (evaluated(0.5, 0.5), None, False),  # still running
     ],
 )
-def test_a_run_that_ends_worse_than_it_began_is_named_if_it_is_not_chance(before, after, said):
-    history = History({}, {}, {"initial_eval": before, "eval": after})
-    found = [finding.evidence for finding in rules.findings_of(history) if finding.rule == "worse-than-before"]
-    assert [said in evidence and "95 % interval" in evidence for evidence in found] == [True] * (said is not None)
+def test_a_run_that_ends_worse_than_it_began_is_named_if_it_is_not_chance(before, after, worse):
+    found = names(History({}, {}, {"initial_eval": before, "eval": after}))
+    assert found == ({"worse-than-before"} if worse else set())
 
 
 def test_an_interval_of_a_difference_is_newcombes():
     before, after = ({"episodes": count, "success_rate": right / count} for right, count in ((48, 80), (56, 70)))
     interval = statistics.difference_interval(before, after, "success_rate")  # his table II (a), method 10
     assert interval == (pytest.approx(0.0524, abs=1e-4), pytest.approx(0.3339, abs=1e-4))
-
-
-def test_different_answers_that_all_earn_the_same_are_named_also_if_they_count_as_solved():
-    same = {"rollout/ep_rew_mean": flat(1.0), "rollout/reward_std": flat(0.0), "rollout/success_rate": flat(1.0)}
-    same |= {"rollout/frac_reward_zero_std": flat(1.0), "time/episodes": rising(64, 12800)}
-    same |= {"rollout/ep_len_mean": flat(8.0), "rollout/group_size_min": flat(4.0)}
-    (found,) = rules.findings_of(History(same | {"train/entropy_loss": flat(-2.0)}, {"env_id": "TextGen-v0"}))
-    assert found.rule == "all-rewards-equal" and "all earn 1" in found.title and "all 12800 answers" in found.evidence
-    assert one(same | {"train/entropy_loss": flat(-0.01)}) == set(), "solved: each prompt has one answer"
-
-
-def test_the_small_evaluations_of_the_default_curve_may_differ_by_chance():
-    lucky = {"eval/success_rate": Series((0, 20, 40, 200), (0.5, 0.58, 0.48, 0.5)), "time/episodes": rising(256, 51200)}
-    paid = {"rollout/ep_rew_mean": rising(0.3, 0.5), "rollout/success_rate": rising(0.5, 0.5)}
-    assert one(lucky | paid) == set()
-    assert one(lucky | paid, eval_every=20) == {"reward-hacking"}  # of 2,000 episodes each
 
 
 def test_no_rule_fails_on_a_part_of_a_log():
@@ -145,66 +174,19 @@ def test_no_rule_fails_on_a_part_of_a_log():
         rules.findings_of(replace(run, metrics=metrics))
 
 
-def test_advice_on_a_collapse_knows_the_learning_rate_of_the_run():
-    lost = {"time/iterations": rising(1, 200), "rollout/ep_rew_mean": rising(0.9, 0.0)}
-    lost |= {"rollout/success_rate": rising(0.9, 0.0), "rollout/ep_len_mean": rising(8, 1)}
-    for rate, advice in ((None, "lower --learning-rate to a third"), (0.05, "leave --learning-rate 0.05 out")):
-        found = rules.findings_of(History(lost, {"env_id": "TextGen-v0", "learning_rate": rate}))
-        assert [finding.rule for finding in found] == ["reward-collapse"] and found[0].fix.startswith(advice)
-        (held,) = rules.findings_of(History(lost, {"env_id": "TextGen-v0", "kl_coef": 0.05}))
-        assert "raise --kl-coef 0.05" in held.fix and "hold the policy" in found[0].fix
-
-
-def test_easier_problems_are_advised_by_what_the_run_does_not_do():
-    config = {"env_id": "TextGen-v0"}
-    hard = {"time/iterations": rising(1, 200), "eval/success_rate": Series((0,), (0.0,))}
-    for curriculum, named in ((None, True), (0.8, False)):
-        (found,) = rules.findings_of(History(hard, config | {"curriculum": curriculum}))
-        assert ("--curriculum" in found.fix) == named
-
-
-def test_a_flat_start_is_named_only_if_wrong_answers_earn_nothing():
-    hard = {"eval/success_rate": Series((0,), (0.0,)), "rollout/ep_rew_mean": rising(0.0, 0.1)}
-    assert one(hard | {"eval/mean_reward": Series((0,), (0.0,))}) == {"warm-start-too-flat"}
-    assert one(hard | {"eval/mean_reward": Series((0,), (0.05,))}) == set()
-
-
-def test_a_reward_that_rises_by_less_than_its_error_has_not_improved():
-    assert one({"rollout/ep_rew_mean": rising(0.3, 0.3)}) == {"nothing-improved"}
-    assert one({"rollout/ep_rew_mean": rising(0.3, 0.5)}) == set()
-    assert one({"rollout/ep_rew_mean": rising(0.3, 0.3, updates=40), "time/iterations": rising(1, 40, 40)}) == set()
-
-
 @pytest.mark.parametrize(
-    ("end", "goal", "found"),
-    [(0.1, 1000, False), (0.3, 400, False), (0.1, 400, True), (0.3, 200, True)],
-    ids=["less than a third", "no worse", "worse", "over"],
+    ("metrics", "config", "advice"),
+    [
+        (LOST, {}, "lower --learning-rate"),
+        (LOST, {"learning_rate": 0.05}, "leave --learning-rate 0.05 out"),
+        (LOST, {"kl_coef": 0.05}, "raise --kl-coef 0.05"),
+        (FLAT_START, {}, "--curriculum"),
+        (FLAT_START, {"curriculum": 0.8}, "--sft-steps"),
+    ],
 )
-def test_a_run_that_goes_on_has_time_and_needs_significance(end, goal, found):
-    metrics = {"rollout/ep_rew_mean": rising(0.3, end), "time/episodes": rising(1, 200)}
-    assert one(metrics, episodes=goal) == ({"nothing-improved"} if found else set())
-
-
-def test_an_update_is_too_far_by_its_kl_or_by_what_is_clipped():
-    good = {"rollout/ep_rew_mean": rising(0.3, 0.5)}
-    assert one(good | {"train/approx_kl": rising(0.0, 0.3)}) == {"update-too-far"}
-    assert one(good | {"train/approx_kl": rising(0.02, 0.02), "train/clip_fraction": rising(0.1, 0.9)}) == {
-        "update-too-far"
-    }
-    assert one(good | {"train/approx_kl": rising(0.02, 0.02), "train/clip_fraction": rising(0.1, 0.2)}) == set()
-
-
-@pytest.mark.parametrize(("explained", "severity"), [(-0.5, "warning"), (0.01, "note"), (0.3, None)])
-def test_a_critic_that_is_no_better_or_worse_than_a_constant(explained, severity):
-    history = History({"train/explained_variance": rising(explained, explained)})
-    finding = rules.training_rules.critic_explains_nothing(history)
-    assert (finding.severity if finding else None) == severity
-
-
-def test_what_is_explained_is_not_said_again_as_nothing_improved():
-    unchanged = {"rollout/ep_rew_mean": rising(0.3, 0.3)}
-    assert names(History(unchanged)) == {"nothing-improved"}
-    assert names(History(unchanged, {}, {"stopped": "x"})) == {"stopped"}
+def test_advice_knows_the_settings_of_the_run(metrics, config, advice):
+    (found,) = rules.findings_of(text_run_of(metrics, config))
+    assert advice in found.fix and ("--curriculum" in found.fix) == (metrics == FLAT_START and not config)
 
 
 # The command.
@@ -300,7 +282,7 @@ def shares(start, end):
 def test_answers_are_cut_off_if_most_are_or_ever_more(cut, success, found):
     right = shares(*success)
     metrics = {"rollout/truncated_frac": shares(*cut), "rollout/success_rate": right, "rollout/ep_rew_mean": right}
-    assert ("answers-cut-off" in one(metrics)) is found
+    assert ("answers-cut-off" in names(text_run_of(metrics))) is found
 
 
 def test_control_may_run_to_its_time_limit():

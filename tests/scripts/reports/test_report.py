@@ -9,18 +9,13 @@ import shutil
 import signal
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 import torch
 from _rlenv_scripts.reports import page as page_module
-from _rlenv_scripts.reports.charts import running_mean
 from _rlenv_scripts.reports.collect import kinds_of, read_runs
-from _rlenv_scripts.reports.drawing import Line, draw_all
-from _rlenv_scripts.reports.tokens import visible
 from _rlenv_scripts.runs import run_folder
-from _rlenv_scripts.training import callbacks, job
+from _rlenv_scripts.training import callbacks
 from inprocess import result_of, run
-from matplotlib.figure import Figure
 from undrawn import not_drawn
 
 from agents.core.files import Lock
@@ -163,13 +158,6 @@ def stop_at(monkeypatch, act, update=2):
     monkeypatch.setattr(callbacks.ShowProgress, "_on_rollout_start", watch)
 
 
-def raising(error):
-    def act():
-        raise error
-
-    return act
-
-
 def end_of(path):
     """Return what a page says about the end of a run."""
     text = " ".join(page_of(path).text.split())
@@ -193,33 +181,6 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_pa
     not_drawn(monkeypatch)
     result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
     assert end_of(folder / "report.html") == ""
-
-
-def test_a_run_that_was_stopped_in_its_warm_start_has_a_report(undrawn, tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
-    folder = tmp_path / "run"
-    outcome = run("train", *TEXT, *COMMON, "--log-dir", folder)
-    assert outcome.exit_code == 128 + signal.SIGINT
-    assert f"To go on: rlenv train --resume {folder}" in outcome.stderr
-    assert "stopped with Ctrl-C" in end_of(folder / "report.html")
-    assert "Curves" not in page_of(folder / "report.html").text
-
-
-BROKEN = "def broken(completions, **columns):\n    raise ValueError('no such key')\n"
-
-
-def test_a_run_whose_verifier_fails_says_so_and_how_to_go_on(undrawn, tmp_path):
-    (tmp_path / "rewards.py").write_text(BROKEN)
-    folder = tmp_path / "run"
-    verifier = ["--verifier", f"arith,{tmp_path}/rewards.py:broken"]
-    small = ["--sft-steps", 1, "--sft-examples", 8, "--episodes", 128, "--episodes-per-update", 128]
-    outcome = run("train", *verifier, *small, "--eval-episodes", 4, *COMMON, "--log-dir", folder)
-    assert outcome.exit_code == 1 and "Stopped: " in outcome.stderr
-    assert f"To go on: rlenv train --resume {folder}" in outcome.stderr
-    end = end_of(folder / "report.html")
-    assert "no such key" in end and "First repair what the message names" in end
-    assert f"rlenv train --resume {folder}" in end
-    assert page_of(folder / "report.html").text.count("no such key") == 1  # the doctor does not say it again
 
 
 @pytest.mark.parametrize("kind", ["weights", "updates", "gap"])
@@ -251,16 +212,6 @@ def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(undrawn, ki
     assert f"rlenv train --resume {folder} --learning-rate 0.001" in end
 
 
-def test_a_run_that_ended_with_an_error_says_which(undrawn, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    stop_at(monkeypatch, raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "file"))))
-    assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 1
-    assert json.loads((folder / "result.json").read_text())["error"] == "OSError"
-    result_of(run("report", folder, "--json"))
-    end = end_of(folder / "report.html")
-    assert os.strerror(errno.ENOSPC) in end and "free some space" in end and "after update 1" in end
-
-
 def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
@@ -286,53 +237,6 @@ def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(undraw
         result_of(run("report", folder, "--json"))
     end = end_of(folder / "report.html")
     assert "It is still running" in end and "--resume" not in end
-
-
-def test_a_run_that_went_on_from_its_end_and_was_killed_is_not_at_its_end(undrawn, runs, tmp_path):
-    shutil.copytree(runs / "pole", tmp_path / "run")
-    result_of(run("report", tmp_path / "run", "--json"))
-    assert end_of(tmp_path / "run" / "report.html") == ""
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    (tmp_path / "run" / "result.json").write_text(json.dumps(result | {"updates": result["updates"] - 1}))
-    result_of(run("report", tmp_path / "run", runs / "pole", "--out", tmp_path / "two.html", "--json"))
-    text = page_of(tmp_path / "two.html").text
-    assert "Runs that are not at their end" in text and "ended without a word" in text
-
-
-def titles_of(path):
-    return re.findall(r"<figcaption><h3>(.*?)</h3>", path.read_text(encoding="utf-8"))
-
-
-def test_rounding_is_not_drawn(undrawn, runs, tmp_path):
-    shutil.copytree(runs / "text", tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    names = ("time/iterations", "train/entropy_loss", "rollout/kl_start", "train/approx_kl")
-    shown = {}
-    for kl, dtype in ((1e-12, "float32"), (1e-3, "float32"), (1e-3, "bfloat16"), (1e-2, "bfloat16")):
-        rows = [names, *((update, -0.5 / update, 3e-08, kl) for update in (1, 2))]
-        (tmp_path / "run" / "progress.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
-        (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
-        result_of(run("report", tmp_path / "run", "--json"))
-        titles = titles_of(tmp_path / "run" / "report.html")
-        assert {*titles} <= {"Entropy", "KL of one update"} and "Entropy" in titles
-        shown[kl, dtype] = "KL of one update" in titles
-    assert [*shown.values()] == [False, True, False, True]
-
-
-@pytest.mark.parametrize(("values", "span"), [((0.3, 0.3 + 1e-9), 0.06), ((0.3, 0.4), 0.124)])
-def test_a_line_that_only_rounding_bends_is_drawn_flat(values, span):
-    figure = Figure()
-    x = np.arange(2.0)
-    draw_all(figure, [Line("a", 0, raw=np.stack([x, values]), dots=np.stack([x, values]))], share=False)
-    low, high = figure.axes[0].get_ylim()
-    assert high - low == pytest.approx(span)
-
-
-def test_a_run_of_control_has_curves_and_no_completions(runs):
-    page = page_of(runs / "pole" / "report.html")
-    assert "mean reward before and after training" in page.text
-    assert "Before and after" not in page.text
-    assert not (runs / "pole" / "samples.jsonl").exists()
 
 
 def test_samples_hold_each_token_with_its_probability_and_training_its_credit(runs):
@@ -381,14 +285,6 @@ def test_texts_of_models_and_users_never_become_markup(hostile):
     assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [("a b\n", "a b\n"), ("\x00\x7f\x85", "␀␡\\u0085"), ("\u2066x", "\\u2066x"), ("\ud800", "\\ud800")],
-)
-def test_control_characters_are_shown(text, shown):
-    assert visible(text) == shown
-
-
 def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_line(runs, tmp_path):
     for seed in range(4):
         folder = tmp_path / f"run{seed}"
@@ -404,12 +300,3 @@ def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_
     assert (result["runs"], result["kinds"]) == (4, 2)
     page = page_of(out)
     assert any("learning_rate default and learning_rate 0.1" in (value or "") for _, value in page.attributes)
-
-
-def test_the_running_mean_of_a_line_is_the_line_with_a_band_of_its_spread():
-    x = np.arange(40.0)
-    _, mean, low, high = running_mean(np.stack([x, 2 * x]))
-    assert np.allclose(mean[5:-5], 2 * x[5:-5])
-    assert np.allclose(mean - low, high - mean)
-    _, _, low, high = running_mean(np.stack([x, 2 * x]), np.stack([x, np.full(40, 3.0)]))
-    assert np.allclose(high - low, 6.0)

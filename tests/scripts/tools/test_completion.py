@@ -8,7 +8,6 @@ import sys
 import pytest
 from _rlenv_scripts.main import main
 from click.shell_completion import ShellComplete
-from inprocess import run
 
 
 def completed(*words):
@@ -48,15 +47,6 @@ def test_a_name_is_completed(words, expected):
 def test_what_is_no_name_is_left_to_the_shell(option, kind):
     [item] = ShellComplete(main, {}, "rlenv", "_").get_completions(["train", option], "my/own")
     assert (item.value, item.type) == ("my/own", kind)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_that_of_the_shell_and_says_where_it_goes(shell):
-    outcome = run("completion", shell)
-    assert outcome.exit_code == 0
-    first, *rest = outcome.stdout.splitlines()
-    assert first.startswith("# ") and f"rlenv completion {shell}" in first
-    assert f"_RLENV_COMPLETE={shell}_complete" in "\n".join(rest)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

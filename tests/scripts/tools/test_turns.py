@@ -37,13 +37,6 @@ def test_a_turn_may_end_with_a_stop_string_and_an_empty_reply():
     assert segments([1, 2, 3, 4, 5, 6], context, string) == [Segment(0, 2, []), Segment(2, 6, [])], "not across turns"
 
 
-def test_the_run_says_how_many_turns_there_were(trained):
-    _, result = trained
-    figures = result["eval"]
-    assert 1 <= figures["mean_turns"] <= 3 and set(figures["by_turns"]) <= {"1", "2", "3"}
-    assert sum(each["episodes"] for each in figures["by_turns"].values()) == 8
-
-
 def test_samples_have_the_turns_with_their_replies_and_rewards(trained):
     folder, _ = trained
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
@@ -83,12 +76,6 @@ def test_an_evaluation_has_success_by_turns_and_all_that_was_said(trained, tmp_p
         assert row["turns"] == len(row["dialogue"]) and row["completion"] == row["dialogue"][-1]["text"]
         assert bool(row["success"]) == (row["completion"].strip() == row["answer"])
     assert "mean turns" in run("evaluate", folder, "--episodes", 6, "--device", "cpu").stdout
-
-
-def test_limits_replace_those_of_the_run(trained):
-    folder, _ = trained
-    figures = result_of(run("evaluate", folder, "--episodes", 6, "--max-turns", 1, "--device", "cpu", "--json"))
-    assert figures["mean_turns"] == 1
 
 
 GAME = """\

@@ -3,12 +3,8 @@
 import json
 
 import pytest
-from _rlenv_scripts.runs.children import rlenv_command
-from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
 from tiny_models import write_chat_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from undrawn import not_drawn
 
 SMALL = ["--max-new-tokens", 4, "--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
 CHAT = [
@@ -38,55 +34,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}: ")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_a_run_on_conversations_is_evaluated_repeated_and_exported(folder, capsys):
-    trained = result_of(run("train", *CHAT, "--episodes", 16, "--stop-token", "!", "--log-dir", "run", "--json"))
-    assert "| `system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.md").read_text()
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(f"run/{MODEL}"),
-        AutoModelForCausalLM.from_pretrained(f"run/{MODEL}"),
-    )
-    stops = tokenizer.convert_tokens_to_ids(["<eos>", "<|im_end|>", "!"])
-    assert model.generation_config.eos_token_id == stops
-    assert tokenizer.chat_template
-    again = result_of(run("train", "--config", "run/config.json", "--log-dir", "again", "--json"))
-    assert again["eval"] == trained["eval"]
-    (folder / "run" / "config.json").unlink()
-    assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
-    outcome = run("evaluate", "run", "--episodes", 4)
-    assert outcome.exit_code == 0, outcome.output
-    assert "Say it [/INST] <eos>." in outcome.stderr
-
-
-def test_samples_of_training_show_what_evaluate_does(folder, monkeypatch):
-    report = ["--report", "--log-interval", 1]
-    not_drawn(monkeypatch)
-    outcome = run("train", *CHAT, "--episodes", 16, "--group-size", 2, "--agent", "grpo", *report, "--log-dir", "run")
-    assert outcome.exit_code == 0, outcome.output
-    kept = [json.loads(line) for line in (folder / "run" / "samples.jsonl").read_text().splitlines()]
-    evaluated = run("evaluate", "run", "--episodes", 4, "--out", "all.jsonl")
-    [*shown] = [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
-    after = [row for row in kept if row["when"] == "after"]
-    assert [row["completion"] for row in after] == [row["completion"] for row in shown]
-    said = [f"system: Say it [/INST] <eos>.\nuser: {row['prompt'][-1]['content']}" for row in shown]
-    assert [row["prompt"] for row in after] == said
-    assert {row["kind"] for row in kept} == {"evaluation", "training"}
-    table = outcome.stderr[outcome.stderr.index("samples from the test split") :].split("Run folder")[0]
-    assert table.split() == evaluated.stderr[evaluated.stderr.index("samples from") :].split()[: len(table.split())]
-    for text in (*(row["prompt"] + row["completion"] for row in kept), table):
-        assert "<|im_" not in text
-    assert "system: Say it" in (folder / "run" / "report.html").read_text()
-
-
-@pytest.mark.slow  # for sums: tests/reliability/test_resume.py
-def test_a_run_on_conversations_is_resumed_as_if_without_a_break(folder):
-    whole = result_of(run("train", *CHAT, "--episodes", 16, "--log-dir", "whole", "--json"))
-    result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))
-    resumed = result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
-    assert resumed["eval"] == whole["eval"]
-    for name in (f"{MODEL}/model.safetensors", f"{MODEL}/tokenizer.json", f"{MODEL}/generation_config.json"):
-        assert (folder / "run" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
 
 
 def test_resuming_with_other_problems_is_refused(folder):
@@ -122,9 +69,3 @@ def test_a_chat_template_file_may_go_after_the_run_has_begun(folder):
     (folder / "template.jinja").unlink()
     assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
     result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
-
-
-def test_the_options_reach_the_processes_of_a_comparison():
-    options = {"stop_tokens": ("a", "5"), "chat": False, "system_prompt": "b c", "tokenizer": "train:300"}
-    context = train.make_context("train", list(rlenv_command(train, options)[4:]))
-    assert {name: context.params[name] for name in options} == options

@@ -59,12 +59,6 @@ def test_a_configuration_may_list_functions(folder):
     assert {"rollout/parts/right", "rollout/parts/short"} <= set(header)
 
 
-def test_without_a_folder_the_run_is_named_after_the_function(folder):
-    outcome = run("train", "--verifier", "their_rewards.py:right", *FILE, *SMALL[:-2])
-    assert outcome.exit_code == 0, outcome.output
-    assert (folder / "runs" / "textgen-v0-their_rewards.right-reinforce-baseline").is_dir()
-
-
 @pytest.mark.parametrize(("workers", "count"), [(0, 4), (1, 1)])
 def test_another_number_of_rewards_ends_a_run_with_one_line(folder, workers, count):
     outcome = run("train", "--verifier", "their_rewards.py:three", "--verifier-workers", workers, *FILE, *SMALL)

@@ -24,53 +24,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-FILE = ["--problems", "words.jsonl", "--column", "prompt=q", "--column", "answer=a"]
-
-
-def test_three_commands(folder, monkeypatch):
-    sft = result_of(run("sft", *FILE, "--epochs", 2, "--sft-batch-size", 8, "--log-dir", "sft", "--json"))
-    assert (sft["examples"], sft["steps"], sft["eval"]) == (30, 8, None), "no verifier was named, so none judges"
-    assert sft["eval_loss"] < sft["initial_eval_loss"]
-    sizes = ["--batch-size", 10, "--epochs", 2, "--column", "split=split"]
-    learned = result_of(run("reward-model", "--pairs", "pairs.jsonl", *sizes, "--log-dir", "judge", "--json"))
-    assert (learned["pairs"], learned["held_out_pairs"], learned["steps"]) == (30, 6, 6)
-
-    judge = make_verifier("reward_model:judge")
-    texts = [(Problem(f"{w}>"), w[::-1], f"{w[::-1]}x") for w in WORDS if w[0] == "c"]
-    chosen, rejected = ([judge.verify(row[0], row[side]).reward for row in texts] for side in (1, 2))
-    assert sum(map(float, chosen)) / 6 == pytest.approx(learned["eval"]["mean_chosen"], abs=1e-5)
-    right = sum(one > other for one, other in zip(chosen, rejected, strict=True))
-    assert right / 6 == pytest.approx(learned["eval"]["accuracy"]), "the verifier rates as the training measured"
-
-    small = ["--sft-steps", 0, "--timesteps", 40, "--episodes-per-update", 8, "--eval-episodes", 6, "--json"]
-    small += ["--model", "sft", "--max-new-tokens", 3]
-    trained = result_of(run("train", *FILE, *small, "--verifier", "reward_model:judge,exact=0", "--log-dir", "rl"))
-    assert (
-        json.loads((folder / "rl" / "config.json").read_text())["verifier"] == f"reward_model:{folder}/judge,exact=0.0"
-    )
-    assert "rollout/parts/exact" in (folder / "rl" / "progress.csv").read_text().splitlines()[0]
-    (folder / "else").mkdir()
-    monkeypatch.chdir(folder / "else")
-    assert result_of(run("evaluate", "../rl", "--episodes", 6, "--json")) == trained["eval"]
-
-
-def test_a_verifier_that_is_named_judges(folder):
-    outcome = run("sft", *FILE, "--sft-steps", 1, "--verifier", "exact", "--eval-episodes", 6, "--log-dir", "sft")
-    assert outcome.exit_code == 0, outcome.output
-    assert "success 0.000" in outcome.stdout
-    assert "loss on 6 held-out answers: " in outcome.stderr
-
-
-def test_the_trunk_may_be_that_of_a_supervised_run(folder):
-    assert run("sft", *FILE, "--sft-steps", 1, "--max-new-tokens", 5, "--log-dir", "sft").exit_code == 0
-    (folder / "plain.jsonl").write_text('{"prompt": "ab>", "chosen": "ba", "rejected": "ab"}\n')
-    args = ["--pairs", "plain.jsonl", "--test-fraction", 0, "--steps", 1, "--model", "sft", "--log-dir", "judge"]
-    outcome = run("reward-model", *args)
-    assert outcome.exit_code == 0, outcome.output
-    assert "trained on 1 pairs; none is held out" in outcome.stdout
-    assert json.loads((folder / "judge" / "config.json").read_text())["learning_rate"] == rates_of(500_000, False)[1]
-
-
 def asked(word):
     return [{"role": "system", "content": "Say it."}, {"role": "user", "content": word}]
 

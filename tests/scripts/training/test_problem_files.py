@@ -4,8 +4,6 @@ import json
 import sys
 
 import pytest
-from _rlenv_scripts.runs.children import rlenv_command
-from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
 
 from rlenv.envs.demonstrations import demonstrate
@@ -83,44 +81,6 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
     given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 4]
     result_of(run("sft", *given, "--log-dir", "sft", "--json"))
     assert levels == {1, 2}
-
-
-def test_templates_and_skipped_prompts(folder):
-    given = ["--prompt-template", "Q: {question}", "--column", "answer=target", "--max-prompt-tokens", 7]
-    with pytest.warns(UserWarning, match=r"^11 of 66 prompts have more than 7 tokens"):
-        write_sums(folder / "more.jsonl", last=10)
-        args = [*SMALL, "--problems", "more.jsonl", *given, "--long-prompts", "skip", "--log-dir", "run", "--json"]
-        result_of(run("train", *args))
-    assert "`Q: " in (folder / "run" / "samples.md").read_text()
-
-
-def test_the_options_reach_the_processes_of_a_comparison(folder):
-    options = {
-        "problems": str(folder / "sums.jsonl"),
-        "column_args": (("prompt", "question"), ("answer", "1e3"), ("level", "null")),
-        "prompt_template": "Q: {question}\nA: ",
-        "test_fraction": 0.5,
-        "long_prompts": "skip",
-        "curriculum": 0.75,
-    }
-    context = train.make_context("train", list(rlenv_command(train, options)[4:]))
-    assert {name: context.params[name] for name in options} == options
-
-
-@pytest.mark.slow  # test_the_options_reach_the_processes_of_a_comparison
-def test_compare_on_a_file(folder, monkeypatch):
-    from _rlenv_scripts.compare import study
-
-    def in_this_process(jobs, limit, threads):
-        for job in jobs:
-            yield job, run(*job.command[3:]).exit_code
-
-    monkeypatch.setattr(study, "run_jobs", in_this_process)
-    args = ["compare", "--agents", "rloo", "--seeds", 1, *FILE, "--sft-steps", 0]
-    args += ["--episodes", 16, "--episodes-per-update", 8, "--eval-episodes", 4, "--no-figures", "--log-dir", "study"]
-    report = result_of(run(*args, "--json"))
-    assert [row["agent"] for row in report["rows"]] == ["before training", "rloo"]
-    result_of(run("compare", "--config", "study/compare.json", "--no-figures", "--log-dir", "study", "--json"))
 
 
 @pytest.mark.parametrize("fraction", [[], ["--test-fraction", 0]])

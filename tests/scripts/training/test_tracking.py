@@ -53,11 +53,6 @@ def test_the_kl_is_estimated_when_the_log_is_written_and_in_micro_batches(tmp_pa
     assert np.allclose([curves[0][i] for i in (0, 1, 3)], [curves[1][i] for i in (0, 1, 3)], atol=1e-6)
 
 
-def test_without_the_option_there_is_no_such_column(tmp_path):
-    train(tmp_path / "run", "--episodes", 16)
-    assert "rollout/kl_start" not in (tmp_path / "run" / "progress.csv").read_text()
-
-
 def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
     outcome = train(tmp_path / "run", "--episodes", 16, "--agent", "reinforce", "--seed", 7, "--json")
     events = events_of(tmp_path / "run")
