@@ -80,7 +80,7 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
 def test_a_budget_that_cannot_show_anything_is_named(adapter, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(model_defaults, "LARGE", 1000)
     least = model_defaults.LEAST["adapter" if adapter else "weights"]
-    options = ["--model", folder, "--episodes", 32, "--episodes-per-update", 8, *["--lora-rank", 2] * adapter]
+    options = ["--model", folder, "--episodes", 32, "--warmup-updates", 0, *["--lora-rank", 2] * adapter]
     whole = 1 + 0.75 + 0.5 + 0.25  # four updates of a linear schedule
     _, said = run(*options, "--learning-rate", 0.9 * least / whole, "--log-dir", tmp_path / "little")
     assert f"4 updates whose learning rates add up to {0.9 * least:.1g}" in said and "raise --episodes" in said

@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.collect import _checked
 from _rlenv_scripts.reports.tokens import sample_of
 from _rlenv_scripts.runs.logged import said
 from _rlenv_scripts.runs.samples import Segment, segments
-from click.testing import CliRunner
 from inprocess import result_of, run
 
 SMALL = ["--sft-steps", 30, "--sft-examples", 64, "--sft-batch-size", 16, "--episodes", 16, "--episodes-per-update", 8]
@@ -76,35 +74,3 @@ def test_an_evaluation_has_success_by_turns_and_all_that_was_said(trained, tmp_p
         assert row["turns"] == len(row["dialogue"]) and row["completion"] == row["dialogue"][-1]["text"]
         assert bool(row["success"]) == (row["completion"].strip() == row["answer"])
     assert "mean turns" in run("evaluate", folder, "--episodes", 6, "--device", "cpu").stdout
-
-
-GAME = """\
-episode 1
-prompt  "1-9:"
-        at most 2 tokens per turn, 3 turns
-> 0
-so far  "0"
-> /end
-turn    "0"
-reply   "?"
-> 1
-so far  "1"
-> /undo
-> 8
-so far  "8"
-> /end
-turn    "8"
-reply   ">"
-> 12
-turns   3
-answer  "1" "2"  (cut: no turn or token is left)
-reward  0  not solved
-"""
-
-
-def test_a_game_is_played_turn_by_turn():
-    lines = ["0", "/end", "1", "/undo", "8", "/end", "12"]
-    asked = ["play", "--verifier", "guess", "--verifier-arg", "largest=9", "--max-turns", "3", "--episodes", "1"]
-    shown = CliRunner().invoke(main, asked, input="".join(f"{line}\n" for line in lines))
-    assert shown.exit_code == 0, shown.output
-    assert GAME in shown.stdout

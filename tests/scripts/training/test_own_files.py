@@ -1,0 +1,153 @@
+"""Functions, tools, agents and environments in files of the user's: found again from anywhere, with trust alone."""
+
+import json
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from inprocess import error_of, result_of, run
+
+from agents import Agent
+
+MINE = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+from agents import Reinforce
+from gymnasium.envs.classic_control import CartPoleEnv
+from neighbour import FACTOR
+
+Path("imported").touch()
+
+
+@dataclass
+class Size:
+    liters: float = FACTOR
+
+
+class Tank(CartPoleEnv):
+    pass
+
+
+gym.register("Tank-v0", Tank, max_episode_steps=30)
+
+
+class Halved(Reinforce):
+    \"\"\"REINFORCE with half the advantages.\"\"\"
+
+    def __init__(self, policy, env, *, factor: float = FACTOR, **settings):
+        self.factor = factor
+        super().__init__(policy, env, **settings)
+
+    def advantages(self, rollout):
+        return self.factor * super().advantages(rollout)
+
+
+def right(prompts, completions, solution, **kwargs):
+    return [float(said == wanted) for said, wanted in zip(completions, solution)]
+
+
+def short(completions, completion_ids, trainer_state, **kwargs):
+    assert trainer_state.global_step >= 0
+    return [-float(len(ids)) for ids in completion_ids]
+
+
+def three(completions):
+    return [1.0, 1.0, 1.0]
+
+
+def double(x: int) -> int:
+    return 2 * x
+"""
+SMALL = "--episodes 4 --episodes-per-update 4 --eval-episodes 2 --eval-every 0 --no-report --device cpu --json"
+POLE = "--env CartPole-v1 --num-envs 2"
+TEXT = "--problems sums.jsonl --column prompt=question --column answer=solution --sft-steps 0 --max-new-tokens 3"
+TOOL = "--tool calculator --verifier-workers 0 --sft-steps 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30"
+KINDS = {  # options, and the name under which the file is refused elsewhere
+    "a function": (f"{TEXT} --verifier mine.py:right", "mine.py:right"),
+    "a function of a module": (f"{TEXT} --verifier mine:right", "mine.py:right"),
+    "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double"),
+    "an agent": (f"{POLE} --agent mine.py:Halved --agent-arg factor=0.25", "mine.py:Halved"),
+    "an agent of a module": (f"{POLE} --agent mine:Halved", "mine.py:Halved"),
+    "an environment": ("--env mine.py:Tank --num-envs 2", "mine.py:Tank"),
+    "an id in a module": ("--env mine:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
+    "an id in a file": ("--env mine.py:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
+}
+
+
+def trained(options):
+    """Return the folder of a small run with these options."""
+    return Path(result_of(run("train", *options.split(), *SMALL.split()))["run_dir"]).absolute()
+
+
+def forget(folder):
+    """Forget the modules of a folder, as another process would not know them."""
+    gym.registry.pop("Tank-v0", None)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    rows = [{"question": f"{a}+{b}=", "solution": str(a + b)} for a in range(10) for b in range(10)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "neighbour.py").write_text("FACTOR = 0.5\n")
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    forget(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_trains_and_elsewhere_it_needs_trust(kind, home, monkeypatch):
+    options, named = KINDS[kind]
+    folder = trained(options)
+    forget(home)
+    monkeypatch.chdir(home / "elsewhere")
+    watch, longer = ["play", folder, "--watch", "--episodes", 1], ["train", "--resume", folder, "--episodes", 8]
+    for command in (["evaluate", folder], watch, longer):
+        line = error_of(run(*command))
+        assert f"{home / named}'" in line and "--trust" in line
+    assert not Path("imported").exists()
+    assert result_of(run("evaluate", folder, "--episodes", 2, "--trust", "--json"))["episodes"] == 2
+    assert Path("imported").exists()
+    assert result_of(run(*longer, "--trust", "--json"))["episodes"] >= 8
+    assert run(*watch, "--trust").exit_code == 0
+
+
+def test_tools_and_verifiers_of_the_command_line_replace_those_of_a_checkpoint(home, monkeypatch):
+    folder = trained(KINDS["a tool"][0])
+    (home / "imported").unlink()
+    given = ["--tool", "calculator", "--verifier", "arith", "--episodes", 2, "--json"]
+    assert result_of(run("evaluate", folder, *given))["episodes"] == 2
+    assert not (home / "imported").exists()
+
+
+def test_settings_of_an_agent_are_kept_and_its_own_class_loads_it(home):
+    folder = trained(KINDS["an agent"][0])
+    facts = json.loads((folder / "checkpoint" / "agent.json").read_text())
+    assert facts["agent"] == f"{home}/mine.py:Halved" and facts["settings"]["factor"] == 0.25
+    with pytest.raises(ValueError, match=r"mine\.py:Halved': call that class's load"):
+        Agent.load(folder / "checkpoint")
+
+
+def test_a_configuration_may_list_functions(home):
+    (home / "run.json").write_text(json.dumps({"verifier": ["mine.py:right", "mine.py:short=0.5"]}))
+    folder = trained(f"--config run.json {TEXT}")
+    header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
+    assert {"rollout/parts/right", "rollout/parts/short"} <= set(header)
+
+
+@pytest.mark.parametrize(("workers", "count"), [(0, 4), (1, 1)])
+def test_another_number_of_rewards_ends_a_run_with_one_line(home, workers, count):
+    line = error_of(
+        run("train", "--verifier", "mine.py:three", "--verifier-workers", workers, *TEXT.split(), "--eval-episodes", 4)
+    )
+    assert f"returned 3 rewards for {count} completion" in line
