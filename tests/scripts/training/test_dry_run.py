@@ -2,17 +2,14 @@
 
 import json
 import re
-import sys
 
 import pytest
 import torch
 from _rlenv_scripts.console.errors import explain
 from _rlenv_scripts.setup import memory_plan
 from inprocess import run
-from tiny_models import text_envs, tiny_policy
 
 from agents import Agent, LanguageModelPolicy
-from agents.policies.language import policy
 from agents.policies.memory import plan as memory
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
@@ -161,10 +158,3 @@ def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken
     else:
         monkeypatch.setattr(owner, name, original)
         assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_updates == {"evaluation": 3}.get(phase, 1)
-
-
-def test_a_policy_with_an_adapter_asks_for_peft_first(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr(policy, "load_model", lambda *given: pytest.fail("the model is read"))
-    with pytest.raises(ValueError, match="LoRA adapters need peft"):
-        tiny_policy("llama", text_envs(1), lora_rank=2)
