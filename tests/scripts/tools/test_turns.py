@@ -1,12 +1,15 @@
 """Dialogues for people: a run of `guess` as play, evaluate, the samples and the report show it."""
 
 import json
+import re
 
 import pytest
+from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.collect import _checked
 from _rlenv_scripts.reports.tokens import sample_of
 from _rlenv_scripts.runs.logged import said
 from _rlenv_scripts.runs.samples import Segment, segments
+from click.testing import CliRunner
 from inprocess import result_of, run
 
 SMALL = ["--sft-steps", 30, "--sft-examples", 64, "--sft-batch-size", 16, "--episodes", 16, "--episodes-per-update", 8]
@@ -74,3 +77,11 @@ def test_an_evaluation_has_success_by_turns_and_all_that_was_said(trained, tmp_p
         assert row["turns"] == len(row["dialogue"]) and row["completion"] == row["dialogue"][-1]["text"]
         assert bool(row["success"]) == (row["completion"].strip() == row["answer"])
     assert "mean turns" in run("evaluate", folder, "--episodes", 6, "--device", "cpu").stdout
+
+
+def test_a_game_is_played_turn_by_turn():
+    asked = ["play", "--verifier", "guess", "--verifier-arg", "largest=9", "--max-turns", "3", "--episodes", "1"]
+    shown = CliRunner().invoke(main, asked, input="0\n/end\n8\n/end\n12\n").stdout
+    told = re.findall(r"^(turn|reply|turns|answer|reward) +(\S+)", shown, re.MULTILINE)
+    assert told[:4] == [("turn", '"0"'), ("reply", '"?"'), ("turn", '"8"'), ("reply", '">"')]
+    assert told[4:] == [("turns", "3"), ("answer", '"1"'), ("reward", "0")]
