@@ -67,11 +67,6 @@ class Policy(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    @property
-    def acts_in_numpy(self) -> bool:
-        """Whether `actor` returns a `NumpyActor` for environments on numpy, as agents trained in a stack need."""
-        return False
-
     def whole(self) -> Policy:
         """Return what has all weights in this process: this policy, or of a sharded one a copy to act with.
 

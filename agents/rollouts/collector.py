@@ -39,7 +39,6 @@ class Collector:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
-        idle_seconds: spent waiting for the other agents of a `Stack`, since it was set to 0.
     """
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
@@ -54,17 +53,11 @@ class Collector:
         self._warns = True
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
-        self.idle_seconds = 0.0
         self.budget = 0
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
         self._seed = seed
-
-    def take_seed(self) -> int | None:
-        """Return the seed for the next reset; None after the first one."""
-        seed, self._seed = self._seed, None
-        return seed
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the environment stands between two rollouts; `env` is None if it does not say.
@@ -136,7 +129,8 @@ class Collector:
         options: dict[str, Any] = {} if starts.all() else {"reset_mask": starts}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
-        obs, infos = self.envs.reset(seed=self.take_seed(), options=options or None)
+        seed, self._seed = self._seed, None
+        obs, infos = self.envs.reset(seed=seed, options=options or None)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
@@ -161,10 +155,6 @@ class Collector:
             if record.count - record.ended_at >= ENDLESS:
                 self._check_limit(record.count - record.ended_at)
             obs, starts = self._restart(record, obs, dones, infos)
-        return self.finished(record)
-
-    def finished(self, record: Record) -> Rollout:
-        """Return the rollout of a record, and keep how its verdicts ended."""
         rollout = record.rollout()
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()

@@ -21,7 +21,6 @@ from ..distributed import parallel
 from ..learner.metrics import is_logged, rollout_metrics
 from ..learner.optimizer import warn_of_float16
 from ..policies import Policy, SavedPolicy, make_policy
-from ..rollouts import seed_stack
 from ..rollouts.collector import OnStep
 from ..rollouts.envs.make_envs import (
     LOOP_OFFERS,
@@ -51,8 +50,7 @@ class Agent(Resumable):
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
-        evaluation_seconds: spent in `evaluate` so far, and waiting for other agents of a stack; `time/fps` leaves them
-            out.
+        evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
@@ -224,16 +222,17 @@ class Agent(Resumable):
 
         callback.on_rollout_start()
         before = self.num_timesteps
-        stack = seed_stack.current()
-        how = self.collector.collect if stack is None else partial(stack.collect, self.collector)
         self.policy.release()  # a callback may have changed the weights without torch noticing
         collect = partial(
-            how, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step, progress=self.progress
-        )  # fmt: skip
+            self.collector.collect,
+            self.policy.whole(),
+            self.own_episodes,
+            self.generator,
+            on_step=on_step,
+            progress=self.progress,
+        )
         parts = parallel.together(lambda: (parallel.on_host(collect()), self.num_timesteps - before))
         self.num_timesteps = before + sum(taken for _, taken in parts)
-        self.evaluation_seconds += self.collector.idle_seconds
-        self.collector.idle_seconds = 0.0
         rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is not None:
             self.num_episodes += len(rollout)

@@ -30,10 +30,6 @@ compare_options = options(
         help="Runs at a time; under torchrun, in each process.",
     ),
     click.option(
-        "--vectorize-seeds", is_flag=True,
-        help="Train the seeds of an agent in one process, for control with small MLPs. Each run stays the same.",
-    ),
-    click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),
         help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to "
@@ -79,13 +75,13 @@ compare_options = options(
         "rlenv compare": "Every agent, five seeds each, on sums",
         "rlenv compare --agents reinforce,rloo,grpo --seeds 3 --model runs/warm": "Three agents from one checkpoint",
         "rlenv compare --agents grpo,sapo --agent-arg num_epochs=4": "Four passes over every rollout",
-        "rlenv compare --env CartPole-v1 --agents a2c --seeds 64 --vectorize-seeds": "64 seeds in one process",
+        "rlenv compare --env CartPole-v1 --agents a2c,ppo --jobs 2": "Two runs at a time",
     },
     often={
         "What is learned": ("env_id", "verifier", "problems", "max_new_tokens"),
         "Who is compared": ("agents", "agent_args", "seeds", "model"),
         "How much": ("episodes", "episodes_per_update", "group_size", "learning_rate"),
-        "The runs": ("config", "log_dir", "jobs", "vectorize_seeds", "device"),
+        "The runs": ("config", "log_dir", "jobs", "device"),
     },
 )
 @environment
@@ -109,8 +105,6 @@ def compare(**given: Any) -> None:  # fmt: skip
     agents = _agents(given["agents"])
     device = join(given["device"], limit=None)  # one may have a run more than the others
     given = _with_defaults(given)
-    if given["vectorize_seeds"] and parallel.size() > 1:
-        raise ValueError("--vectorize-seeds trains in one process; start it without torchrun")
     with parallel.alone():
         warm = _check(agents, given | {"device": device})
     if given["sft_steps"] and not warm:
@@ -185,24 +179,9 @@ def _check(agents: list[str], given: dict[str, Any]) -> bool:
     resolve_device(given["device"], given["env_id"])
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
-    if given["vectorize_seeds"] and given["jobs"] is not None:
-        raise ValueError(
-            "--jobs is for runs in separate processes, --vectorize-seeds for one process; omit one of them"
-        )
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
         if agent.needs_teacher:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
-        if given["vectorize_seeds"]:
-            _check_stack(name, agent)
     session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
     return settings.is_text(given["env_id"]) and session.warm_start(agent, given) is not None
-
-
-def _check_stack(name: str, agent: Any) -> None:
-    from agents.rollouts import seed_stack
-
-    try:
-        seed_stack.check(agent.env, agent.policy, agent.episodes_per_update)
-    except ValueError as error:
-        raise ValueError(f"--vectorize-seeds does not take {name} with these options: {error}") from error

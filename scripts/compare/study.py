@@ -35,10 +35,9 @@ from ..setup.settings import is_text, resolved
 from ..training.command import train
 from ..training.sft import sft
 from .report import write_report
-from .together import run_together
 
 SETTINGS, WARM, LOCK = "compare.json", "warm", ".lock"
-THIS_TIME = ("jobs", "figures", "vectorize_seeds")  # these do not change the results
+THIS_TIME = ("jobs", "figures")  # these do not change the results
 GROWS = ("agents", "seeds")
 
 
@@ -109,11 +108,7 @@ class Study:
         options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
         jobs = {self._job(run, options[run.agent]): run for run in missing}
         failed = []
-        ended = run_jobs(list(jobs), limit, max(1, cores // limit))
-        if self.given["vectorize_seeds"]:
-            groups = dict.fromkeys(run.agent for run in missing)
-            ended = run_together([[job for job, run in jobs.items() if run.agent == agent] for agent in groups])
-        with closing(ended):
+        with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
             for count, (job, code) in enumerate(ended, 1):
                 run, result = jobs[job], finished(jobs[job].folder)
                 if code == 0 and result is not None:

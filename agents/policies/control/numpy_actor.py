@@ -6,8 +6,6 @@ A few slots and a few thousand weights are less work than starting torch's opera
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import gymnasium as gym
@@ -45,7 +43,7 @@ class NumpyActor(Actor):
         generator: torch.Generator | None = None,
     ) -> None:
         self.action_space, self.deterministic = action_space, deterministic
-        self.generators = [generator]
+        self.generator = generator
         modules = [*net.mlp_extractor.policy_net, net.action_net]
         self.layers = [
             (one.weight.detach().numpy().T, one.bias.detach().numpy()) if isinstance(one, nn.Linear)
@@ -55,33 +53,6 @@ class NumpyActor(Actor):
         self.dtype = net.action_net.weight.detach().numpy().dtype
         self.log_std = net.log_std.detach().numpy() if isinstance(net.action_dist, DiagGaussianDistribution) else None
         self._noise = np.empty(0)
-        self._drawn: list[torch.Tensor] = []  # the same memory, a part for each generator
-
-    @classmethod
-    def joined(cls, actors: Sequence[NumpyActor]) -> NumpyActor:
-        """Return what acts for S networks of the same shape at once, with copies of their weights.
-
-        Each network has its own noise. `act` takes observations [S, B, ...] and returns actions and log-probabilities
-        [S, B].
-        """
-        whole = copy(actors[0])
-        whole.generators = [generator for actor in actors for generator in actor.generators]
-        whole.layers = [
-            (np.stack([weight for weight, _ in each]), np.stack([bias for _, bias in each])[:, None])
-            if isinstance(each[0], tuple) else each[0]
-            for each in zip(*(actor.layers for actor in actors), strict=True)
-        ]  # fmt: skip
-        if whole.log_std is not None:
-            whole.log_std = np.stack([np.asarray(actor.log_std) for actor in actors])[:, None]
-        return whole
-
-    def take(self, i: int, actor: NumpyActor) -> None:
-        """Copy the present weights of network i of those that are joined here."""
-        for own, other in zip(self.layers, actor.layers, strict=True):
-            if isinstance(own, tuple):
-                own[0][i], own[1][i] = other
-        if self.log_std is not None:
-            self.log_std[i] = actor.log_std
 
     @staticmethod
     def reads(net: ActorCriticPolicy) -> bool:
@@ -119,8 +90,7 @@ class NumpyActor(Actor):
         if not self.deterministic:
             noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, logits))
         actions = noisy.argmax(-1)
-        chosen = log_probs.reshape(-1, log_probs.shape[-1])[np.arange(actions.size), actions.reshape(-1)]
-        return actions, chosen.reshape(actions.shape)
+        return actions, log_probs[np.arange(actions.size), actions]
 
     def _gaussian(self, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         log_std: Any = self.log_std
@@ -134,9 +104,7 @@ class NumpyActor(Actor):
         """Fill an array of this shape with the noise that torch draws; the next call overwrites it."""
         if self._noise.shape != like.shape:
             self._noise = np.empty_like(like)
-            self._drawn = list(torch.from_numpy(self._noise).view(len(self.generators), -1))
-        for part, generator in zip(self._drawn, self.generators, strict=True):
-            law(part, generator=generator)
+        law(torch.from_numpy(self._noise), generator=self.generator)
         return self._noise
 
 

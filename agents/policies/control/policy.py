@@ -123,12 +123,6 @@ class ControlPolicy(Policy):
             actions = _sample(distribution, generator)
         return actions, distribution.log_prob(actions), held
 
-    @property
-    @override
-    def acts_in_numpy(self) -> bool:
-        subclass = type(self) is not ControlPolicy  # it may act in another way
-        return not subclass and self.act_in_numpy and not self._starts and NumpyActor.reads(self.net)
-
     @override
     def make_actor(
         self,
@@ -138,7 +132,8 @@ class ControlPolicy(Policy):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
     ) -> Actor:
-        if isinstance(obs, np.ndarray) and self.acts_in_numpy:
+        plain = type(self) is ControlPolicy and self.act_in_numpy and not self._starts  # a subclass may act otherwise
+        if plain and isinstance(obs, np.ndarray) and NumpyActor.reads(self.net):
             return NumpyActor(self.net, action_space, deterministic, generator)
         return super().make_actor(obs, action_space, device, deterministic, generator)
 

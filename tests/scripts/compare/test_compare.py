@@ -50,15 +50,6 @@ def compare(*args):
     return inprocess.run("compare", *args)
 
 
-def in_this_process(jobs, limit, threads):
-    """Stand in for `run_jobs` where a test is not about processes: each start of Python takes seconds."""
-    for job in jobs:
-        outcome = CliRunner().invoke(main, [*job.command[3:]])
-        crash = "" if isinstance(outcome.exception, SystemExit | None) else repr(outcome.exception)
-        job.log.write_text(f"command\n{outcome.output}{crash}")
-        yield job, outcome.exit_code
-
-
 def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("*/seed-*/result.json")}
 
@@ -67,7 +58,7 @@ def times(folder):
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
+        patch.setattr("_rlenv_scripts.compare.study.run_jobs", inprocess.run_jobs)
         return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
 
 
@@ -106,7 +97,7 @@ def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared
 
 
 def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
+    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", inprocess.run_jobs)
     few = ["--agents", "grpo,ppo", "--seeds", 1, "--sft-steps", 0, "--num-envs", 8]
     compare(*SMALL, *few, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "passes", "--no-figures")
     configs = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("passes/*/seed-0/config.json"))]
@@ -147,7 +138,7 @@ def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, sta
     assert (folder / "reinforce" / "seed-51" / "config.json").exists()
     gate.unlink()
 
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
+    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", inprocess.run_jobs)
     outcome = CliRunner().invoke(main, [*POLE, "--log-dir", str(folder), "--json"])
     report = result_of(outcome, code=1)
     assert times(folder).items() > before.items()
