@@ -17,7 +17,7 @@ from . import DISTRIBUTION
 from .console.command import Group
 from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
 from .console.hints import hint_of
-from .runs.torchrun import environment as torchrun
+from .runs import torchrun
 
 COMMANDS = {  # name: its module and attribute, imported when it is used, and its line in `rlenv --help`
     "train": ("training.command:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
@@ -94,10 +94,8 @@ class Commands(Group):
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
             explained = explain(error)
-            if explained is None and torchrun.count() > 1:
-                from .runs.torchrun.processes import LOST, is_lost
-
-                explained = (LOST, 1) if is_lost(error) else None
+            if explained is None and torchrun.is_lost(error):
+                explained = (torchrun.LOST, 1)
             if explained is None:
                 sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise
@@ -106,10 +104,7 @@ class Commands(Group):
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if torchrun.count() > 1:
-        from .runs.torchrun.processes import said_once
-
-        message = said_once(message)
+    message = torchrun.said_once(message)
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end
         message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
     with suppress(OSError):  # standard error may be closed

@@ -224,6 +224,15 @@ def test_importing_the_verifiers_imports_nothing_heavy():
     assert first == "set()" and "Arith" in second
 
 
+def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
+    using = [path for path in sources if re.search("fcntl|killpg", path.read_text(encoding="utf-8"))]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using]
+    assert {"agents.core.files", "scripts.runs.children"} <= {*names}
+    imports = "".join(f"import {re.sub('^scripts', '_rlenv_scripts', name)}\n" for name in names)
+    code = f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_nothing_in_agents_names_an_environment():
     for path in (ROOT / "agents").rglob("*.py"):
         code = nodes(path.read_text(encoding="utf-8"))

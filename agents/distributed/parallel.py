@@ -30,7 +30,6 @@ from ..core.rollout import Rollout, join, map_obs
 
 T = TypeVar("T")
 
-exchanges = 0  # begun and ended by this process: odd while it waits for the others
 _alone = False
 
 
@@ -72,24 +71,12 @@ def is_dealt_out(value: Any) -> bool:
 # Talking to each other. Every process must call these at the same place.
 
 
-@contextmanager
-def exchange() -> Iterator[None]:
-    """Count an exchange, for `scripts/runs/torchrun/watch.py`."""
-    global exchanges
-    exchanges += 1
-    try:
-        yield
-    finally:
-        exchanges += 1
-
-
 def gather(mine: T) -> list[T]:
     """Return what each process gave, in order of rank."""
     if size() == 1:
         return [mine]
     received: list[Any] = [None] * size()
-    with exchange():
-        dist.all_gather_object(received, mine)
+    dist.all_gather_object(received, mine)
     return received
 
 
@@ -244,10 +231,9 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
 def same_start(module: nn.Module) -> None:
     """Give every process the main process's weights."""
     if size() > 1:
-        with exchange():
-            for tensor in (*module.parameters(), *module.buffers()):
-                if not is_dealt_out(tensor) and not tensor.is_meta:  # parts of what is the same
-                    dist.broadcast(tensor, 0)
+        for tensor in (*module.parameters(), *module.buffers()):
+            if not is_dealt_out(tensor) and not tensor.is_meta:  # parts of what is the same
+                dist.broadcast(tensor, 0)
 
 
 @torch.no_grad()
@@ -267,9 +253,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]
         flat = torch.cat([present, *(piece.reshape(-1) for piece in pieces)])
-        with exchange():
-            dist.all_reduce(flat)
-            counts = flat[: len(group)].tolist()  # on a GPU, the wait is here
+        dist.all_reduce(flat)
+        counts = flat[: len(group)].tolist()
         _, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
         for parameter, count, total in zip(group, counts, sums, strict=True):
             parameter.grad = total.view_as(parameter).clone() if count else None

@@ -85,8 +85,7 @@ def write_parts(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
         files[name] = 1 + before // FILE_BYTES
         before += tensor.numel() * tensor.element_size() // parallel.size()
     writer = dcp.HuggingFaceStorageWriter(str(place_of(file)), files, save_distributed=True)
-    with parallel.exchange():
-        _unwrapped(lambda: dcp.save(dict(tensors), storage_writer=writer))
+    _unwrapped(lambda: dcp.save(dict(tensors), storage_writer=writer))
 
 
 def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False) -> None:

@@ -115,8 +115,7 @@ def gathered(tensor: torch.Tensor) -> torch.Tensor:
     if not is_dealt_out(tensor):
         return tensor
     held: Any = tensor.detach()
-    with parallel.exchange():
-        return held.full_tensor()
+    return held.full_tensor()
 
 
 @torch.no_grad()
@@ -161,6 +160,5 @@ def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dic
 
 def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> torch.Tensor:
     """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
-    with parallel.exchange():
-        norm: Any = torch.nn.utils.clip_grad_norm_(parameters, most)
-        return norm.full_tensor() if is_dealt_out(norm) else norm  # of DTensors: over all processes
+    norm: Any = torch.nn.utils.clip_grad_norm_(parameters, most)
+    return norm.full_tensor() if is_dealt_out(norm) else norm  # of DTensors: over all processes

@@ -99,7 +99,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     """
     from agents.distributed import parallel
 
-    from ..runs.torchrun.processes import join
+    from ..runs.torchrun import join
     from .study import Study
 
     agents = _agents(given["agents"])

@@ -25,8 +25,7 @@ from ..console.parameters import names_of
 from ..runs import run_folder
 from ..runs.children import Job, available_cores, rlenv_command, run_jobs
 from ..runs.logged import read_json
-from ..runs.torchrun.environment import count_here
-from ..runs.torchrun.processes import begun, keep_begun
+from ..runs.torchrun import count_here, restarts
 from ..setup import session
 from ..setup.agent_names import label
 from ..setup.model_defaults import passes
@@ -160,7 +159,13 @@ class Study:
         return options
 
     def _job(self, run: Run, options: dict[str, Any]) -> Job:
-        """Return the command of a run; delete what an interrupted one left."""
+        """Return the command of a run; delete what an interrupted one left.
+
+        Raises:
+            ValueError: if it still writes there: `kill -9` ends a comparison without its runs.
+        """
+        if run.folder.exists():
+            Lock(run.folder / run_folder.LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
         shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
         return Job(rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder}), run.log)
@@ -193,14 +198,13 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
         hold(folder).close()
-        if given["overwrite"] and begun(SETTINGS) is None:  # else this command has done so, and torchrun restarted it
+        if given["overwrite"] and not restarts():  # else this command has done so, and torchrun started it again
             shutil.rmtree(folder)
         else:
             settings = extend(read_json(folder / SETTINGS), settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stack.enter_context(hold(folder))
     run_folder.write_json(folder / SETTINGS, settings)
-    keep_begun(folder)
     return settings
 
 

@@ -85,7 +85,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     """
     from ..console.progress import say
     from ..reports.doctor.reward_rules import MOST_CUT
-    from ..runs.torchrun.processes import join
+    from ..runs.torchrun import join
     from ..setup import session
     from .figures import MORE, table
 

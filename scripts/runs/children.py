@@ -1,29 +1,28 @@
-"""Run `rlenv` commands as child processes, several at a time, none of which outlives its parent.
-
-Standard input is a lifeline: the parent holds its other end and never writes. A child that reads the end of the file
-knows that the parent has ended, even by `kill -9`, and exits.
-"""
+"""Run `rlenv` commands as child processes, several at a time; Ctrl-C and SIGTERM end them with their parent."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-LIFELINE = "RLENV_LIFELINE"  # environment variable: standard input ends when the parent does
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 5.0
-OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # environment variables of one of its processes
+OF_TORCHRUN = (  # environment variables of one of its processes
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
+)  # fmt: skip
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -77,7 +76,7 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
 def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
     """Run jobs in this order, `limit` at a time; yield each one as it ends, with its exit code.
 
-    Close the generator to end the children early.
+    Close the generator to end the children early. SIGTERM and SIGHUP are a `KeyboardInterrupt` meanwhile.
 
     Args:
         jobs: the commands.
@@ -85,17 +84,20 @@ def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[J
         threads: that the libraries in each child may use.
     """
     waiting, running = list(jobs), dict[subprocess.Popen, Job]()
+    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
     try:
         while waiting or running:
             while waiting and len(running) < limit:
                 job = waiting.pop(0)
                 running[_start(job, threads)] = job
             for process in [process for process in running if process.poll() is not None]:
-                _cut_lifeline(process)
                 yield running.pop(process), process.returncode
             time.sleep(POLL_SECONDS)
     finally:
-        _stop(list(running))
+        _end(running)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start(job: Job, threads: int) -> subprocess.Popen:
@@ -104,38 +106,28 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
         log.write(shlex.join(job.command) + "\n")
         log.flush()
         return subprocess.Popen(
-            job.command,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**inherited, LIFELINE: "1", **dict.fromkeys(THREAD_LIMITS, str(threads))},
-            start_new_session=True,  # Ctrl-C in the terminal reaches the parent only
-        )
+            job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            env=inherited | dict.fromkeys(THREAD_LIMITS, str(threads)), start_new_session=True,
+        )  # fmt: skip
 
 
-def _stop(processes: list[subprocess.Popen]) -> None:
+def _end(processes: Iterable[subprocess.Popen]) -> None:
+    """End processes, and on POSIX what they have started; kill those that have not ended after a while."""
     for process in processes:
-        process.terminate()
+        _signal(process, "SIGTERM")
     for process in processes:
         try:
             process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _signal(process, "SIGKILL")
             process.wait()
-        _cut_lifeline(process)
 
 
-def _cut_lifeline(process: subprocess.Popen) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-
-
-def end_with_parent() -> None:
-    """Make this process, a child of `run_jobs`, exit as soon as its parent has ended."""
-
-    def watch() -> None:
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _signal(process: subprocess.Popen, name: str) -> None:
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, getattr(signal, name))
+    elif name == "SIGTERM":
+        process.terminate()
+    else:
+        process.kill()

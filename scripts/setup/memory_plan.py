@@ -12,7 +12,7 @@ import click
 
 from ..console.errors import LOWER
 from ..runs.logged import read_json
-from ..runs.torchrun.environment import count_here
+from ..runs.torchrun import count_here
 
 
 def dry_run(given: dict[str, Any]) -> None:

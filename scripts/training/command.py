@@ -54,34 +54,29 @@ def train(**given: Any) -> None:
 
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
-    from agents.core.files import read_table
-    from agents.distributed import parallel
     from verifiers.plugins.registry import trusting
 
     from ..console.progress import Interrupt
     from ..runs import run_folder as folder
-    from ..runs.torchrun.processes import begun, join, keep_begun, own_folder
+    from ..runs.torchrun import join, own_folder, restarts
     from ..setup import model_defaults
     from ..setup.memory_plan import dry_run
     from . import resume
 
     given = _checked(given)
+    if restarts() and given["resume"] is None:
+        raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
     device = join(given["device"], given["process_timeout"])
     if given["resume"] is None:
         given = model_defaults.fill_in(given)
     if given["dry_run"]:
         dry_run(given)
         return
-    if given["resume"] is None and (run := parallel.on_main(begun)) is not None:
-        first = read_table(run / folder.CONFIG)  # what was chosen for the memory that was free then
-        chosen = {name: first.get(name) for name in ("sft_steps", "micro_batch_tokens")}
-        given |= {"resume": run, "trust_checkpoint": True, **chosen}  # by the same command
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
         here = given | {"device": device}
         agent, run_dir = resume.continued(here) if resumed else _new(here)
-        keep_begun(run_dir)
         run_dir, given = own_folder(run_dir, given)
         job = _job(agent, given, run_dir, interrupt)
     model_defaults.announce(agent, given)

@@ -69,7 +69,7 @@ def sft(**given: Any) -> None:
 
     from ..console.progress import Interrupt
     from ..runs import run_folder as folder
-    from ..runs.torchrun.processes import own_folder
+    from ..runs.torchrun import own_folder
     from ..setup import model_defaults, session, settings
     from ..setup.verifier_names import short_name
 
@@ -123,7 +123,7 @@ def _agent(given: dict[str, Any]) -> Any:
     """
     from agents.distributed import parallel
 
-    from ..runs.torchrun.processes import join
+    from ..runs.torchrun import join
     from ..setup import model_defaults, session
 
     device = join(given["device"], given["process_timeout"])

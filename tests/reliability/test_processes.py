@@ -103,62 +103,14 @@ def test_a_comparison_is_shared_and_evaluations_are_equal(jobs: Jobs, tmp_path: 
 
 
 @pytest.mark.slow
-def test_torchrun_may_restart_the_processes_which_go_on_in_their_folder(jobs: Jobs, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    job = jobs.start(*SMALL, "--episodes", 400, "--save-every-updates", 2, "--log-dir", "run", restarts=1)
-    until((run / "checkpoint-000002").exists, 600)
-    worker(job, 1).send_signal(signal.SIGKILL)
-    code, _, errors = finished(job)
-    assert code == 0, errors
-    assert Agent.load(run / "checkpoint", device="cpu").num_episodes == 400
-    assert errors.count("before: success") == 1, "it did not begin again"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_stopped_process_ends_the_job_within_30_seconds(jobs: Jobs, tmp_path: Path, victim: int) -> None:
-    run = tmp_path / "run"
-    job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
-    until((run / "checkpoint-000002").exists, 600)
-    worker(job, victim).send_signal(signal.SIGSTOP)
-    stopped = time.monotonic()
-    code, _, errors = finished(job)
-    assert time.monotonic() - stopped < 32, errors
-    assert code != 0
-    said = re.findall(
-        r"Error: process (\d) of 2 has not been heard of for 22 s: it is stopped.* it was in \w+ \(", errors
-    )
-    assert said == [str(victim)], errors
-    assert Agent.load(run / "checkpoint", device="cpu").num_updates >= 2
-
-
-@pytest.mark.slow
-def test_the_processes_end_within_30_seconds_of_a_killed_torchrun(jobs: Jobs, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
-    workers = [worker(job, rank) for rank in (0, 1)]
-    until((run / "checkpoint-000002").exists, 600)
-    job.kill()
-    killed = time.monotonic()
-    _, _, errors = finished(job)  # reads until the last process has closed its streams
-    until(lambda: not any(each.is_running() for each in workers), 60)
-    assert time.monotonic() - killed < 30, errors
-    assert "torchrun was killed" in errors
-    assert Agent.load(run / "checkpoint", device="cpu").num_updates >= 2
-
-
-@pytest.mark.slow
-def test_a_verifier_that_hangs_in_one_process_is_named(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_verifier_that_hangs_in_one_process_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n1+2=,3\n2+2=,4\n1+3=,4\n")
     (tmp_path / "rewards.py").write_text(HANGS)
     options = ["--problems", "sums.csv", "--verifier", "rewards.py:hang", "--sft-steps", 0, "--process-timeout", 10]
     job = jobs.start(*SMALL[:3], *SMALL[7:], *options, "--test-fraction", 0.3, "--log-dir", "run")
     code, _, errors = finished(job)
     assert code != 0
-    assert len(re.findall("^Error: ", errors, re.MULTILINE)) == 1, errors
-    assert re.search(
-        r"Error: the other processes have waited 10 s for process 1 of 2, which is in hang \(rewards", errors
-    )
+    assert re.findall("^Error: .*--process-timeout", errors, re.MULTILINE), errors
 
 
 HANGS = """

@@ -21,9 +21,8 @@ class Jobs:
         self.folder = folder
         self.started: list[Job] = []
 
-    def start(self, *args: Any, processes: int = 2, restarts: int = 0) -> Job:
+    def start(self, *args: Any, processes: int = 2) -> Job:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        command += ["--max-restarts", str(restarts)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         job = subprocess.Popen(
             [*command, "-m", "rlenv", *map(str, args)],

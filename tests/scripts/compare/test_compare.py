@@ -7,15 +7,14 @@ import sys
 import gymnasium
 import inprocess
 import pytest
-import torch.distributed as dist
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
-from _rlenv_scripts.runs.torchrun import processes
 from _rlenv_scripts.setup import model_defaults
 from click.testing import CliRunner
 from inprocess import result_of
 
 from agents import AGENTS
+from agents.core.files import Lock
 
 SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
 SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
@@ -126,13 +125,13 @@ def poles(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow  # two commands with two Pythons each
-def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, start, monkeypatch):
+def test_a_terminated_comparison_goes_on_and_a_run_that_fails_is_reported(poles, start, monkeypatch):
     folder, gate = poles / "pole", poles / "gate"
     gate.touch()
     process = start(*POLE, "--log-dir", folder, path=[poles])
     process.wait_until(gate.read_text)  # the second run is under way
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
     before = times(folder)
     assert [path.parent.name for path in before] == ["seed-50"]
     assert (folder / "reinforce" / "seed-51" / "config.json").exists()
@@ -221,6 +220,17 @@ def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
     assert {together for *_, together in planned[2:]} == {2}, "no more than there are runs"
 
 
+def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
+    """As after `kill -9` of the comparison."""
+    given = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
+    jobs_of(monkeypatch, *given)
+    folder = tmp_path / "run" / "rloo" / "seed-0"
+    folder.mkdir()
+    with Lock(folder / ".lock", "busy"):
+        assert "an earlier run still writes to" in inprocess.error_of(compare(*given))
+        assert folder.is_dir()
+
+
 @pytest.mark.parametrize("given", ["run folder", "no warm start"])
 def test_without_a_warm_start_the_runs_start_from_the_model(compared, given, tmp_path, monkeypatch):
     model = compared[0] / "warm" if given == "run folder" else "tiny"
@@ -242,11 +252,8 @@ def test_overwrite_starts_anew(tmp_path, monkeypatch):
 def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     command = ["--env", "CartPole-v1", "--agents", "rloo", "--overwrite", "--log-dir", folder]
-    store = dist.HashStore()
-    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/0", store))
     jobs_of(monkeypatch, *command)
     (folder / "finished").touch()
-    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/1", store))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     jobs_of(monkeypatch, *command)
     assert (folder / "finished").exists()

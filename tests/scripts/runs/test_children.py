@@ -20,11 +20,10 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 from _rlenv_scripts.runs.children import Job, run_jobs
 child = '''
-import os, time
+import os, subprocess, sys, time
 from pathlib import Path
-from _rlenv_scripts.runs.children import end_with_parent
-end_with_parent()
-Path("pid").write_text(str(os.getpid()))
+grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path("pids").write_text(f"{os.getpid()} {grandchild.pid}")
 time.sleep(600)
 '''
 try:
@@ -97,16 +96,16 @@ def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
     assert not never.log.exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_no_child_outlives_its_parent(tmp_path, number, code):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_children_and_theirs(tmp_path, number):
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path)
     try:
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        pid = int((tmp_path / "pid").read_text())
-        assert alive(pid)
+        until(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text())
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert all(map(alive, pids))
         parent.send_signal(number)
-        assert parent.wait(60) == code
-        until(lambda: not alive(pid))
+        assert parent.wait(60) == 130
+        until(lambda: not any(map(alive, pids)))
     finally:
         parent.kill()
         parent.wait()

@@ -1,4 +1,4 @@
-"""Processes of torchrun: who speaks before they have met, where a restarted job goes on, a torch without processes."""
+"""Processes of torchrun: which one speaks, a run that is started again, a torch without processes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from _rlenv_scripts.runs.torchrun import processes
-from _rlenv_scripts.runs.torchrun.processes import begun, join, keep_begun, said_once
+from _rlenv_scripts.runs import torchrun
+from _rlenv_scripts.runs.torchrun import join
+from inprocess import error_of, run
 
 
-@pytest.mark.parametrize(
-    ("rank", "local", "said"), [(0, 0, "no such file"), (1, 1, ""), (8, 0, "process 8: no such file"), (9, 1, "")]
-)
+@pytest.mark.parametrize(("rank", "local", "said"), [(0, 0, "no file"), (1, 1, ""), (8, 0, "no file"), (9, 1, "")])
 def test_an_error_before_the_processes_meet_is_printed_once_per_machine(
     rank: int, local: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("LOCAL_RANK", str(local))
-    assert said_once("no such file") == said
+    assert torchrun.said_once("no file") == said
 
 
-def test_a_restarted_job_goes_on_in_the_folder_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = dist.HashStore()
-    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/0", store))
-    keep_begun(tmp_path)
-    (tmp_path / "compare.json").touch()
-    assert begun("compare.json") is None, "nothing was restarted"
-    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/1", store))
+def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchrun, "_store", dist.HashStore())
+    errors = ["no file", "no file", torchrun.LOST, "no memory"]
+    assert [torchrun.said_once(each) for each in errors] == ["no file", "", "", "no memory"]
+    monkeypatch.setattr(torchrun, "_store", dist.HashStore())
+    assert [torchrun.said_once(torchrun.LOST) for _ in range(2)] == [torchrun.LOST, ""]
+
+
+def test_a_new_run_that_torchrun_starts_again_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert begun("compare.json") == tmp_path
-    assert begun("config.json") is None, "it was not written yet"
+    assert "--resume RUN" in error_of(run("train", "--overwrite", "--log-dir", tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_several_processes_need_a_torch_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,127 @@
+"""rlenv under torchrun, which starts one process per device, and ends all of them if one fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+FOREVER = 1e8  # seconds
+MEETING = 60.0  # seconds
+LOST = "another process has ended, or has not answered within --process-timeout; this one ends with it"
+_LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|NCCL|Timed? ?out", re.IGNORECASE)
+_store: Any = None  # shared by the processes, once they have met
+
+
+def count() -> int:
+    """Return the number of processes of the job."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def number() -> int:
+    """Return the number of this process among them, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def count_here() -> int:
+    """Return the number of processes on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def number_here() -> int:
+    """Return the number of this process among those on this machine, from 0."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def restarts() -> int:
+    """Return how often torchrun has started the processes again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def join(device: str, limit: float | None) -> str:
+    """Meet the other processes that torchrun has started; return the device of this one.
+
+    Without torchrun, nothing is done.
+
+    Args:
+        device: "auto", "cpu" or "cuda", as of the option.
+        limit: seconds that the processes wait for one of them; None for ever.
+
+    Raises:
+        ValueError: for more processes than devices on this machine, a device with a number, a torch without processes,
+            or a meeting that fails.
+    """
+    global _store
+    if count() == 1:
+        return device
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise ValueError(
+            f"torchrun started {count()} processes, but this PyTorch was built without torch.distributed: "
+            "install a build that has it, or start rlenv without torchrun"
+        )
+    here, most = count_here(), torch.cuda.device_count()
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if device.startswith("cuda:"):
+        raise ValueError(f"--device {device} names one device for {here} processes: use --device cuda")
+    if on_gpu and here > most:
+        raise ValueError(
+            f"torchrun started {here} processes on this machine, which has {most} GPUs: "
+            f"use --nproc-per-node {most}, or --device cpu"
+        )
+    if on_gpu:
+        device = f"cuda:{number_here()}"
+        torch.cuda.set_device(device)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))
+        _store = dist.PrefixStore(f"rlenv/{restarts()}", store)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=_store, rank=rank, world_size=size, timeout=timedelta(seconds=min(FOREVER, limit or FOREVER)),
+        )  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the {count()} processes of torchrun did not meet: {reason}") from error
+    if number() > 0:  # the main process speaks for all
+        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    return device
+
+
+def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return where this process logs, and its options: the run folder, or for all but the main one, one that vanishes.
+
+    So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
+    """
+    if number() == 0:
+        return run, given
+    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
+    own = Path(folder, "run")
+    own.mkdir()
+    return own, given | {"report": False, "track": None}
+
+
+def is_lost(error: Exception) -> bool:
+    """Tell whether this is how the end of another process shows in this one."""
+    return count() > 1 and isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
+
+
+def said_once(message: str) -> str:
+    """Return what this process prints of an error: nothing if another one has printed the same, or has failed before.
+
+    The processes read the same options, so that most errors come up in all of them.
+    """
+    if _store is None:  # before they have met, those of a machine fail alike
+        return message if number_here() == 0 else ""
+    try:
+        first, new = _store.add("errors", 1) == 1, _store.add(message, 1) == 1
+    except RuntimeError:  # the store is lost, too
+        return message
+    return message if first or (new and message != LOST) else ""

@@ -1,1 +1,0 @@
-"""Runs of several processes, as torchrun starts them."""
