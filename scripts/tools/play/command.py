@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...console.command import Command
 from ...console.parameters import KeyValue, flag_of, given_by_user, options, without
 from ...setup.options import common, environment, text
-
-if TYPE_CHECKING:
-    from .session import Played
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
@@ -57,7 +55,7 @@ of_a_policy = options(
     often={
         "What is played": ("env_id", "verifier", "problems", "column_args", "split"),
         "Who plays": ("watch", "episodes", "deterministic", "temperature", "top"),
-        "What comes of it": ("picture", "trust", "seed"),
+        "What comes of it": ("as_json", "trust", "seed"),
     },
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
@@ -71,12 +69,6 @@ of_a_policy = options(
 )
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
 @of_a_policy
-@click.option(
-    "--picture",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Also write each episode as an animated GIF into this folder.",
-)
 @environment
 @without(text, "temperature", "curriculum", "prompt_choice", "activation_checkpointing")
 @common
@@ -84,24 +76,26 @@ def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.
 
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
-    their probabilities, and letters choose from them. /undo takes back tokens; the verifier judges the episode. In a
-    pipe, lines of standard input are the moves.
+    their probabilities, and letters choose from them. The verifier judges the episode. In a pipe, lines of standard
+    input are the moves.
     """
-    from .screen import show
-    from .session import Person, Watched, episodes, summary
-    from .setup import make_game, open_subject
+    import torch
+
+    from .games import ControlGame, TextGame, show
+    from .session import episodes, open_subject, person, summary, watched
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
     try:
-        game, film = make_game(env, given, onlooker is not None)
-        player: Person | Watched = Person(game)
+        text = hasattr(env.unwrapped, "task")
+        game = TextGame(env, given["top"], onlooker is not None) if text else ControlGame(env)
+        player = partial(person, game)
         if given["watch"]:
-            fps = env.metadata.get("render_fps") or 30
-            player = Watched(game, given["deterministic"], given["seed"], 1 / fps)
+            generator = torch.Generator().manual_seed(given["seed"])
+            player = partial(watched, game, given["deterministic"], generator)
         else:
             show(game.help)
-        played, ended = _rounds(episodes(env, game, player, onlooker, film, given["seed"]), given)
+        played, ended = _rounds(episodes(env, game, player, onlooker, given["seed"]), given)
     finally:
         env.close()
     result = summary(played, ended)
@@ -126,12 +120,12 @@ def _check(run: Path | None, given: dict[str, Any]) -> None:
         raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")
 
 
-def _rounds(endless: Iterator[Played], given: dict[str, Any]) -> tuple[list[Played], str]:
+def _rounds(endless: Iterator[dict[str, Any]], given: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Play until the episodes are over, the person stops or the input ends; return the episodes and the reason."""
     from .session import StoppedError, read
 
     wanted = given["episodes"] or (1 if given["watch"] else None)
-    played: list[Played] = []
+    played: list[dict[str, Any]] = []
     try:
         for one in endless:
             played.append(one)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import string
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, cast
 
+import click
 import numpy as np
 from gymnasium import Env, spaces
 
@@ -13,9 +16,12 @@ from agents.rollouts.action_probabilities import Choices
 from rlenv.envs.picture import token_text
 
 from ...console.terminal import plain
-from .screen import LETTERS, cartpole, quoted, show, table
 
-QUIT, HELP, UNDO, END = "/quit", "/help", "/undo", "/end"
+QUIT, HELP, END = "/quit", "/help", "/end"
+BAR = 20  # characters of the bar of a probability of 1
+VIEW, POLE = 61, 6  # columns between the ends of CartPole's track, rows of the pole
+LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
+LETTERS = string.ascii_lowercase  # choose from a list
 
 
 class TextGame:
@@ -30,33 +36,31 @@ class TextGame:
     first = 0  # the number of the first action
 
     def __init__(self, env: Env, top: int, listed: bool) -> None:
-        self.env, self.inner = env, cast(Any, env.unwrapped)
-        self.task, self.top, self.listed = self.inner.task, top, listed
+        self.inner = cast(Any, env.unwrapped)
+        self.task, self.top = self.inner.task, top
         choosing = "a letter chooses from the list, Enter takes the first, other lines are text"
         literal = '"a is the text a, ' if listed else ""
         self.help = (
             f"Type tokens: {choosing if listed else 'a line is text'}.\n"
-            f"{literal}#17 is token 17, {END} the end token.\n"
-            f"{UNDO} takes back the last line, {QUIT} stops, {HELP} repeats this."
+            f"{literal}#17 is token 17, {END} the end token; {QUIT} stops, {HELP} repeats this."
         )
-        self._written: list[int] = []
-        self._turn = 0  # where in them the turn begins
+        self._written: list[int] = []  # in this turn
 
-    def begin(self, observation: Any, info: Mapping[str, Any]) -> None:
+    def begin(self, info: Mapping[str, Any]) -> None:
         """Show the start of an episode."""
-        self._written, self._turn = [], 0
+        self._written = []
         show(f"prompt  {quoted(info['prompt'])}", bold=True)
         turns = "" if self.task.dialogues is None else f" per turn, {self.task.dialogues.max_turns} turns"
         show(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show what can be chosen now."""
-        if self._written[self._turn :]:
-            show(f"so far  {self._names(self._written[self._turn :])}")
-        if choices is not None:
-            tokens, probabilities = zip(*choices.likeliest(self.top), strict=True)
-            for line in table([self.name(token) for token in tokens], probabilities):
-                show(line)
+        """Show what can be chosen now: the likeliest tokens, each after its letter."""
+        if self._written:
+            show(f"so far  {self._names()}")
+        listed = [] if choices is None else [(self.name(token), p) for token, p in choices.likeliest(self.top)]
+        width = max((len(name) for name, _ in listed), default=0)
+        for letter, (name, p) in zip(LETTERS, listed, strict=False):
+            show(f"    {letter}  {name:<{width}}  {p:6.3f}  {'#' * round(BAR * p)}".rstrip())
 
     def parse(self, line: str, choices: Choices | None) -> list[int]:
         """Return the tokens that a line stands for.
@@ -64,22 +68,19 @@ class TextGame:
         Raises:
             ValueError: in one line, for a line that stands for none.
         """
-        if not line:
-            if choices is None:
-                raise ValueError(f"nothing was typed; {self.help}")
+        if not line and choices is not None:
             return [choices.draw(deterministic=True)]
         if line == END:
             return [self.task.end_token(self.inner.problem)]
-        if line[0] == "#" and len(line) > 1:
+        if line[:1] == "#" and len(line) > 1:
             return [_whole(line[1:], 0, self.task.vocab_size - 1, "token")]
         if choices is not None and len(line) == 1 and line in LETTERS:
             likeliest = choices.likeliest(self.top)
-            place = LETTERS.index(line)
-            if place >= len(likeliest):
+            if (place := LETTERS.index(line)) >= len(likeliest):
                 last = LETTERS[len(likeliest) - 1]
                 raise ValueError(f"{quoted(line)} is not a letter of the list; allowed: a to {last}")
             return [likeliest[place][0]]
-        text = line[1:].removesuffix('"') if line[0] == '"' else line
+        text = line[1:].removesuffix('"') if line[:1] == '"' else line
         tokens = self.task.encoder.spell("answer", [text])[0] if text else []
         if not tokens:
             raise ValueError(f"{quoted(line)} has no tokens; {self.help}")
@@ -90,41 +91,24 @@ class TextGame:
         text = token_text(self.task.tokenizer, action)
         return text if action in self.task.tokenizer.all_special_ids else quoted(text)
 
+    def chosen(self, action: int, choices: Choices) -> None:
+        """Show the probability of a token that a person chose: a typed text need not be in the list."""
+        show(f"  {self.name(action)} had the probability {choices.probability(action):.3f}")
+
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Keep what was played; show the reply to a turn, and what it earned."""
         self._written.append(action)
         if "reply" in info:
-            earned = f"  (reward {reward:g})" if reward else ""
             show(f"turn    {quoted(str(info['turn']))}")
-            show(f"reply   {quoted(str(info['reply']))}{earned}", bold=True)
-            self._turn = len(self._written)
-
-    def start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode of the stream, or with a seed the first one; return what `reset` returns."""
-        place = None if seed is not None else self.inner.state_dict()
-        self._begin_again = partial(self._reset, seed, place)
-        return self._begin_again()
-
-    def take_back(self, count: int) -> Any:
-        """Play the episode again without the last tokens, nothing of which is judged yet; return the observation."""
-        observation, _ = self._begin_again()
-        self._written, self._turn = self._written[:-count], 0
-        for length, token in enumerate(self._written, 1):
-            observation, *_, info = self.env.step(token)
-            self._turn = length if "reply" in info else self._turn
-        return observation
-
-    def _reset(self, seed: int | None, place: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        if place is not None:
-            self.inner.load_state_dict(place)
-        return self.env.reset(seed=seed)
+            show(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""), bold=True)
+            self._written = []
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
         left = "token" if self.task.dialogues is None else "turn or token"
         if "turns" in info:
             show(f"turns   {info['turns']}")
-        show(f"answer  {self._names(self._written[self._turn :])}" + (f"  (cut: no {left} is left)" if cut else ""))
+        show(f"answer  {self._names()}" + (f"  (cut: no {left} is left)" if cut else ""))
         ok = info["verdict_status"] == "ok"
         said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
         show(f"reward  {said}", fg="green" if info["is_success"] else "red" if ok else "yellow")
@@ -135,8 +119,8 @@ class TextGame:
         if self.inner.problem.answer:
             show(f"right   {quoted(self.inner.problem.answer)}")
 
-    def _names(self, tokens: list[int]) -> str:
-        return " ".join(map(self.name, tokens))
+    def _names(self) -> str:
+        return " ".join(map(self.name, self._written))
 
 
 class ControlGame:
@@ -153,38 +137,30 @@ class ControlGame:
         if not isinstance(env.action_space, spaces.Discrete):
             name = env.spec.id if env.spec else type(env.unwrapped).__name__
             raise ValueError(f"{name} has actions in {env.action_space}; play supports discrete actions")
-        self.env, self.inner = env, env.unwrapped
-        self.first = int(env.action_space.start)
+        self.env, self.first = env, int(env.action_space.start)
         self.last = self.first + int(env.action_space.n) - 1
-        self.is_pole = type(self.inner).__name__ == "CartPoleEnv"
+        self.is_pole = type(env.unwrapped).__name__ == "CartPoleEnv"
         push = " (0 pushes left, 1 right)" if self.is_pole else ""
         self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. "
         self.help += f"{QUIT} stops, {HELP} repeats this."
         self._steps = 0
 
-    def begin(self, observation: Any, info: Mapping[str, Any]) -> None:
-        """Show the start of an episode."""
+    def begin(self, info: Mapping[str, Any]) -> None:
+        """Count the steps of a new episode."""
         self._steps = 0
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
         """Show where the environment is, and what the policy would do."""
-        for line in self.picture(observation):
-            show(line)
-        if choices is not None:
-            shown = (
-                f"{self.name(action)} {choices.probability(action):.3f}" for action in range(len(choices.log_probs))
-            )
-            show(f"policy  {'  '.join(shown)}")
-
-    def picture(self, observation: Any) -> list[str]:
-        """Return the environment as lines of text."""
         if self.env.render_mode == "ansi":
-            return str(self.env.render()).rstrip("\n").split("\n")
-        numbers = (
-            " ".join(f"{value:+.3f}" for value in np.ravel(observation)) if _is_numbers(observation) else observation
-        )
-        drawn = cartpole(self.inner, observation) if self.is_pole else []
-        return [*drawn, f"step {self._steps}  observation {numbers}"]
+            show(str(self.env.render()).rstrip("\n"))
+        else:
+            numeric = not isinstance(observation, (dict, tuple)) and np.asarray(observation).dtype.kind in "fiu"
+            numbers = " ".join(f"{value:+.3f}" for value in np.ravel(observation)) if numeric else observation
+            drawn = cartpole(self.env.unwrapped, observation) if self.is_pole else []
+            show("\n".join([*drawn, f"step {self._steps}  observation {numbers}"]))
+        if choices is not None:
+            actions = range(len(choices.log_probs))
+            show("policy  " + "  ".join(f"{self.name(action)} {choices.probability(action):.3f}" for action in actions))
 
     def parse(self, line: str, choices: Choices | None) -> list[int]:
         """Return the actions that a line stands for, counted from 0.
@@ -192,23 +168,22 @@ class ControlGame:
         Raises:
             ValueError: in one line, for a line that stands for none.
         """
-        if line.strip():
-            return [_whole(word, self.first, self.last, "action") - self.first for word in line.split()]
-        if choices is None:
+        if not line.strip() and choices is not None:
+            return [choices.draw(deterministic=True)]
+        if not line.strip():
             raise ValueError(f"nothing was typed; {self.help}")
-        return [choices.draw(deterministic=True)]
+        return [_whole(word, self.first, self.last, "action") - self.first for word in line.split()]
 
     def name(self, action: int) -> str:
         """Return how an action is shown."""
         return str(self.first + action)
 
+    def chosen(self, action: int, choices: Choices) -> None:
+        """Show nothing: the probabilities of all actions were shown."""
+
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Count the step."""
         self._steps += 1
-
-    def start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; return what `reset` returns."""
-        return self.env.reset(seed=seed)
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the return."""
@@ -216,8 +191,29 @@ class ControlGame:
         show(f"return  {reward:g}", bold=True)
 
 
-def _is_numbers(observation: Any) -> bool:
-    return np.asarray(observation).dtype.kind in "fiu" if not isinstance(observation, (dict, tuple)) else False
+def show(text: str = "", **style: Any) -> None:
+    """Print lines; click removes the color where standard output is not a terminal."""
+    click.echo(click.style(text, **style) if style and not os.environ.get("NO_COLOR") else text)
+
+
+def quoted(text: str) -> str:
+    """Return a text in double quotes, on one line, with control characters spelled out."""
+    return plain(json.dumps(text, ensure_ascii=False))
+
+
+def cartpole(env: Any, observation: Any) -> list[str]:
+    """Return CartPole as characters, at its true angle: a character is about twice as high as it is wide.
+
+    Args:
+        env: Gymnasium's CartPoleEnv, which knows where the track ends.
+        observation: position (m), velocity, angle (rad), angular velocity.
+    """
+    place, _, angle, _ = map(float, observation)
+    cart = 1 + round((place / env.x_threshold + 1) / 2 * (VIEW - 1))  # its column
+    lean = 2 * angle  # columns per row, for angles as small as those that end an episode
+    stick = "|" if abs(lean) < LEANS else "/" if lean > 0 else "\\"
+    rows = [" " * (cart + round(lean * row)) + stick for row in range(POLE, 0, -1)]
+    return [*rows, " " * (cart - 1) + "[=]", "-" * (VIEW + 2)]
 
 
 def _whole(text: str, low: int, high: int, what: str) -> int:

@@ -2,139 +2,123 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-import click
 import gymnasium as gym
 import torch
 
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents.core.checks import first_line
+from agents.policies import SampledPolicy
 from agents.rollouts.action_probabilities import Choices, Onlooker
+from agents.rollouts.envs.registered import find_spec
 
-from ...console.terminal import interactive
-from .film import Film
-from .games import HELP, QUIT, UNDO, ControlGame, TextGame
-from .screen import show
+from ...console.parameters import flag_of, given_by_user
+from ...evaluation import subject as subjects
+from ...setup import settings
+from .games import HELP, QUIT, ControlGame, TextGame, show
 
 Game = TextGame | ControlGame
+Choose = Callable[[Any, Choices | None], int]
+BATCHED = {
+    "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
+}  # arguments that an environment of one episode does not take  # fmt: skip
 
 
 class StoppedError(Exception):
     """Somebody wants to stop, or the input has ended."""
 
 
-@dataclass(frozen=True)
-class TakeBack:
-    """Somebody takes back so many actions."""
+def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlooker | None]:
+    """Return the environment that is played, and the policy of the run, if any.
 
-    count: int
-
-
-@dataclass(frozen=True)
-class Played:
-    """An episode that was played to its end."""
-
-    reward: float
-    steps: int
-    is_success: bool | None
-    truncated: bool
-    picture: str | None
-
-
-class Person:
-    """Reads actions from standard input, a terminal or a pipe.
-
-    Args:
-        game: shows what can be chosen, and reads the lines.
+    Raises:
+        ValueError: as `subjects.find` says, and for arguments that the environment does not take.
     """
+    if run is None:
+        return _make(given["env_id"], _arguments(given)), None
+    subject = subjects.find(run, given)
+    loaded = subject.load(given)
+    loaded.env.close()
+    policy, env_kwargs = loaded.policy, subject.env_kwargs
+    if subject.text:
+        env_kwargs = env_kwargs | {"tokenizer": loaded.task.tokenizer}
+        policy = SampledPolicy(policy, given["temperature"], given["top_p"])
+    else:
+        for name in ("temperature", "top_p", "top"):
+            if given_by_user(name):
+                raise ValueError(f"{flag_of(name)} has no meaning for {subject.env_id}")
+    return _make(subject.env_id, env_kwargs), Onlooker(policy, loaded.device)
 
-    def __init__(self, game: Game) -> None:
-        self.game = game
-        self._waiting: list[int] = []  # actions of the last line
-        self._lines: list[int] = []  # how many actions each line of this episode had
 
-    def start(self) -> None:
-        """Forget the lines of the last episode."""
-        self._waiting, self._lines = [], []
+def _arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an environment that the options describe."""
+    chosen = settings.env_arguments({**given, "model": "auto", "trust": None})
+    if not settings.is_text(given["env_id"]):
+        if given_by_user("split"):
+            raise ValueError(f"--split has no meaning for {given['env_id']}")
+        return chosen
+    if given_by_user("problems") and not given_by_user("test_fraction"):
+        chosen["test_fraction"] = float(given["split"] == "test")  # nobody was trained on the rest of the file
+    return chosen | {"split": given["split"]}
 
-    def choose(self, observation: Any, choices: Choices | None) -> int | TakeBack:
-        """Return the next action, or how many are taken back; a line may hold several.
 
-        Raises:
-            StoppedError: at the end of the input, or if the person wants to stop.
-        """
-        if not self._waiting:
-            self.game.offer(observation, choices)
-        while not self._waiting:
+def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
+    """Return one environment, which renders its own text if it has one."""
+    kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
+    if settings.is_text(env_id):
+        kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
+    try:
+        env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
+        if "ansi" not in env.metadata.get("render_modes", ()):
+            return env
+        env.close()
+        return gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
+    except (gym.error.Error, TypeError) as error:
+        raise ValueError(f"environment {env_id!r} with {dict(env_kwargs)}: {first_line(error)}") from error
+
+
+def person(game: Game) -> Choose:
+    """Return the choice of somebody who types, for one episode; a line may hold several actions."""
+    waiting: list[int] = []
+
+    def choose(observation: Any, choices: Choices | None) -> int:
+        if not waiting:
+            game.offer(observation, choices)
+        while not waiting:
             line = read("> ")
-            if line.strip() == HELP:
-                show(self.game.help)
-                continue
             try:
-                if line.strip() == UNDO:
-                    return self._take_back()
-                self._waiting = self.game.parse(line, choices)
-                self._lines.append(len(self._waiting))
+                waiting.extend([] if line.strip() == HELP else game.parse(line, choices))
             except ValueError as error:
                 show(f"  {error}")
-        action = self._waiting.pop(0)
-        if choices is not None and isinstance(self.game, TextGame):  # a typed text need not be in the list
-            show(f"  {self.game.name(action)} had the probability {choices.probability(action):.3f}")
-        return action
+            if line.strip() == HELP:
+                show(game.help)
+        if choices is not None:
+            game.chosen(waiting[0], choices)
+        return waiting.pop(0)
 
-    def _take_back(self) -> TakeBack:
-        """Return the actions of the last line.
-
-        Raises:
-            ValueError: if there is none, or the environment cannot go back.
-        """
-        if not isinstance(self.game, TextGame):
-            raise ValueError("actions of this environment cannot be taken back")
-        if not self._lines:
-            raise ValueError("nothing to take back")
-        return TakeBack(self._lines.pop())
+    return choose
 
 
-class Watched:
-    """A policy whose choices are shown, one line per step; control on a terminal is animated.
+def watched(game: Game, deterministic: bool, generator: torch.Generator) -> Choose:
+    """Return the choice of a policy, which is shown, for one episode: the likeliest action, or one that is drawn."""
+    show("  step  action       probability  entropy (nats)  instead", underline=True)
+    steps = itertools.count(1)
 
-    Args:
-        game: names the actions.
-        deterministic: whether it takes the likeliest action instead of drawing one.
-        seed: of the drawing.
-        pause: seconds between two pictures on a terminal.
-    """
-
-    def __init__(self, game: Game, deterministic: bool, seed: int, pause: float) -> None:
-        self.game, self.deterministic, self.pause = game, deterministic, pause
-        self.generator = torch.Generator().manual_seed(seed)
-        self.animated = isinstance(game, ControlGame) and interactive(sys.stdout)
-        self._step = 0
-
-    def start(self) -> None:
-        """Count the steps of a new episode."""
-        self._step = 0
-        if not self.animated:
-            show("  step  action       probability  entropy (nats)  instead", underline=True)
-
-    def choose(self, observation: Any, choices: Choices | None) -> int:
-        """Return what the policy chooses, and show it."""
+    def choose(observation: Any, choices: Choices | None) -> int:
         assert choices is not None
-        self._step += 1
-        if self.animated and isinstance(self.game, ControlGame):
-            click.clear()
-            for line in self.game.picture(observation):
-                show(line)
-            time.sleep(self.pause)
-        action = choices.draw(self.deterministic, self.generator)
+        action = choices.draw(deterministic, generator)
         others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
-        instead = "  ".join(f"{self.game.name(other)} {p:.3f}" for other, p in others)
-        name, p = self.game.name(action), choices.probability(action)
-        show(f"  {self._step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
+        instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
+        name, p = game.name(action), choices.probability(action)
+        show(f"  {next(steps):>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
         return action
+
+    return choose
 
 
 def read(prompt: str) -> str:
@@ -158,57 +142,35 @@ def read(prompt: str) -> str:
 
 
 def episodes(
-    env: gym.Env, game: Game, player: Person | Watched, onlooker: Onlooker | None, film: Film | None, seed: int
-) -> Iterator[Played]:
-    """Play episodes without end; the problems, or the starts, are those of the seed."""
-    number, start_seed = 0, seed
-    while True:
-        number += 1
+    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Play episodes without end, and yield the result of each; problems, or starts, are those of the seed."""
+    for number in itertools.count(1):
         show(f"\nepisode {number}", bold=True)
-        yield _episode(env, game, player, onlooker, film, start_seed if number == 1 else None)
+        observation, info = env.reset(seed=seed if number == 1 else None)
+        game.begin(info)
+        choose = player()
+        if onlooker is not None:
+            onlooker.start()
+        total, steps, over, cut = 0.0, 0, False, False
+        while not (over or cut):
+            action = choose(observation, None if onlooker is None else onlooker.look(observation))
+            observation, reward, over, cut, info = env.step(game.first + action)
+            total, steps = total + float(reward), steps + 1
+            game.played(action, float(reward), info)
+        game.finish(total, info, cut)
+        success = info.get("is_success")
+        yield {"reward": total, "steps": steps, "is_success": None if success is None else bool(success),
+               "truncated": cut}  # fmt: skip
 
 
-def _episode(
-    env: gym.Env, game: Game, player: Person | Watched, onlooker: Onlooker | None, film: Film | None, seed: int | None
-) -> Played:
-    observation, info = game.start(seed)
-    game.begin(observation, info)
-    player.start()
-    if onlooker is not None:
-        onlooker.start()
-    if film is not None:
-        film.start()
-    total, steps, terminated, truncated = 0.0, 0, False, False
-    while not (terminated or truncated):
-        action = player.choose(observation, None if onlooker is None else onlooker.look(observation))
-        if isinstance(action, TakeBack):
-            assert isinstance(game, TextGame)
-            observation, steps = game.take_back(action.count), steps - action.count
-            if onlooker is not None:
-                onlooker.start()
-            if film is not None:
-                film.drop(action.count)
-            continue
-        observation, reward, terminated, truncated, info = env.step(game.first + action)
-        total, steps = total + float(reward), steps + 1
-        game.played(action, float(reward), info)
-        if film is not None:
-            film.take()
-    game.finish(total, info, truncated)
-    picture = None if film is None else str(film.save())
-    if picture is not None:
-        show(f"picture {picture}")
-    success = info.get("is_success")
-    return Played(total, steps, None if success is None else bool(success), truncated, picture)
-
-
-def summary(played: list[Played], ended: str) -> dict[str, Any]:
+def summary(played: list[dict[str, Any]], ended: str) -> dict[str, Any]:
     """Return the result of a session, for --json."""
-    judged = [one.is_success for one in played if one.is_success is not None]
+    judged = [one["is_success"] for one in played if one["is_success"] is not None]
     return {
         "episodes": len(played),
-        "mean_reward": sum(one.reward for one in played) / len(played) if played else None,
+        "mean_reward": sum(one["reward"] for one in played) / len(played) if played else None,
         "success_rate": sum(judged) / len(judged) if judged else None,
         "ended": ended,
-        "played": [asdict(one) for one in played],
+        "played": played,
     }
