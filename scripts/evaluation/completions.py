@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from agents.core.files import read_table
 
 from ..console.progress import say
-from ..runs.logged import damaged_lines, read_lines
+from ..runs.logged import read_lines
 from ..runs.run_folder import write_json
 
 BLOCK = 1024  # completions; so many, per process, are lost at most when the command is killed
@@ -102,9 +103,10 @@ class CompletionFile:
             write_json(self.facts, {"settings": self.settings})
         data = self.path.read_bytes() if self.path.exists() else b""
         ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")) + 1  # of whole lines
-        if damaged := damaged_lines(data):
-            say(f"line {damaged[0]} of {str(self.path)!r} is damaged: the evaluation goes on before it")
-            ends = ends[: damaged[0] - 1]
+        good = sum(1 for _ in takewhile(_is_object, data.split(b"\n")[: len(ends)]))
+        if good < len(ends):
+            say(f"line {good + 1} of {str(self.path)!r} is damaged: the evaluation goes on before it")
+            ends = ends[:good]
         whole = lines = 0
         for block in planned:
             if lines + block.lines > len(ends):
@@ -128,3 +130,11 @@ class CompletionFile:
         """Keep the figures of the complete file."""
         self.figures = figures
         write_json(self.facts, {"settings": self.settings, "figures": figures})
+
+
+def _is_object(line: bytes) -> bool:
+    """Tell whether a line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

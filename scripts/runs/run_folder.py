@@ -12,7 +12,7 @@ checkpoint/      the newest, see agents/checkpoints/checkpoint.py; checkpoint/po
                  AutoModelForCausalLM, of sharded checkpoints once the run has reached its end
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
-damaged/, damaged-000120/   checkpoints that a resumed run could not use; damaged-progress.csv, a table
+damaged/, damaged-000120/   checkpoints that a resumed run could not use
 """
 
 from __future__ import annotations

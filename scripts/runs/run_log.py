@@ -18,12 +18,9 @@ from typing_extensions import override
 from agents.checkpoints.declared import Count
 from agents.core.files import sync
 
-from ..console.progress import say
 from ..console.terminal import plain
-from .logged import mended_lines
 from .run_files import CSV, EPISODES, write_text
 
-DAMAGED_CSV = f"damaged-{CSV}"
 EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
@@ -176,11 +173,9 @@ def cut_log(folder: Path, place: LogPlace) -> None:
     if (folder / EPISODES).is_file():
         _cut(folder / EPISODES, place.get("samples", 0))
     if (folder / CSV).is_file():
-        lines = mended_lines(folder / CSV)
-        if not lines and (folder / CSV).stat().st_size:
-            (folder / CSV).replace(folder / DAMAGED_CSV)
-            say(f"{str(folder / CSV)!r} has no line that can be read, so it begins again; it was kept as {DAMAGED_CSV}")
-        write_text(folder / CSV, "".join(lines[: place["rows"] + 1] if place["rows"] else []))
+        text = (folder / CSV).read_bytes().decode("utf-8", "replace")
+        lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []
+        write_text(folder / CSV, "".join(f"{line}\n" for line in lines))
 
 
 def _cut(path: Path, size: int) -> None:

@@ -26,10 +26,9 @@ Figures = dict[str, float]
 
 
 class Tracker(KVWriter):
-    """A run of an experiment tracker, which `--resume` continues.
+    """A run of an experiment tracker, which `--resume` continues: its id is in tracking.json.
 
-    Its id, and up to which step each figure was sent, are in tracking.json. Steps that a resumed run takes again
-    are not sent twice. W&B's own copy of TensorBoard's files sends them twice, and leaves out texts.
+    Steps that a resumed run takes again are sent again.
 
     Args:
         folder: the run folder.
@@ -46,12 +45,7 @@ class Tracker(KVWriter):
         self.folder, self.library, self.concluded = folder, library(self.module), False
         known = read_table(folder / TRACKING) if (folder / TRACKING).is_file() else {}
         known = known if known.get("tracker") == self.module else {}
-        name = known.get("id")
-        if name is not None and not re.fullmatch(r"[0-9a-z]{8,32}", str(name)):
-            raise ValueError(f"{str(folder / TRACKING)!r} has no valid id, but {name!r:.80}; remove the file")
-        self.sent: dict[str, int] = {key: int(step) for key, step in known.get("sent", {}).items()}
-        self.id = self.begin(name, dict(config))
-        self._mark()
+        write_json(folder / TRACKING, {"tracker": self.module, "id": self.begin(known.get("id"), dict(config))})
 
     def begin(self, known: str | None, config: dict[str, Any]) -> str:
         """Begin a run, or continue the one with a known id; return its id."""
@@ -74,26 +68,21 @@ class Tracker(KVWriter):
 
     @override
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        numbers = [name for name, value in key_values.items() if isinstance(value, Real) and self._is_new(name, step)]
-        if numbers:
-            self._try(self.send, {name: float(key_values[name]) for name in numbers}, step, "time/total_timesteps")
-        self._mark()
+        figures = {name: float(value) for name, value in key_values.items() if isinstance(value, Real)}
+        if figures:
+            self._try(self.send, figures, step, "time/total_timesteps")
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Send one figure that has its own count of steps."""
-        if self._is_new(name, step):
-            self._try(self.send, {name: value}, step, f"{name.split('/')[0]}/step")
-            self._mark()  # a kill in the warm start comes before any entry of the log
+        self._try(self.send, {name: value}, step, f"{name.split('/')[0]}/step")
 
     def add_histogram(self, name: str, values: Any, step: int) -> None:
         """Send a distribution of values [n]."""
-        if self._is_new(name, step):
-            self._try(self.send_histogram, name, values, step)
+        self._try(self.send_histogram, name, values, step)
 
     def add_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """Send a table of samples."""
-        if self._is_new(name, step):
-            self._try(self.send_table, name, columns, rows, step)
+        self._try(self.send_table, name, columns, rows, step)
 
     def conclude(self, result: Mapping[str, Any]) -> None:
         """Send the result of the run and end it."""
@@ -102,7 +91,6 @@ class Tracker(KVWriter):
 
     @override
     def close(self) -> None:
-        self._mark()
         if not self.concluded:
             self._try(self.end, None)
 
@@ -114,16 +102,6 @@ class Tracker(KVWriter):
             if not self.failing:
                 say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
             self.failing = True
-
-    def _is_new(self, name: str, step: int) -> bool:
-        """Tell whether a figure has not been sent for this step, and note that it has now."""
-        new = step > self.sent.get(name, -1)
-        if new:
-            self.sent[name] = step
-        return new
-
-    def _mark(self) -> None:
-        write_json(self.folder / TRACKING, {"tracker": self.module, "id": self.id, "sent": self.sent})
 
 
 class Wandb(Tracker):

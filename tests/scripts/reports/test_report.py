@@ -300,3 +300,10 @@ def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_
     assert (result["runs"], result["kinds"]) == (4, 2)
     page = page_of(out)
     assert any("learning_rate default and learning_rate 0.1" in (value or "") for _, value in page.attributes)
+
+
+def test_a_damaged_sample_is_skipped_and_counted(undrawn, runs, tmp_path):
+    shutil.copytree(runs / "text", tmp_path / "broken")
+    with (tmp_path / "broken" / "samples.jsonl").open("a") as file:
+        file.write('{"kind": 1}\n{"half')
+    assert "skipped 1 damaged line of" in run("report", tmp_path / "broken").stderr
