@@ -9,7 +9,7 @@ from verifiers import Problem, Verdict, Verifier
 
 
 class OddVerifier(Verifier):
-    """Prompts of uneven length, graded rewards, parts that come and go, and verdicts that fail."""
+    """Prompts of uneven length, some with a level, graded rewards, parts that come and go, and verdicts that fail."""
 
     alphabet = "abc"
     prompt_length = 4
@@ -17,11 +17,14 @@ class OddVerifier(Verifier):
     reward_range = (0.0, float("inf"))
 
     def sample(self, rng):
-        return Problem("".join(rng.choice(self.alphabet) for _ in range(rng.randint(1, 4))))
+        text = "".join(rng.choice(self.alphabet) for _ in range(rng.randint(1, 4)))
+        return Problem(text, metadata={"level": len(text)} if text[0] != "a" else {})
 
     def verify(self, problem, completion):
         if "cc" in completion:
             return Verdict(0.0, status="error")
+        if completion == "b":
+            return Verdict(0.0, status="not_applicable")
         parts = {"a": float(completion.count("a"))} if completion.startswith("a") else {}
         if problem.prompt.startswith("b"):
             parts["b"] = -1.5

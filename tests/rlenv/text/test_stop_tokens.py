@@ -3,12 +3,7 @@ import json
 import pytest
 import torch
 from chat_families import FAMILIES
-from drawn import drawn
-from gymnasium.vector import AutoresetMode
-from hypothesis import given
-from hypothesis import strategies as st
-from textgen_reference import OddVerifier, SlotReference, plain, slot_info, slot_observation
-from torch.utils._python_dispatch import TorchDispatchMode
+from textgen_reference import OddVerifier
 
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
@@ -67,72 +62,10 @@ def test_each_stop_token_ends_an_episode_and_is_no_part_of_the_completion():
         assert (terminated, truncated, info["completion"]) == (True, False, "a")
 
 
-@pytest.mark.parametrize(("name", "text", "stop"), [("early_gemma", "a<end_of_turn>b", None), ("chatml", "a!b", "!")])
-def test_a_demonstration_that_goes_on_after_a_stop_token_is_refused(name, text, stop):
-    task = task_with(FAMILIES[name](), stop_tokens=[] if stop is None else [stop])
-    with pytest.raises(ValueError, match=r"^demonstration 'a.*b' goes on after the stop token '.*'$"):
-        task.demonstration(Problem("a", text))
-
-
 def test_only_the_last_stop_token_is_cut_from_a_text():
     task = task_with(character_tokenizer("abc"), stop_tokens="b")
     eos, a, b = 1, 2, 3
     assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
-
-
-class Operations(TorchDispatchMode):
-    """Records which operations are used."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, given=(), options=None):
-        self.names.append(function.overloadpacket.__name__)
-        return function(*given, **(options or {}))
-
-
-def test_several_stop_tokens_cost_the_device_nothing():
-    used = []
-    for stops in ([], ["c"]):
-        env = TextGenVectorEnv(4, verifier=OddVerifier(), stop_tokens=stops, max_new_tokens=9)
-        env.reset(seed=0)
-        with Operations() as operations:
-            env.step(torch.full((4,), 2))
-        used.append(operations.names)
-    assert used[0] == used[1]
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@drawn(5)
-@given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), choices=st.randoms(use_true_random=False))
-def test_the_vector_environment_equals_single_ones_with_conversations_and_several_stop_tokens(
-    mode, seed, num_envs, choices
-):
-    tokenizer = FAMILIES["gemma"]()
-    conversations = [[{"role": "user", "content": text}] for text in ("b", "aa", "bab c")]
-    turns = [*conversations[0], {"role": "assistant", "content": "<eos>"}, {"role": "user", "content": "a"}]
-    task = {
-        "problems": [*conversations, turns, "b", "plain"], "tokenizer": tokenizer, "stop_tokens": ["no"],
-        "system_prompt": "Be <bos> brief.", "max_new_tokens": 3, "group_size": 2, "test_fraction": 0.0,
-    }  # fmt: skip
-    env = TextGenVectorEnv(num_envs, autoreset_mode=mode, verifier=TextVerifier(), **task)
-    reference = SlotReference(num_envs, mode, seed, verifier=TextVerifier(), **task)
-    assert len(env.task.stop_token_ids) == 3
-    common = [*env.task.stop_token_ids, *tokenizer.convert_tokens_to_ids(["a", "b", "▁", "<0xC3>"])]
-
-    def same(observation, info, expected_observations, expected_infos):
-        rows = range(num_envs)
-        assert [slot_observation(observation, row) for row in rows] == plain(expected_observations)
-        assert [slot_info(info, row) for row in rows] == plain(expected_infos)
-
-    same(*env.reset(seed=seed), *reference.reset(range(num_envs)))
-    for _ in range(10):
-        actions = [choices.choice(common) for _ in range(num_envs)]
-        observation, *flags, info = env.step(torch.tensor(actions))
-        expected_observations, *expected_flags, expected_infos = reference.step(actions)
-        same(observation, info, expected_observations, expected_infos)
-        assert [plain(flag) for flag in flags] == expected_flags
 
 
 class TextVerifier(OddVerifier):
@@ -148,32 +81,6 @@ def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, 
     expected = (1,) if named is None else (1, 3)  # tokens outside the vocabulary cannot be sampled
     assert task_with(str(tmp_path)).stop_token_ids == expected
     assert task_with(tmp_path, stop_tokens=["c", 3]).stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
-
-
-@pytest.mark.parametrize("content", ["[", '{"eos_token_id": "x"}', '{"eos_token_id": [true]}'])
-def test_a_damaged_generation_config_is_one_clear_line(tmp_path, content):
-    character_tokenizer("abc").save_pretrained(tmp_path)
-    (tmp_path / "generation_config.json").write_text(content)
-    with pytest.raises(ValueError, match=r"generation_config\.json'") as error:
-        task_with(str(tmp_path))
-    assert len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("stop", "message"),
-    [
-        (5, "stop token 5 is outside the vocabulary; allowed: 0 to 4"),
-        (-1, "a stop token must be the text or the id of a token, got -1"),
-        (True, "a stop token must be the text or the id of a token, got True"),
-        ("", "a stop token must be the text or the id of a token, got ''"),
-        (2.0, "a stop token must be the text or the id of a token, got 2.0"),
-        ("ab", "stop token 'ab' must be one token of the tokenizer, but it is 2"),
-        ("x", "stop token 'x' is not in the tokenizer's vocabulary"),
-    ],
-)
-def test_a_stop_token_that_is_no_token_is_one_clear_line(stop, message):
-    with pytest.raises(ValueError, match=message):
-        task_with(character_tokenizer("abc"), stop_tokens=[stop])
 
 
 def test_a_stop_token_may_be_a_text_that_the_tokenizer_spells_with_one_token():
