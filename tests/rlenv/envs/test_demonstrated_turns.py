@@ -11,7 +11,6 @@ from identity_checks import assert_close
 from tiny_models import tiny_policy
 
 from agents import Rollout
-from agents.learner.supervised import warm_start
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from verifiers import Dialogue, Guess, Problem, Reply, Verdict, Verifier
@@ -95,17 +94,6 @@ def test_completions_have_no_positions():
     assert demonstrate(task_of(Talker("d")), 0, 4).positions is None
 
 
-def test_replies_are_not_trained_on():
-    task = task_of(Talker("ab", "d"))
-    policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
-    shown = demonstrate(task, 0, 6)
-    rollout = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
-    losses = warm_start(policy, lambda size: rollout, 1, batch_size=6)
-    assert (~shown.mask | (shown.actions != task.pad_token_id)).all()
-    said = [task.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
-    assert set(said) == {"ab<eos>d<eos>"} and losses[0] > 0
-
-
 def test_the_loss_is_that_of_the_turns_in_their_contexts():
     task = task_of(Talker("ab", "c", "d"))
     policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
@@ -132,43 +120,6 @@ def test_listed_problems_may_have_a_column_of_turns(tmp_path):
     path.write_text('{"prompt": "a", "answer": "d", "turns": "abc"}\n')
     with pytest.raises(ValueError, match="'turns' of 'a' must be a list of texts, got 'abc'"):
         TextGenTask(FromFile(), problems=str(path), test_fraction=0.0)
-
-
-@pytest.mark.parametrize(
-    ("turns", "settings", "message"),
-    [
-        (("d", "a"), {}, r"has 2 turns, but its episode ends after 1; .*"),
-        (("a", "a", "d"), {"max_turns": 2}, r"has 3 turns, but its episode ends after 2; allowed: max_turns=2"),
-        (("abc", "d"), {"max_reply_tokens": 5}, "but its episode ends after 1; .*max_reply_tokens=5"),
-        (("a", "ab"), {"max_context_tokens": 8, "max_prompt_tokens": 3}, "more than 8 tokens of context"),
-        (("a", ""), {}, "Talker has no demonstration for"),
-        ((), {}, "Talker has no demonstration for"),
-        ("ab", {}, "must return the turns as a list of texts, got 'ab'"),
-        (("cba", "d"), {"stop_strings": ["b"]}, "'cba' goes on after the stop string"),
-    ],
-)
-def test_demonstrations_that_cannot_be_are_refused(turns, settings, message):
-    verifier = Talker()
-    verifier.turns = turns
-    with pytest.raises(ValueError, match=message):
-        demonstrate(task_of(verifier, **settings), 0, 8)
-
-
-def test_a_completion_is_one_turn():
-    class Alone(Verifier):
-        alphabet, prompt_length, answer_length = "ab", 1, 1
-
-        def sample(self, rng):
-            return Problem("a", "b")
-
-        def verify(self, problem, completion):
-            return Verdict(0.0)
-
-        def demonstration_turns(self, problem, rng):
-            return ["a", "b"]
-
-    with pytest.raises(ValueError, match="has 2 turns, and Alone judges one completion"):
-        demonstrate(task_of(Alone()), 0, 1)
 
 
 def test_dialogues_are_closed():

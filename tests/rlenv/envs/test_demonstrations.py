@@ -1,4 +1,3 @@
-import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from textgen_reference import plain
@@ -7,7 +6,7 @@ from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer
-from verifiers import Arith, Problem, Verdict, Verifier
+from verifiers import Arith
 
 EOS = 1
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
@@ -36,16 +35,6 @@ def test_playing_them_back_solves_every_problem():
     assert torch.equal(steps.long(), shown.mask.sum(1))
 
 
-def test_the_mask_ends_at_the_end_token():
-    shown = demonstrate(TextGenTask(**MIXED), 0, 20)
-    lengths = shown.mask.sum(1)
-    assert len(set(lengths.tolist())) > 1
-    assert shown.mask.dtype == torch.bool
-    assert shown.actions.shape == shown.mask.shape == (20, lengths.max())
-    assert shown.actions.gather(1, lengths[:, None] - 1).eq(EOS).all()
-    assert shown.actions.eq(EOS).sum(1).eq(1).all()
-
-
 def test_the_mask_comes_from_lengths_and_not_from_tokens():
     tokenizer = character_tokenizer(Arith(2, "+-*").alphabet)
     tokenizer.pad_token = tokenizer.eos_token
@@ -62,11 +51,6 @@ def test_a_later_start_goes_on_in_the_stream():
     assert torch.equal(whole.mask[6:].sum(1), part.mask.sum(1))
 
 
-def test_groups_do_not_repeat_a_demonstration():
-    alone, grouped = TextGenTask(**MIXED), TextGenTask(**MIXED, group_size=4)
-    assert torch.equal(demonstrate(alone, 0, 6).actions, demonstrate(grouped, 0, 6).actions)
-
-
 def test_prompts_of_uneven_length_are_padded_on_the_right():
     problems = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "12+34=", "answer": "46"}]
     task = TextGenTask("arith", problems=problems, test_fraction=0.0)
@@ -75,37 +59,6 @@ def test_prompts_of_uneven_length_are_padded_on_the_right():
     for tokens, length in zip(shown.observations["tokens"], shown.observations["length"], strict=True):
         assert tokens[length:].eq(task.pad_token_id).all()
         assert not tokens[:length].eq(task.pad_token_id).any()
-
-
-def test_a_verifier_may_demonstrate_something_else_than_the_answer():
-    class Thinker(Arith):
-        def demonstration(self, problem):
-            return f"={problem.answer}"
-
-    task = TextGenTask(Thinker(), max_new_tokens=8)
-    shown = demonstrate(task, 0, 3)
-    said = [task.tokenizer.decode(row[keep][:-1].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
-    assert said == [f"={task.stream[index].answer}" for index in range(3)]
-
-
-def test_a_demonstration_that_is_too_long_is_refused():
-    task = TextGenTask("arith", max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"demonstration '\d+' has [34] tokens; allowed: 2 \(max_new_tokens\)"):
-        demonstrate(task, 0, 4)
-
-
-def test_a_verifier_without_demonstrations_is_named():
-    class Mute(Verifier):
-        alphabet = "ab"
-
-        def sample(self, rng):
-            return Problem("a")
-
-        def verify(self, problem, completion):
-            return Verdict(0.0)
-
-    with pytest.raises(ValueError, match="Mute has no demonstration for 'a'"):
-        demonstrate(TextGenTask(Mute(), test_fraction=0.0), 0, 1)
 
 
 def test_demonstrations_of_a_file_fit_whatever_their_length(tmp_path):

@@ -139,11 +139,6 @@ def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
     assert over and not cut and info["completion"] == "+"
 
 
-def test_what_follows_a_stop_string_in_its_token_is_cut():
-    env = single(Scripted(Reply("d")), stop_strings="b")
-    assert env.task.texts([[3, 2, 4]]) == ["b"]
-
-
 def test_failing_replies_are_errors_of_the_verifier():
     with pytest.raises(KeyError):
         play(single(Scripted(KeyError("lost"))), "$")
@@ -203,24 +198,6 @@ def test_the_verdict_without_budget_counts_too(last):
     env = single(Scripted(Reply("d", 1.25), last=last), max_turns=1)
     info = play(env, "a$")[4]
     assert info["verdict_status"] == ("ok" if last == 0.5 else "error")
-
-
-def test_workers_refuse_a_dialogue_that_cannot_be_replayed():
-    with pytest.raises(ValueError, match="Script is not deterministic, which worker processes need; use verifier_work"):
-        single(Scripted(deterministic=False), verifier_workers=1)
-    assert play(single(Scripted(Reply("d"), deterministic=False)), "a$")[4]["reply"] == "d"
-
-
-def test_a_context_that_would_be_too_long_names_what_was_given():
-    words = "200000 turns of 3 tokens with replies of 5 need a context of 1599998 tokens; allowed: 1048576; give fewer"
-    with pytest.raises(ValueError, match=words):
-        single(Scripted(), max_turns=200000)
-
-
-@pytest.mark.parametrize("name", ["max_turns", "max_reply_tokens", "max_context_tokens"])
-def test_limits_of_dialogues_are_refused_for_completions(name):
-    with pytest.raises(ValueError, match=f"{name}=9 is for dialogues, and Arith judges one completion"):
-        gym.make("TextGen-v0", verifier="arith", **{name: 9})
 
 
 def test_the_context_holds_everything_by_default():

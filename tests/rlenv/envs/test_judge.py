@@ -1,7 +1,5 @@
 import pytest
 from textgen_reference import OddVerifier
-from tokenizers import Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast
 
 from rlenv.envs.judge import Exchange, Judge
 from rlenv.text.tokenizer import character_tokenizer, decode
@@ -33,32 +31,10 @@ class Answers(Verifier):
         return self.verdicts
 
 
-def test_completions_become_texts_and_verdicts_in_order():
-    texts, verdicts = judged(Arith(), TOKENIZER, [SUM] * 3, [ids("46"), ids("47"), ids("4")])
-    assert texts == ["46", "47", "4"]
-    assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 0.0]
-
-
-def test_a_completion_may_be_empty():
-    assert judged(Arith(), TOKENIZER, [SUM, SUM], [[], ids("46")]) == (["", "46"], [Verdict(0.0), Verdict(1.0)])
-
-
 def test_spaces_are_not_cleaned_up():
     tokenizer = character_tokenizer("ab ,.")
     texts, _ = judged(OddVerifier(), tokenizer, [Problem("a")], [tokenizer("a , b .  a")["input_ids"]])
     assert texts == ["a , b .  a"]
-
-
-def test_parts_and_status_pass_through():
-    problems = [Problem("b"), Problem("a")]
-    tokenizer = character_tokenizer("abc")
-    _, verdicts = judged(OddVerifier(), tokenizer, problems, [[2, 3], [4, 4]])
-    assert verdicts == [Verdict(0.75, {"a": 1.0, "b": -1.5}), Verdict(0.0, status="error")]
-
-
-def test_any_iterable_of_verdicts_is_taken():
-    verdicts = iter([Verdict(0.5)])
-    assert judged(Answers(verdicts), TOKENIZER, [SUM], [ids("4")])[1] == [Verdict(0.5)]
 
 
 @pytest.mark.parametrize("verdicts", [[], [Verdict(1.0)], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None]])
@@ -140,12 +116,3 @@ def test_a_reward_outside_the_declared_range_is_an_error_wherever_it_is_judged(h
     for opened in (verifier, pool):
         if opened is not None:
             opened.close()
-
-
-def test_tokens_are_judged_by_the_text_they_spell_however_they_are_cut():
-    backend = Tokenizer(models.BPE({"<eos>": 0, "4": 1, "6": 2, "46": 3}, [("4", "6")]))
-    backend.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
-    texts, verdicts = judged(Arith(), tokenizer, [SUM, SUM], [[1, 2], [3]])
-    assert texts == ["46", "46"]
-    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0]

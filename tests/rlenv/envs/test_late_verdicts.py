@@ -123,24 +123,6 @@ def test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises(workers
     env.close()
 
 
-def test_without_flag_errors_the_exception_reaches_everybody_who_asks():
-    env = TextGenVectorEnv(2, verifier=batched(broken=True), test_fraction=0.0, late_verdicts=True)
-    for _, info in played(env):
-        with pytest.raises(ZeroDivisionError, match="broken"):
-            info["verdict_future"].result()
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_another_number_of_verdicts_reaches_everybody_who_asks(workers):
-    env = TextGenVectorEnv(
-        2, verifier=batched(extra=1), test_fraction=0.0, late_verdicts=True, flag_errors=True, verifier_workers=workers
-    )
-    for _, info in played(env):
-        with pytest.raises(ValueError, match=r"must return (1 verdicts, got 2|2 verdicts, got 3)"):
-            info["verdict_future"].result(timeout=60)
-    env.close()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_bug_in_is_success_leaves_nobody_waiting(workers):
     env = TextGenVectorEnv(

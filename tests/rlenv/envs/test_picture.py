@@ -1,16 +1,8 @@
-"""Episodes as pictures: one size per environment, every token and the reward in them, and videos made of them."""
-
-import sys
-import types
-from importlib.util import find_spec
-from pathlib import Path
+"""Episodes as pictures: one size per environment, every token and the reward in them."""
 
 import gymnasium as gym
 import numpy as np
-import pytest
 import torch
-from gymnasium.wrappers import RecordVideo
-from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.envs.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
@@ -101,55 +93,3 @@ def test_every_token_is_one_visible_line():
     shown = [token_text(tokenizer, tokenizer.convert_tokens_to_ids(each)) for each in "a \n\t"]
     assert shown == ["a", "·", "\\n", "\\t"]
     assert token_text(tokenizer, tokenizer.eos_token_id) == tokenizer.eos_token
-
-
-@pytest.fixture
-def videos(monkeypatch):
-    """Put a moviepy that writes the number of frames in the place of the real one, where that is not installed.
-
-    moviepy brings a video encoder of 68 MB, so it is an extra (`video`) and not part of `dev`.
-    """
-    if find_spec("moviepy"):
-        return
-
-    class Clip:
-        def __init__(self, frames, fps):
-            assert fps == 4 and len({np.asarray(frame).shape for frame in frames}) == 1
-            self.frames = frames
-
-        def write_videofile(self, path, logger=None):
-            Path(path).write_text(str(len(self.frames)))
-
-    package, clips = types.ModuleType("moviepy"), types.ModuleType("moviepy.video.io.ImageSequenceClip")
-    clips.ImageSequenceClip = Clip
-    found = {"moviepy": package, "moviepy.video": package, "moviepy.video.io": package, clips.__name__: clips}
-    for name, module in found.items():
-        monkeypatch.setitem(sys.modules, name, module)
-
-
-def test_record_video_writes_a_file_per_episode(videos, tmp_path):
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
-    env = RecordVideo(env, str(tmp_path / "single"), episode_trigger=lambda episode: True, gc_trigger=None)
-    for _ in range(2):
-        env.reset(seed=0)
-        for action in ids(env, FOUR, SIX, EOS):
-            env.step(action)
-    env.close()
-    files = sorted((tmp_path / "single").iterdir())
-    assert [file.name for file in files] == ["rl-video-episode-0.mp4", "rl-video-episode-1.mp4"]
-    assert all(file.stat().st_size for file in files)
-    if sys.modules["moviepy"].__spec__ is None:  # not the real one
-        assert [file.read_text() for file in files] == ["4", "4"]
-
-
-def test_record_video_works_on_the_batched_environment(videos, tmp_path):
-    env = gym.make_vec("TextGen-v0", num_envs=3, render_mode="rgb_array", autoreset_mode="NextStep", **SUM)
-    env = VectorRecordVideo(
-        env, str(tmp_path / "batched"), step_trigger=lambda step: step == 0, video_length=6, gc_trigger=None
-    )
-    env.reset(seed=0)
-    for token in (FOUR, SIX, EOS, FOUR, FOUR, SIX, EOS):
-        env.step(np.array(ids(env, token) * 3))
-    env.close()
-    (file,) = (tmp_path / "batched").iterdir()
-    assert file.stat().st_size

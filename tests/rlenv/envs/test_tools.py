@@ -255,14 +255,3 @@ def test_tools_run_in_the_workers_of_an_isolated_verifier():
     env.close()
     assert inner.verify(Problem("1+1=", "2"), "2").reward == 1, "the caller's verifier stays open"
     inner.close()
-
-
-def test_a_checkpoint_may_name_only_built_in_tools(tmp_path):
-    (tmp_path / "my_tools.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
-    name = f"{tmp_path}/my_tools.py:double"
-    assert env_of(tools=["calculator"], trust=False)
-    with pytest.raises(ValueError, match=r"the checkpoint names the tool .* pass --trust"):
-        env_of(tools=[name], trust=False)
-    env = env_of(tools=[name])
-    env.reset(seed=0)
-    assert say(env, "double(4)")[3]["reply"] == "8"

@@ -100,18 +100,3 @@ def test_turns_run_out_and_verifiers_fail():
     playing.reset(problem_seed=1)
     playing.say("crash")
     assert playing.get_reward() is None
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: environment("arith"), r"Arith judges single completions: pass reward_function\(...\) as reward_funcs"),
-        (lambda: reward_function("guess"), r"Guess has dialogues: pass environment\(...\) as environment_factory"),
-        (lambda: environment("guess")().reset(prompt=ASKED), "the dataset needs a column 'problem_seed'"),
-        (lambda: environment("guess")().say("1"), "no episode has begun"),
-        (lambda: rows("exact", 1), "Exact makes no problems: pass problems"),
-    ],
-)
-def test_what_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -24,11 +24,6 @@ def test_columns_and_splits_are_read(tmp_path):
     assert load_pairs(file, {"prompt": "q"}) == [Pair("1+1=", "2", "3", "test"), Pair("1+2=", "3", "", None)]
 
 
-def test_a_file_may_have_no_prompts(tmp_path):
-    file = written(tmp_path / "p.jsonl", {"chosen": "ab", "rejected": "ac"})
-    assert load_pairs(file) == [Pair("", "ab", "ac")]
-
-
 def test_pairs_of_a_prompt_stay_together():
     pairs = [Pair(f"{n % 50}", str(n), "x") for n in range(200)]
     train, held_out = split_pairs(pairs, 0.3)
@@ -93,33 +88,3 @@ def test_what_an_answer_spells_is_never_a_control_token():
     ((row,), _) = encode_pairs(Encoder(tokenizer), [Pair([QUESTION], spelled, "3")], chat=True)
     assert row.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
     assert tokenizer.decode(row).endswith(f"assistant\n{spelled}<|im_end|>\n")
-
-
-BAD = {
-    "no text": ({"chosen": ["a"], "rejected": "b"}, r"line 2: chosen must be text or a list .*, got \['a'\]"),
-    "a number": ({"prompt": 7, "chosen": "a", "rejected": "b"}, "line 2: prompt must be text or a list of messages"),
-    "messages": ({"prompt": [{"role": "user"}], "chosen": "a", "rejected": "b"}, "line 2: message 1 has no content"),
-    "two messages": ({"prompt": "p", "chosen": "a", "rejected": [ANSWER, ANSWER]}, "line 2: rejected must be text or"),
-    "the user's": ({"prompt": "p", "chosen": [QUESTION], "rejected": "b"}, "line 2: chosen must be text or"),
-    "apart": ({"chosen": [QUESTION, ANSWER], "rejected": [ANSWER, ANSWER]}, "line 2: .* the same conversation"),
-    "same": ({"chosen": "a", "rejected": "a"}, "line 2: chosen and rejected are the same text"),
-    "missing": ({"chosen": "a"}, "line 2: rejected must be text or a list .*, got None"),
-    "split": ({"chosen": "a", "rejected": "b", "split": "dev"}, "line 2: the split must be one of train, test"),
-    "nothing": ({"chosen": "", "rejected": "b"}, "line 2: the text is empty"),
-    "not JSON": ("{", "line 2: not JSON"),
-}
-
-
-@pytest.mark.parametrize(("row", "message"), BAD.values(), ids=BAD)
-def test_a_malformed_row_is_named_with_its_line(tmp_path, row, message):
-    file = written(tmp_path / "p.jsonl", {"prompt": "p", "chosen": "a", "rejected": "b"}, row)
-    with pytest.raises(ValueError, match=f"has 1 malformed row: {message}"):
-        load_pairs(file)
-
-
-def test_a_missing_column_is_named(tmp_path):
-    file = written(tmp_path / "p.jsonl", {"prompt": "p", "good": "a", "rejected": "b"})
-    with pytest.raises(ValueError, match=r"has no column 'chosen'; .*'good'.* set with --column chosen=NAME"):
-        load_pairs(file)
-    with pytest.raises(ValueError, match="unknown column 'answer' of pairs; allowed: prompt, chosen"):
-        load_pairs(file, {"answer": "good"})

@@ -6,7 +6,6 @@ import os
 import re
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -100,14 +99,6 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     assert load_problems(tmp_path / name) == expected
 
 
-@drawn(10)
-@given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=4))
-def test_any_text_in_a_datasets_folder_is_read(tmp_path_factory, texts):
-    folder = tmp_path_factory.mktemp("saved") / "set"
-    write_datasets(folder, [{"prompt": prompt, "answer": answer} for prompt, answer in texts])
-    assert load_problems(folder) == [Problem(prompt, answer) for prompt, answer in texts]
-
-
 @pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "P.TSV"])
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, name):
     WRITERS[name](tmp_path / name, ROWS)
@@ -139,141 +130,6 @@ def test_an_answer_may_be_a_number(tmp_path, number, text):
     assert load_problems(tmp_path / "p.jsonl")[0].answer == text
 
 
-@pytest.mark.parametrize("answer", [None, True, ["2"], {"a": 1}, float("nan"), float("inf")])
-def test_an_answer_that_is_neither_text_nor_a_number_is_malformed(tmp_path, answer):
-    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "answer": answer}])
-    message = f"FILE has 1 malformed row: line 1: the answer must be text or a number, got {answer!r}"
-    assert fails(tmp_path / "p.jsonl") == message
-
-
-@pytest.mark.parametrize("prompt", [None, "", 3, {"role": "user", "content": "a"}])
-def test_a_prompt_that_is_neither_text_nor_a_conversation_is_malformed(tmp_path, prompt):
-    write_lines(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": prompt}])
-    assert "line 2: the prompt must be text or a list of messages, got " in fails(tmp_path / "p.jsonl")
-
-
-def test_half_a_surrogate_pair_is_malformed(tmp_path):
-    (tmp_path / "p.jsonl").write_text('{"prompt": "\\ud83d"}\n{"prompt": "\\ud83d\\ude42"}\n')
-    assert (
-        fails(tmp_path / "p.jsonl")
-        == "FILE has 1 malformed row: line 1: this is not Unicode text: it contains half of a surrogate pair"
-    )
-
-
-def test_malformed_json_lines_are_counted_and_the_first_are_named(tmp_path):
-    lines = ['{"prompt": "a"}', "{", "", '"text"', '{"prompt": "b"}', '{"promp": "c"}', "[]", "1" * 5000]
-    (tmp_path / "p.jsonl").write_text("\n".join(lines))
-    message = fails(tmp_path / "p.jsonl")
-    assert message.startswith("FILE has 5 malformed rows: line 2: not JSON (")
-    assert "; line 4: expected an object, got 'text'; line 6: there is no 'prompt'; and 2 more" in message
-
-
-def test_deeply_nested_json_is_malformed(tmp_path):
-    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "x": ' + "[" * 100_000 + "\n")
-    assert "1 malformed row: line 1: not JSON (" in fails(tmp_path / "p.jsonl")
-
-
-def test_a_row_without_the_answer_that_others_have_is_malformed(tmp_path):
-    write_lines(tmp_path / "p.jsonl", [*ROWS, {"prompt": "3+3="}])
-    assert fails(tmp_path / "p.jsonl") == "FILE has 1 malformed row: line 3: there is no 'answer'"
-
-
-def test_malformed_csv_rows_are_named_by_the_line_they_begin_in(tmp_path):
-    (tmp_path / "p.csv").write_text('prompt,answer\n"two\nlines",2\n1+1=\n1,2,3\n"a"b,1\n2+3=,5\n"open,1\n')
-    message = fails(tmp_path / "p.csv")
-    assert message.startswith(
-        "FILE has 4 malformed rows: line 4: 1 fields where the header has 2; line 5: 3 fields where the header has 2; "
-        "line 6: "
-    )
-    assert message.endswith("; and 1 more")
-
-
-@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.json", "p.tsv"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_a_file_that_is_no_utf_8_is_named_with_the_line(tmp_path, name, mark):
-    (tmp_path / name).write_bytes(mark + b"prompt\nfine\n\xefve\n")
-    assert fails(tmp_path / name) == "FILE is not UTF-8 text: line 3 has the byte 0xef"
-
-
-@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.json", "p.tsv"])
-def test_an_empty_file_is_said_to_be_empty(tmp_path, name):
-    (tmp_path / name).write_bytes(b"")
-    assert fails(tmp_path / name) == "FILE is empty"
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("p.jsonl", "\n \n"), ("p.csv", "prompt,answer\n"), ("p.tsv", "\n"), ("p.json", "[]")]
-)
-def test_a_file_without_rows_is_said_to_have_none(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    assert fails(tmp_path / name) == "FILE has no rows"
-
-
-def test_a_parquet_file_and_a_datasets_folder_without_rows(tmp_path):
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "p.parquet")
-    DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
-    assert fails(tmp_path / "p.parquet") == "FILE has no rows"
-    assert fails(tmp_path / "set") == "FILE has no rows, or is damaged"
-
-
-@pytest.mark.parametrize("name", ["p.parquet", "p.json", "folder"])
-def test_a_damaged_file_is_one_line(tmp_path, name):
-    path = tmp_path / name
-    path.mkdir() if name == "folder" else path.write_bytes(b"nonsense\nand more")
-    assert fails(path).startswith("FILE is not JSON: " if name == "p.json" else "FILE cannot be read: ")
-
-
-def test_json_that_is_no_list_is_refused(tmp_path):
-    (tmp_path / "p.json").write_text('{"prompt": "a"}')
-    assert fails(tmp_path / "p.json") == "FILE must hold a list of objects, got {'prompt': 'a'}"
-
-
-def test_rows_of_json_and_parquet_are_numbered(tmp_path):
-    write_json(tmp_path / "p.json", [{"prompt": "a"}, {"prompt": ""}, 3])
-    assert (
-        "2 malformed rows: row 2: the prompt must be text or a list of messages, got ''; row 3: expected an object"
-        in fails(tmp_path / "p.json")
-    )
-    write_parquet(tmp_path / "p.parquet", [{"prompt": "a"}, {"prompt": None}])
-    assert "1 malformed row: row 2: the prompt must be text or a list of messages, got None" in fails(
-        tmp_path / "p.parquet"
-    )
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    assert fails(tmp_path / "none.jsonl") == "no file or folder FILE"
-
-
-def test_an_unknown_kind_is_named_with_the_ones_there_are(tmp_path):
-    (tmp_path / "p.xlsx").write_text("x")
-    assert fails(tmp_path / "p.xlsx") == (
-        "FILE is of an unknown kind, '.xlsx'; allowed: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, or a folder "
-        "saved by datasets"
-    )
-
-
-def test_a_missing_column_is_named_with_those_there_are_and_the_option_that_maps_it(tmp_path):
-    write_csv(tmp_path / "p.csv", [{"promt": "a", "target": "b"}])
-    assert fails(tmp_path / "p.csv") == (
-        "FILE has no column 'prompt'; did you mean 'promt'? columns there: 'promt', 'target'; "
-        "set with --column prompt=promt"
-    )
-    assert fails(tmp_path / "p.csv", {"prompt": "promt", "answer": "solution"}) == (
-        "FILE has no column 'solution'; columns there: 'promt', 'target'; set with --column answer=NAME"
-    )
-
-
-def test_a_column_that_is_there_twice_is_refused(tmp_path):
-    (tmp_path / "p.csv").write_text("prompt,prompt\na,b\n")
-    assert fails(tmp_path / "p.csv") == "FILE has more than one column 'prompt'"
-
-
-@pytest.mark.parametrize("columns", [{"prompt": 3}, ["prompt"], {1: "prompt"}])
-def test_columns_map_names_to_names(tmp_path, columns):
-    with pytest.raises(ValueError, match="columns must be a mapping such as"):
-        load_problems(tmp_path / "p.csv", columns)
-
-
 @pytest.mark.parametrize(
     ("template", "prompt"),
     [
@@ -295,49 +151,6 @@ def test_a_template_needs_no_prompt_column_and_leaves_its_columns_in_the_metadat
     write_lines(tmp_path / "p.jsonl", [{"question": "1+1=", "answer": "2"}])
     (problem,) = load_problems(tmp_path / "p.jsonl", template="Q: {question}")
     assert problem == Problem("Q: 1+1=", "2", {"question": "1+1="})
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{question.__class__}", "FILE has no column 'question.__class__'; did you mean 'question'? columns there: "),
-        ("{question[0]}", "FILE has no column 'question[0]'; did you mean 'question'? columns there: "),
-        ("{qestion}", "did you mean 'question'? columns there: 'question'; set with --prompt-template"),
-        ("{prompt}", "FILE has no column 'prompt'; columns there: 'question'; set with --prompt-template"),
-        ("{0}", "FILE has no column '0'; columns there: 'question'; set with --prompt-template"),
-    ],
-)
-def test_a_field_that_is_no_column_is_named(tmp_path, template, message):
-    write_lines(tmp_path / "p.jsonl", [{"question": "1+1="}])
-    assert message in fails(tmp_path / "p.jsonl", template=template)
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{}", "only plain {name} fields are allowed"),
-        ("{question!r}", "only plain {name} fields are allowed"),
-        ("{question:>999999999}", "only plain {name} fields are allowed"),
-        ("{question:{width}}", "only plain {name} fields are allowed"),
-        ("{question", "braces are written {{ and }}"),
-        ("question}", "braces are written {{ and }}"),
-        ("no field", "has no field such as {question}"),
-        ("{{question}}", "has no field such as {question}"),
-        ("", "has no field such as {question}"),
-        (3, "a prompt template must be text, got 3"),
-    ],
-)
-def test_a_template_that_cannot_be_filled_in_is_refused(tmp_path, template, message):
-    write_lines(tmp_path / "p.jsonl", [{"question": "1+1="}])
-    with pytest.raises(ValueError) as error:
-        load_problems(tmp_path / "p.jsonl", template=template)
-    assert message in str(error.value)
-
-
-def test_a_row_that_does_not_fill_the_template_is_malformed(tmp_path):
-    write_lines(tmp_path / "p.jsonl", [{"q": "a"}, {"q": None}, {"r": "b"}])
-    message = "FILE has 2 malformed rows: line 2: there is nothing in 'q'; line 3: there is no 'q'"
-    assert fails(tmp_path / "p.jsonl", template="{q}?") == message
 
 
 @drawn(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -376,12 +189,6 @@ def test_the_level_of_a_row_is_read(tmp_path, written, level):
     assert load_problems(tmp_path / "p.jsonl", {"level": "hard"})[0].metadata == {"level": level}
 
 
-@pytest.mark.parametrize("level", [0, -1, 1.5, "", "hard", None, True, "٣", float("inf")])
-def test_a_level_that_is_no_whole_number_from_1_is_malformed(tmp_path, level):
-    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "level": level}])
-    assert f"line 1: the level must be a whole number from 1, got {level!r}" in fails(tmp_path / "p.jsonl")
-
-
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     write_parquet(tmp_path / "p.parquet", ROWS)
     write_datasets(tmp_path / "folder", ROWS)
@@ -401,12 +208,6 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
         fails(tmp_path / name)
         == "FILE is neither a file nor a folder, but a pipe or device; copy its contents into a file"
     )
-
-
-@pytest.mark.skipif(not Path("/dev/null").exists(), reason="no devices here")
-def test_a_device_is_refused(tmp_path):
-    (tmp_path / "p.jsonl").symlink_to("/dev/null")
-    assert fails(tmp_path / "p.jsonl").startswith("FILE is neither a file nor a folder, but a pipe or device")
 
 
 def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -441,15 +242,6 @@ def test_a_parquet_file_that_repeats_a_long_text_is_refused_before_it_is_written
     assert path.stat().st_size < 1 << 17
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read", None)
     assert re.match(r"FILE needs \d\d MiB of memory or more; allowed: 16 MiB; split it", fails(path))
-
-
-def test_a_parquet_file_of_very_many_empty_rows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
-    pyarrow.parquet.write_table(
-        pyarrow.table({"prompt": pyarrow.nulls(1_000_000, pyarrow.string())}), tmp_path / "p.parquet"
-    )
-    assert (tmp_path / "p.parquet").stat().st_size < 1 << 12
-    assert fails(tmp_path / "p.parquet").startswith("FILE needs 7 MiB of memory or more; allowed: 1 MiB")
 
 
 @pytest.mark.parametrize("rows_per_group", [3, 1000])
@@ -506,13 +298,3 @@ def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_pat
     assert load_problems(tmp_path / "p.jsonl") == [Problem("a", "", {"messages": [USER]})]
     write_lines(tmp_path / "q.jsonl", [{"q": "a", "messages": [USER]}])
     assert load_problems(tmp_path / "q.jsonl", template="{q}?") == [Problem("a?", "", {"q": "a", "messages": [USER]})]
-
-
-def test_malformed_conversations_are_reported_with_their_lines(tmp_path):
-    bad = [[USER, {"content": "a"}], [], [{"role": "user", "content": "\ud83d"}], [{"role": "user", "content": 3}]]
-    write_lines(tmp_path / "p.jsonl", [{"prompt": [USER]}, *({"prompt": each} for each in bad)])
-    assert fails(tmp_path / "p.jsonl") == (
-        "FILE has 4 malformed rows: line 2: message 2 has no role: {'content': 'a'}; "
-        "line 3: the conversation is empty: it needs at least one message of the user; "
-        "line 4: this is not Unicode text: it contains half of a surrogate pair; and 1 more"
-    )

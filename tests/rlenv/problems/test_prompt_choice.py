@@ -131,23 +131,6 @@ def test_the_test_split_and_a_stream_without_a_choice_stay_as_they_are():
     assert other[0].metadata == plain[0].metadata
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"prompt_choice": "best"}, "unknown prompt_choice 'best'; allowed: thompson"),
-        ({"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson' and curriculum=0.8 exclude each"),
-        (
-            {"prompt_choice": "thompson", "problems": PROBLEMS[:1]},
-            "prompt_choice='thompson' chooses between problems of a list, or between levels of a verifier; there is 1",
-        ),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(settings, said):
-    with pytest.raises(ValueError) as error:
-        ProblemStream(Digits(), test_fraction=0.0, **settings)
-    assert str(error.value).startswith(said) and "\n" not in str(error.value)
-
-
 def envs(**settings):
     chosen = {"problems": PROBLEMS, "test_fraction": 0.0, "prompt_choice": "thompson", "group_size": 2, **settings}
     return gym.make_vec("TextGen-v0", 4, verifier=Digits(), **chosen)
@@ -192,14 +175,6 @@ def test_verdicts_count_between_rollouts_only():
     assert choice.state_dict()["counts"] == [] and sum(count for *_, count in choice.state_dict()["heard"]) == 8
     world.reset()
     assert choice.state_dict()["heard"] == [] and len(choice.state_dict()["counts"]) > 0
-
-
-def test_a_state_of_a_curriculum_is_refused():
-    problems = [{**problem, "level": 1 + n % 2} for n, problem in enumerate(PROBLEMS)]
-    graded = ProblemStream(Digits(), problems=problems, test_fraction=0.0, curriculum=0.5)
-    chosen = ProblemStream(Digits(), problems=problems, test_fraction=0.0, prompt_choice="thompson")
-    with pytest.raises(ValueError, match="was written with a curriculum, and not with a prompt_choice"):
-        chosen.load_state_dict(graded.state_dict())
 
 
 def test_reward_functions_get_the_columns_of_their_problems():

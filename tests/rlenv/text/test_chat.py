@@ -11,7 +11,7 @@ from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import Chat, read_template
 from rlenv.text.chat_tokens import ChatTokens
 from rlenv.text.encoder import Encoder
-from rlenv.text.tokenizer import CHATML, character_tokenizer, control_tokens
+from rlenv.text.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
@@ -154,13 +154,6 @@ def test_no_other_message_may_use_the_tokens_of_thoughts(name):
             assert found == ([] if name == "qwen3" else thoughts[:1])  # R1's template begins the answer with one
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_system_message_never_begins_or_ends_a_turn(name):
-    tokenizer = MADE[name]
-    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
-    assert not of_system(tokenizer) & set(turns)
-
-
 def test_tokens_that_a_template_puts_together_from_parts_are_found():
     tokenizer = FAMILIES["chatml"]()
     tokenizer.add_tokens(["<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>", "<|other|>"])
@@ -199,9 +192,6 @@ def encoder_text(encoder, prompt):
     return encoder.shown_text(prompt)
 
 
-BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
-
-
 def with_template(template):
     tokenizer = FAMILIES["chatml"]()
     tokenizer.chat_template = template
@@ -222,39 +212,6 @@ def test_a_template_that_changes_contents_is_followed_or_refused(change, expecte
         [ids] = encoder.prompts([prompt])
         assert encoder.shown_text(prompt) == f"<|im_start|>{expected}|"
         assert control_of(encoder.tokenizer, ids) == [encoder.tokenizer.convert_tokens_to_ids("<|im_start|>")]
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{{ messages[-1].content }}", r"the chat template leaves out or rewrites message 1 \(role 'system'\)"),
-        ("{{ messages[0].content }}{{ messages }}", r"the chat template repeats message 1 \(role 'system'\)"),
-        (
-            BOTH + "{% if 'b' in messages[1].content and 'a' in messages[0].content %}c{% endif %}",
-            r"^the chat template changes with what the messages of \[\{'role': 'system', .* say$",
-        ),
-        (
-            BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}",
-            r"^the chat template changes with what message 2 \(role 'user'\) says: 'b'$",
-        ),
-        ("{{ raise_exception('no system role\nhere') }}", r"roles system, user: no system role$"),
-        ("{% for %}", "the chat template cannot render a conversation of the roles system, user: "),
-        ("{{ messages.nothing.at.all }}", "the chat template cannot render a conversation of the roles system, user: "),
-        (
-            None,
-            r"prompts are to be rendered as conversations, but the tokenizer has no chat template; pass",
-        ),
-    ],
-)
-def test_a_template_that_cannot_be_used_is_one_clear_line(template, message):
-    with pytest.raises(ValueError, match=message) as error:
-        with_template(template).prompts([[system("a"), user("b")]])
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_content_that_spells_a_mark_of_the_encoder_is_refused():
-    with pytest.raises(ValueError, match="has text that this tokenizer reads as a control token"):
-        Encoder(MADE["chatml"]).prompts([[user("\U0010fffd1\U0010fffd")]])
 
 
 def test_a_prompt_is_the_same_on_another_day():
@@ -310,52 +267,6 @@ def test_the_character_tokenizer_can_spell_a_template():
     assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"system_prompt": " "}, "system_prompt must be text, got ' '; omit it for none"),
-        ({"system_prompt": "\ud83d"}, r"system_prompt '\\ud83d': this is not Unicode text"),
-        ({"chat": "yes"}, "chat must be True, False or None, got 'yes'"),
-        ({"chat_template": "nowhere.jinja"}, "the chat template 'nowhere.jinja' cannot be read: No such file"),
-        ({"chat": True, "tokenizer": character_tokenizer("a")}, "the tokenizer has no chat template; pass"),
-        ({"problems": [[user("a")]], "tokenizer": None}, "the tokenizer has no chat template; pass"),
-        ({"problems": ["a", [assistant("a")]]}, "problem 2: the last message of a conversation must have the role"),
-        ({"problems": [[user("a\ud83d")]]}, r"problem \[.*: this is not Unicode text"),
-        (
-            {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"},
-            r"prompt 'a!' has characters outside the tokenizer's alphabet: \['!'\]",
-        ),
-    ],
-)
-def test_a_bad_setting_is_one_clear_line(settings, message):
-    with pytest.raises(ValueError, match=message) as error:
-        silent(**{"problems": ["a"], "tokenizer": MADE["chatml"], **settings})
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_template_file_without_a_template_is_refused(tmp_path):
-    (tmp_path / "t.jinja").write_text("hello")
-    with pytest.raises(ValueError, match="holds no chat template"):
-        read_template(tmp_path / "t.jinja")
-
-
-def test_reward_functions_see_messages_as_those_of_trl_do():
-    seen = []
-
-    def reward(prompts, completions, answer):
-        seen.extend(zip(prompts, completions, answer, strict=True))
-        return [1.0] * len(prompts)
-
-    conversation = [system("Add."), user("1+1=")]
-    problems = [{"prompt": conversation, "answer": "2"}]
-    task = TextGenTask(reward, problems=problems, tokenizer=MADE["chatml"], test_fraction=0.0)
-    problem = task.prompts([0])[0].problem
-    ids = task.demonstration(problem)
-    assert task.texts([ids]) == ["2"]
-    task.judge([problem], task.texts([ids]))
-    assert seen == [(conversation, [{"role": "assistant", "content": "2"}], "2")]
-
-
 def test_a_sampled_conversation_is_rendered_and_has_room():
     class Asking(Arith):
         def sample(self, rng):
@@ -372,32 +283,12 @@ def test_a_sampled_conversation_is_rendered_and_has_room():
     assert not trained & {prompt.text for prompt in held_out}
 
 
-def test_the_stream_of_conversations_is_restored_and_recognized():
-    task, same = (silent([[user(text)] for text in "abc"], tokenizer=MADE["chatml"]) for _ in range(2))
-    other = silent([[user("a")], [user("b")], [system("c"), user("c")]], tokenizer=MADE["chatml"])
-    task.stream.seed = 3
-    state = json.loads(json.dumps(task.stream.state_dict()))
-    same.stream.load_state_dict(state)
-    assert same.prompts(range(6)) == task.prompts(range(6))
-    with pytest.raises(ValueError, match="the problems have changed"):
-        other.stream.load_state_dict(state)
-
-
 def test_a_pickled_environment_encodes_alike():
     task = silent([[user("<|im_end|>")], [user("b")]], tokenizer=MADE["chatml"])
     task.prompts(range(2))
     again = pickle.loads(pickle.dumps(task))
     again.encoder._prompts.clear()
     assert again.prompts(range(2)) == task.prompts(range(2))
-
-
-def test_equal_roles_share_a_skeleton():
-    chat = Chat(MADE["chatml"])
-    renders = []
-    chat._render = lambda *given: renders.append(given) or Chat._render(chat, *given)
-    for text in "abcd":
-        chat.pieces([user(text)])
-    assert len(renders) == 1 + 4
 
 
 def calling(name="add", **arguments):

@@ -1,7 +1,4 @@
-import csv
-import json
 import string
-import traceback
 
 import pytest
 from drawn import drawn
@@ -13,8 +10,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.text.tokenizer import character_tokenizer, control_tokens, load_tokenizer
-from verifiers import Arith, Problem, Verdict, Verifier
+from rlenv.text.tokenizer import character_tokenizer, control_tokens
+from verifiers import Problem, Verdict, Verifier
 
 PAD, EOS = 0, 1
 ALPHABET = string.printable + "äßé字🙂\u0301\u200d\xa0"
@@ -49,12 +46,6 @@ def pairs(post_processor=None):
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
 
 
-def test_every_character_is_one_token_and_comes_back():
-    for number, character in enumerate(ALPHABET, 2):
-        ids = encode(PRINTABLE, character)
-        assert (ids, decode(PRINTABLE, ids)) == ([number], character)
-
-
 @drawn(40)
 @given(st.text(ALPHABET, min_size=1))
 def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text):
@@ -63,23 +54,10 @@ def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text
     assert decode(PRINTABLE, ids) == text
 
 
-@drawn(40)
-@given(st.lists(st.integers(2, len(ALPHABET) + 1)))
-def test_every_list_of_character_tokens_comes_back(ids):
-    text = decode(PRINTABLE, ids)
-    assert text == "".join(ALPHABET[index - 2] for index in ids)
-    assert not ids or encode(PRINTABLE, text) == ids
-
-
 def test_control_tokens_come_first_and_every_character_once():
     tokenizer = character_tokenizer("banana")
     assert tokenizer.get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id, len(tokenizer)) == (PAD, EOS, 5)
-
-
-def test_an_empty_alphabet_is_refused():
-    with pytest.raises(ValueError, match="needs at least one character in its alphabet"):
-        character_tokenizer("")
 
 
 def test_it_saves_and_reloads_with_the_same_tokens(tmp_path):
@@ -100,28 +78,6 @@ def test_a_folder_is_a_tokenizer(tmp_path, as_path):
     observation, _ = env.reset(seed=0)
     assert observation["tokens"].tolist() == plain.reset(seed=0)[0]["tokens"].tolist()
     assert env.action_space == plain.action_space
-
-
-def test_an_object_is_taken_as_it_is():
-    tokenizer = pairs()
-    assert load_tokenizer(tokenizer, "unused") is tokenizer
-
-
-def test_no_tokenizer_means_one_token_a_character_of_the_alphabet():
-    assert load_tokenizer(None, "xy").get_vocab() == {"<pad>": 0, "<eos>": 1, "x": 2, "y": 3}
-
-
-def test_a_tokenizer_that_is_not_there_is_named_in_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"tokenizer '.*missing' cannot be loaded: .*folder.*tokenizer_of") as error:
-        load_tokenizer(tmp_path / "missing", "")
-    assert len(str(error.value).splitlines()) == 1
-    assert len(traceback.format_exception(error.value)) < 10, "without what the hub's client raised"
-
-
-def test_a_tokenizer_that_cannot_end_an_answer_is_refused():
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
-    with pytest.raises(ValueError, match="has no end-of-sequence token: an answer could never end"):
-        load_tokenizer(tokenizer, "")
 
 
 @pytest.mark.parametrize("tokenizer", [pad_is_eos(), pairs(), character_tokenizer("=+9876543210")])
@@ -179,25 +135,6 @@ def test_text_that_spells_a_control_token_stays_text(tmp_path, spelled, given):
     assert (reward, info["completion"]) == (1.0, spelled)
 
 
-def test_a_demonstration_that_spells_a_control_token_stays_text():
-    task = TextGenTask(lambda prompts, completions: [0.0], problems=["a"], test_fraction=0.0)
-    tokens = task.demonstration(Problem("a", "<eos>b"))
-    assert len(tokens) == len("<eos>b") + 1
-    assert tokens.index(EOS) == len(tokens) - 1
-
-
-@pytest.mark.parametrize("make", [lambda **task: TextGenEnv(**task), lambda **task: TextGenVectorEnv(1, **task)])
-def test_a_special_token_inside_a_completion_is_not_in_its_text(make):
-    env = make(**SUM, max_new_tokens=4)
-    env.reset(seed=0)
-    four, six = encode(env.task.tokenizer, "46")
-    vector = isinstance(env, TextGenVectorEnv)
-    for token in (four, PAD, six):
-        env.step([token] if vector else token)
-    _, reward, _, _, info = env.step([EOS] if vector else EOS)
-    assert (float(reward), info["completion"]) == (1.0, "46")
-
-
 def test_tokens_that_text_would_cut_otherwise_are_kept():
     tokenizer = pairs()
     env = TextGenEnv(tokenizer=tokenizer, **SUM)
@@ -226,16 +163,6 @@ def test_a_demonstration_has_one_end_token_whatever_a_tokenizer_adds(template):
     assert task.demonstration(Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS]
 
 
-@pytest.mark.parametrize("given", ["object", "folder"])
-def test_a_prompt_a_given_character_tokenizer_cannot_spell_is_refused(tmp_path, given):
-    tokenizer = character_tokenizer(Arith().alphabet)
-    if given == "folder":
-        tokenizer.save_pretrained(tmp_path)
-        tokenizer = str(tmp_path)
-    with pytest.raises(ValueError, match=r"prompt '1x\+34='"):
-        TextGenTask("arith", tokenizer=tokenizer, problems=["1x+34="], test_fraction=0.0)
-
-
 @pytest.mark.parametrize("template", ["<eos> $A", "$A <eos>", "<eos> $A <eos>"])
 def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_refuse_a_prompt(template):
     tokenizer = pairs(template)
@@ -246,7 +173,6 @@ def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_r
 
 
 CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc\u202c \x00\x07\x1f\x7f \x85\u2028 \ufeff \r\n\t"
 
 
 def byte_pairs():
@@ -271,80 +197,21 @@ def byte_pairs():
     )
 
 
-def listed(text, tokenizer, **task):
-    problems = [{"prompt": text, "answer": text}]
-    return TextGenTask(
-        lambda prompts, completions: [0.0], problems=problems, tokenizer=tokenizer, test_fraction=0.0, **task
-    )
-
-
 def test_control_tokens_are_those_with_a_role_and_those_without():
     assert control_tokens(byte_pairs()).keys() == set(CHAT)
     assert control_tokens(PRINTABLE) == {"<pad>": PAD, "<eos>": EOS}
 
 
-@pytest.mark.parametrize("tokenizer", [None, PRINTABLE, byte_pairs()], ids=["own", "characters", "byte pairs"])
-@pytest.mark.parametrize("spelled", ["<pad>", "<eos>", *CHAT])
-def test_no_text_becomes_a_control_token(tokenizer, spelled):
-    for form in ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\n"):
-        text = form.replace("{}", spelled)
-        task = listed(text, tokenizer)
-        control = set(control_tokens(task.tokenizer).values())
-        (prompt,) = task.prompts([0])
-        answer = task.demonstration(prompt.problem)
-        assert not control & set(prompt.tokens)
-        assert answer[-1] == task.eos_token_id
-        assert not control & set(answer[:-1])
-        assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer[:-1]) == text
-
-
-@pytest.mark.parametrize("tokenizer", [None, byte_pairs()], ids=["own", "byte pairs"])
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_control_tokens_and_strange_text_in_a_file_stay_text(tmp_path, tokenizer, suffix):
-    texts = [STRANGE, *CHAT, "<eos>", f"{STRANGE}<eos>{STRANGE}"]
-    path = tmp_path / f"rows.{suffix}"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        if suffix == "csv":
-            csv.writer(file).writerows([["prompt", "answer"], *([text, text] for text in texts)])
-        else:
-            file.writelines(json.dumps({"prompt": text, "answer": text}) + "\n" for text in texts)
+@pytest.mark.parametrize("tokenizer", [None, byte_pairs()], ids=["characters", "byte pairs"])
+@drawn(40)
+@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from([*CHAT, "<pad>", "<eos>"])), max_size=5).map("".join))
+def test_any_text_survives_and_has_no_control_token(tokenizer, text):
+    text += "-"
     task = TextGenTask(
-        lambda prompts, completions: [0.0] * len(prompts), problems=str(path), tokenizer=tokenizer, test_fraction=0.0
+        lambda prompts, completions: [0.0], problems=[Problem(text, text)], tokenizer=tokenizer, test_fraction=0.0
     )
     control = set(control_tokens(task.tokenizer).values())
-    prompts = task.prompts(range(len(texts)))
-    assert sorted(decode(task.tokenizer, prompt.tokens) for prompt in prompts) == sorted(texts)
-    for prompt in prompts:
-        shown = task.demonstration(prompt.problem)[:-1]
-        assert not control & {*prompt.tokens, *shown}
-        assert task.texts([[*shown, task.eos_token_id]]) == [prompt.problem.answer]
-
-
-@drawn(40)
-@given(st.text(min_size=1, max_size=30))
-def test_any_text_survives_the_tokens_of_its_own_alphabet(text):
-    task = listed(text, None)
-    assert decode(task.tokenizer, task.prompts([0])[0].tokens) == text
-    assert len(task.prompts([0])[0].tokens) == len(text)
-
-
-BYTE_PAIRS = byte_pairs()
-
-
-@drawn(40)
-@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from(CHAT)), min_size=1, max_size=5).map("".join))
-def test_any_text_survives_byte_pairs_and_has_no_control_token(text):
-    if text:
-        task = listed(text, BYTE_PAIRS)
-        (prompt,) = task.prompts([0])
-        assert not set(control_tokens(BYTE_PAIRS).values()) & set(prompt.tokens)
-        assert decode(BYTE_PAIRS, prompt.tokens) == text
-
-
-def test_a_tokenizer_that_cannot_tell_text_from_a_control_token_is_refused():
-    vocabulary = {token: index for index, token in enumerate(["<", "e", ">", "<e", "<e>"])}
-    backend = Tokenizer(models.BPE(vocabulary, [("<", "e"), ("<e", ">")]))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<e>", pad_token="<e>")
-    with pytest.raises(ValueError, match="prompt 'e<e>' has text that this tokenizer reads as a control token"):
-        listed("e<e>", tokenizer)
-    assert len(listed("<e", tokenizer).prompts([0])[0].tokens) == 1
+    (prompt,) = task.prompts([0])
+    *answer, end = task.demonstration(prompt.problem)
+    assert end == task.eos_token_id and not control & {*prompt.tokens, *answer}
+    assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer) == text

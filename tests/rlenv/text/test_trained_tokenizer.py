@@ -1,12 +1,8 @@
-import os
-import subprocess
-import sys
-
 import pytest
 from transformers import AutoTokenizer
 
 from rlenv.envs.task import TextGenTask
-from rlenv.text.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens, train_tokenizer
+from rlenv.text.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens
 
 WORDS = "What is the sum of these two numbers, and how did you work it out? The answer is one more than that.\n"
 LISTED = [
@@ -44,22 +40,6 @@ def test_it_depends_on_the_training_problems_alone():
     assert task_of(other).tokenizer.get_vocab() != vocabulary
 
 
-@pytest.mark.slow
-def test_another_process_trains_the_same_one():
-    texts = [row["prompt"] for row in LISTED]
-    code = (
-        "import sys, json; from rlenv.text.tokenizer import train_tokenizer; "
-        f"print(train_tokenizer({SIZE}, json.load(sys.stdin)).backend_tokenizer.to_str())"
-    )
-    import json
-
-    ran = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "7"},
-    )  # fmt: skip
-    assert json.loads(ran.stdout) == json.loads(train_tokenizer(SIZE, texts).backend_tokenizer.to_str())
-
-
 def test_a_verifier_that_poses_problems_is_sampled_with_a_seed():
     one, other = (TextGenTask("arith", {"digits": 4}, tokenizer=f"train:{SMALLEST}") for _ in range(2))
     assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab()
@@ -78,13 +58,6 @@ def test_conversations_work_with_it_and_it_reloads(tmp_path):
     task.tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert task_of(listed, again, test_fraction=0.0).prompts(range(9)) == task.prompts(range(9))
-
-
-@pytest.mark.parametrize("size", ["", "0", "259", "100001", "2e3", "-5", "300.0", "9999999999", " 300"])
-def test_a_size_out_of_range_is_one_clear_line(size):
-    message = rf"^tokenizer 'train:{size}': train:SIZE needs a whole number from 260 to 100000, such as train:2000$"
-    with pytest.raises(ValueError, match=message):
-        task_of(LISTED, f"train:{size}")
 
 
 def test_too_little_text_is_one_clear_line():

@@ -1,0 +1,405 @@
+"""What rlenv refuses: an error of one line that names the setting and its value, or the place in a file."""
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from chat_families import chatml, early_gemma, mistral
+from datasets import Dataset, DatasetDict
+from dialogues import Echoing
+from refused import check_refused, row
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.neighbours import trl
+from rlenv.problems.curriculum import Curriculum
+from rlenv.problems.files import listed_problems, load_problems
+from rlenv.problems.lengths import MOST_TOKENS
+from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
+from rlenv.problems.stream import ProblemStream, as_problem
+from rlenv.text.chat import read_template
+from rlenv.text.encoder import Encoder
+from rlenv.text.tokenizer import character_tokenizer, load_tokenizer
+from verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
+
+SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
+
+
+class Silent(Verifier):
+    """Makes no problems, and can neither be demonstrated nor replayed."""
+
+    alphabet = "abc"
+
+    def verify(self, problem, completion):
+        return Verdict(0.0)
+
+
+class Chance(Echoing):
+    """Has dialogues that draw anew at every replay."""
+
+    def dialogue(self, problem):
+        dialogue = super().dialogue(problem)
+        dialogue.deterministic = False
+        return dialogue
+
+
+class Talker(Verifier):
+    """Echoes every turn twice; over after the turn "d"."""
+
+    alphabet, prompt_length, answer_length, reply_length, max_turns = "abcd", 3, 3, 6, 4
+
+    def sample(self, rng):
+        return Problem("aab", "d")
+
+    def dialogue(self, problem):
+        class Twice(Dialogue):
+            def reply(self, turn):
+                return Reply(verdict=Verdict(1.0)) if turn == "d" else Reply(turn + turn)
+
+        return Twice()
+
+
+def task(**arguments):
+    return TextGenTask(**{"verifier": Silent(), "problems": ["abc"], "test_fraction": 0.0, **arguments})
+
+
+def vector(**arguments):
+    return TextGenVectorEnv(**{"num_envs": 2, **SUM, **arguments})
+
+
+def single(**arguments):
+    return TextGenEnv(**{**SUM, **arguments})
+
+
+def chat(**arguments):
+    return task(**{"problems": ["a"], "tokenizer": chatml(), **arguments})
+
+
+def talking(**arguments):
+    return task(**{"verifier": Echoing(), "problems": None, "max_new_tokens": 3, **arguments})
+
+
+def stream(**arguments):
+    made = {"verifier": Arith(), "split": "train", **arguments}
+    return ProblemStream(**made)[0]
+
+
+def step(action):
+    env = single()
+    env.reset(seed=0)
+    env.step(action)
+
+
+def steps(actions):
+    env = vector()
+    env.reset(seed=0)
+    try:
+        env.step(actions)
+    finally:
+        assert env.step([4, 4])[0]["length"].tolist() == [7, 7], "nothing has moved"
+
+
+def reset_mask(mask):
+    env = vector(num_envs=3)
+    env.reset(seed=0)
+    env.reset(options={"reset_mask": mask})
+
+
+def rendered(template):
+    tokenizer = chatml()
+    tokenizer.chat_template = template
+    Encoder(tokenizer).prompts([[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]])
+
+
+def demonstration(answer, prompt="12+34=", **arguments):
+    problem = Problem(prompt, answer)
+    return TextGenTask(**{"verifier": "arith", "max_new_tokens": 4, **arguments}).demonstration(problem)
+
+
+def demonstrated(turns, **arguments):
+    class Shown(arguments.pop("of", Talker)):
+        def demonstration_turns(self, problem, rng):
+            return turns
+
+    return demonstrate(task(**{"verifier": Shown(), "problems": None, **arguments}), 0, 8)
+
+
+def tokenizer_without_end(tokenizer=None):
+    return load_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a"))), "")
+
+
+def tokenizer_that_reads_e_as_its_end(text):
+    vocabulary = {token: index for index, token in enumerate(["<", "e", ">", "<e", "<e>"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("<", "e"), ("<e", ">")]))
+    task(problems=[text], tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<e>", pad_token="<e>"))
+
+
+USER = {"role": "user", "content": "1+1="}
+ANSWER = {"role": "assistant", "content": "2"}
+LONG = "a" * (MOST_TOKENS + 1)
+MASKS = [True, [True], [True, False], [[True, False, True]], [1, 0, 1], [False, False, False], torch.ones(4).bool()]
+BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
+ROWS = [
+    *(row(vector, {"num_envs": value}) for value in (0, -1, 1.5, True)),
+    row(vector, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
+    row(vector, {"autoreset_mode": None}),
+    row(vector, {"device": "abacus"}),
+    *([] if torch.cuda.is_available() else [row(vector, {"device": "cuda"})]),
+    row(vector, {"render_mode": "human"}, "render_mode 'human'", "ansi", "rgb_array"),
+    row(single, {"render_mode": "svg"}, "render_mode 'svg'", "ansi", "human", "rgb_array"),
+    row(vector, {"split": "dev"}, "split 'dev'", "train", "test"),
+    *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
+    *(row(steps, {"actions": given}, "actions", "2") for given in ([2], [2] * 3, 2, [[2, 2]], [[2], [2]], [2.0, 2.5])),
+    *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14, 99)),
+    *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14, 1000)),
+    *(row(step, {"action": action}, "action") for action in (1.5, "3", None, [3], torch.tensor([3, 4]))),
+    *(row(task, {"group_size": value}) for value in (0, 2.0, True)),
+    row(task, {"max_prompt_tokens": 0}),
+    *(row(task, {"max_new_tokens": value}) for value in (0, "8")),
+    row(task, {"max_prompt_tokens": 2}, "prompt 'abc'", "3", "2", "max_prompt_tokens"),
+    row(task, {"max_prompt_tokens": 2, "problems": ["a" * 999]}, "999", "2", "..."),
+    row(
+        task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1, "long_prompts": "skip"}, "all 2", "max_prompt_tokens"
+    ),
+    row(task, {"problems": ["b", LONG]}, "problem 2", str(MOST_TOKENS), "--max-prompt-tokens", "--long-prompts skip"),
+    row(task, {"problems": ["b", {"prompt": "c", "answer": LONG}]}, "problem 2: demonstration", "--max-new-tokens"),
+    row(task, {"problems": ["a", ""]}, "prompt ''", "0 tokens", "max_prompt_tokens"),
+    row(task, {"problems": ["a\ud83d"]}, "problem", "Unicode"),
+    row(task, {"problems": []}, "problems", "empty"),
+    row(task, {"problems": None}, "Silent", "--problems"),
+    row(task, {"problems": ["ax"], "tokenizer": character_tokenizer("abc")}, "prompt 'ax'", "alphabet", "'x'"),
+    row(task, {"columns": {"prompt": "q"}}, "columns", "file"),
+    row(task, {"template": "{q}"}, "template", "file"),
+    row(task, {"long_prompts": "cut"}, "long_prompts 'cut'", "error", "skip"),
+    row(task, {"curriculum": 0}),
+    row(task, {"curriculum": 0.8}, "curriculum", "[1]"),
+    row(task, {"test_fraction": 2}),
+    row(task, {"verifier": "arit"}, "verifier 'arit'", "arith"),
+    row(task, {"verifier": "arith", "verifier_kwargs": {"digits": 0}}, "digits", "0"),
+    row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
+    *(
+        row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000")
+        for size in ("", "0", "259", "100001", "2e3", "-5", "300.0", " 300")
+    ),
+    row(character_tokenizer, {"alphabet": ""}, "alphabet"),
+    row(tokenizer_without_end, {}, "end-of-sequence token"),
+    row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),
+    row(task, {"stop_tokens": [5]}, "stop token 5", "0 to 4"),
+    *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "", 2.0)),
+    row(task, {"stop_tokens": ["ab"]}, "stop token 'ab'", "2"),
+    row(task, {"stop_tokens": ["x"]}, "stop token 'x'", "vocabulary"),
+    row(chat, {"system_prompt": " "}),
+    row(chat, {"system_prompt": "\ud83d"}, "system_prompt", "Unicode"),
+    row(chat, {"chat": "yes"}),
+    row(chat, {"chat_template": "nowhere.jinja"}, "'nowhere.jinja'", "No such file"),
+    row(chat, {"chat": True, "tokenizer": character_tokenizer("a")}, "tokenizer", "chat template", "pass"),
+    row(chat, {"problems": [[USER]], "tokenizer": None}, "tokenizer", "chat template", "pass"),
+    row(chat, {"problems": ["a", [ANSWER]]}, "problem 2", "role"),
+    row(chat, {"problems": [[{**USER, "content": "a\ud83d"}]]}, "problem", "Unicode"),
+    row(chat, {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"}, "'a!'", "'!'"),
+    row(chat, {"problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
+    row(chat, {"tokenizer": mistral(), "system_prompt": "Be brief."}, "no system role"),
+    row(rendered, {"template": "{{ messages[-1].content }}"}, "chat template", "message 1", "system"),
+    row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),
+    row(
+        rendered,
+        {"template": f"{BOTH}{{% if 'b' in messages[1].content %}}<|im_end|>{{% endif %}}"},
+        "message 2",
+        "'b'",
+    ),
+    row(
+        rendered,
+        {"template": BOTH + "{% if 'b' in messages[1].content and 'a' in messages[0].content %}c{% endif %}"},
+        "changes with what the messages",
+    ),
+    row(rendered, {"template": "{{ raise_exception('no system role\nhere') }}"}, "system, user", "no system role"),
+    *(
+        row(rendered, {"template": t}, "chat template", "system, user")
+        for t in ("{% for %}", "{{ messages.no.at.all }}")
+    ),
+    row(rendered, {"template": None}, "tokenizer", "no chat template", "pass"),
+    row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
+    row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
+    row(demonstration, {"answer": "x6"}, "demonstration 'x6'"),
+    row(demonstration, {"answer": "x6", "tokenizer": character_tokenizer(Arith().alphabet)}, "demonstration 'x6'"),
+    row(demonstration, {"answer": "a<end_of_turn>b", "tokenizer": early_gemma(), "max_new_tokens": 9}, "stop token"),
+    row(demonstration, {"answer": "a!b", "tokenizer": chatml(), "stop_tokens": "!"}, "stop token '!'"),
+    row(demonstrated, {"turns": ("d", "a")}, "2 turns", "1"),
+    row(demonstrated, {"turns": ("a", "a", "d"), "max_turns": 2}, "3 turns", "max_turns=2"),
+    row(demonstrated, {"turns": ("abc", "d"), "max_reply_tokens": 5}, "1", "max_reply_tokens=5"),
+    row(demonstrated, {"turns": ("a", "ab"), "max_context_tokens": 8, "max_prompt_tokens": 3}, "8 tokens of context"),
+    *(row(demonstrated, {"turns": turns}, "Shown has no demonstration") for turns in (("a", ""), ())),
+    row(demonstrated, {"turns": "ab"}, "list of texts", "'ab'"),
+    row(demonstrated, {"turns": ("cba", "d"), "stop_strings": ["b"]}, "'cba'", "stop string"),
+    row(demonstrated, {"turns": ("a", "b"), "of": Silent, "problems": ["a"]}, "2 turns", "Shown", "one completion"),
+    row(talking, {"max_turns": 400_000}, "400000 turns of 3 tokens", "1048576"),
+    row(talking, {"max_context_tokens": 6}),
+    row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
+    *(row(single, {name: 9}, f"{name}=9", "Arith") for name in ("max_turns", "max_reply_tokens", "max_context_tokens")),
+    *(row(single, {"tools": [name], "trust": False}, "tool", "--trust") for name in ("tools.py:double",)),
+    *(row(as_problem, {"item": item}, "prompt", "mapping") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
+    row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
+    row(
+        stream,
+        {"split": "test", "problems": ["a", "b"], "test_fraction": 0.0},
+        "2 problems",
+        "test",
+        "test_fraction=0.0",
+    ),
+    row(stream, {"problems": []}, "0 problems", "train"),
+    row(stream, {"split": "test", "test_fraction": 0.0}, "none was in the test split", "test_fraction=0.0"),
+    row(stream, {"fits": lambda problem: False}, "10000 problems", "train", "short enough"),
+    row(stream, {"split": "valid"}, "split 'valid'", "train", "test"),
+    *(row(stream, {"test_fraction": value}) for value in (-0.1, 1.1, float("nan"))),
+    *(
+        row(
+            stream,
+            {"problems": ["a", {"prompt": "b", "split": split}]},
+            "split",
+            "train, test, validation",
+            repr(split),
+        )
+        for split in ("dev", "", 3, ["train"])
+    ),
+    *(
+        row(stream, {"problems": ["a", {"prompt": "b", "level": level}], "curriculum": 0.5}, "level", repr(level))
+        for level in ("hard", 0, 1.0, None, True)
+    ),
+    row(stream, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
+    row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
+    row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
+    *(
+        row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value))
+        for value in (0, -0.5, 1.01, float("nan"), True, "0.8")
+    ),
+    row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
+    row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
+    row(trl.environment, {"verifier": "arith"}, "Arith", "reward_function"),
+    row(trl.reward_function, {"verifier": "guess"}, "Guess", "environment"),
+    row(trl.rows, {"verifier": "exact", "count": 1}, "Exact", "problems"),
+    row(trl.environment("guess")().reset, {"prompt": [{**USER, "content": ""}]}, "problem_seed"),
+    row(trl.environment("guess")().say, {"text": "1"}, "no episode"),
+    row(listed_problems, {"problems": [{"messages": [USER, ANSWER]}], "columns": None, "template": None}, "assistant"),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "names"), ROWS)
+def test_a_setting_that_cannot_be_used_is_named_with_its_value(make, arguments, names):
+    check_refused(make, arguments, names)
+
+
+def rows_of(*rows):
+    return "".join(f"{json.dumps(each)}\n" for each in rows)
+
+
+NOT_COLUMNS = ("{question.__class__}", "{question[0]}", "{prompt}", "{0}")
+NO_TEMPLATES = ("{}", "{q!r}", "{q:>999999999}", "{q:{width}}", "{q", "q}", "no field", "{{q}}", "", 3)
+FILES = [  # the file's name, its contents, arguments beside it, and what is named
+    *(
+        ("p.jsonl", rows_of({"prompt": "a", "answer": answer}), {}, "line 1", "answer", repr(answer))
+        for answer in (None, True, ["2"], {"a": 1}, float("nan"), float("inf"))
+    ),
+    *(
+        ("p.jsonl", rows_of({"prompt": "a"}, {"prompt": prompt}), {}, "line 2", "prompt", "list of messages")
+        for prompt in (None, "", 3, {"role": "user", "content": "a"})
+    ),
+    *(
+        ("p.jsonl", rows_of({"prompt": "a", "level": level}), {}, "line 1", "level", repr(level))
+        for level in (0, -1, 1.5, "", "hard", None, True, "٣", float("inf"))
+    ),
+    ("p.jsonl", rows_of({"prompt": "a", "part": "dev"}), {"columns": {"split": "part"}}, "line 1", "train", "'dev'"),
+    ("p.jsonl", '{"prompt": "\\ud83d"}\n{"prompt": "\\ud83d\\ude42"}\n', {}, "1 malformed row", "line 1", "Unicode"),
+    ("p.jsonl", '{"prompt": "a"}\n{\n\n"text"\n{"promp": "c"}\n[]\n', {}, "4", "line 2", "line 4", "'text'", "1 more"),
+    ("p.jsonl", '{"prompt": "a", "x": ' + "[" * 100_000, {}, "line 1", "not JSON"),
+    ("p.jsonl", rows_of({"prompt": "a", "answer": "2"}, {"prompt": "b"}), {}, "line 2", "'answer'"),
+    (
+        "p.jsonl",
+        rows_of(*({"prompt": each} for each in ([USER], [USER, {"content": "a"}], [], [{**USER, "content": 3}]))),
+        {}, "3 malformed rows", "line 2: message 2 has no role", "line 3", "empty", "line 4",
+    ),
+    ("p.csv", 'prompt,answer\n"two\nlines",2\n1+1=\n1,2,3\n"a"b,1\n2+3=,5\n"open,1\n', {}, "4", "line 4", "line 5"),
+    ("p.csv", "prompt,prompt\na,b\n", {}, "more than one column 'prompt'"),
+    ("p.csv", "promt,target\na,b\n", {}, "column 'prompt'", "did you mean 'promt'", "--column prompt=promt"),
+    ("p.csv", "q,target\na,b\n", {"columns": {"prompt": "q", "answer": "x"}}, "column 'x'", "--column answer="),
+    *(("p.csv", "a\nb\n", {"columns": given}, "columns must be") for given in ({"prompt": 3}, ["a"], {1: "a"})),
+    *((name, mark + b"prompt\nfine\n\xefve\n", {}, "UTF-8", "line 3", "0xef")
+      for name in ("p.jsonl", "p.csv", "p.json", "p.tsv") for mark in (b"", b"\xef\xbb\xbf")),
+    *((name, b"", {}, "empty") for name in ("p.jsonl", "p.csv", "p.json", "p.tsv")),
+    *((name, text, {}, "no rows")
+      for name, text in {"p.jsonl": "\n \n", "p.csv": "prompt,answer\n", "p.tsv": "\n", "p.json": "[]"}.items()),
+    ("p.json", "nonsense\nand more", {}, "not JSON"),
+    ("p.json", '{"prompt": "a"}', {}, "list of objects", "{'prompt': 'a'}"),
+    ("p.json", '[{"prompt": "a"}, {"prompt": ""}, 3]', {}, "2", "row 2", "''", "row 3", "object"),
+    ("p.parquet", "nonsense", {}, "cannot be read"),
+    ("p.xlsx", "x", {}, "'.xlsx'", ".jsonl", ".csv", ".parquet"),
+    *(("p.jsonl", rows_of({"question": "1+1="}), {"template": template}, "no column", "columns there: 'question'")
+      for template in NOT_COLUMNS),
+    ("p.jsonl", rows_of({"question": "a"}), {"template": "{qestion}"}, "did you mean 'question'", "--prompt-template"),
+    *(("p.jsonl", rows_of({"q": "1+1="}), {"template": template}, "template") for template in NO_TEMPLATES),
+    ("p.jsonl", rows_of({"q": "a"}, {"q": None}, {"r": "b"}), {"template": "{q}?"}, "2", "line 2", "'q'", "line 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "arguments", "names"), [(*each[:3], each[3:]) for each in FILES])
+def test_what_is_wrong_with_a_file_is_named_with_its_place(tmp_path, name, content, arguments, names):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    check_refused(load_problems, {"path": path, **arguments}, names)
+
+
+def test_files_of_other_libraries_are_refused_by_row(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", None]}), tmp_path / "b.parquet")
+    DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
+    (tmp_path / "folder").mkdir()
+    found = {
+        "a.parquet": "no rows",
+        "b.parquet": "row 2",
+        "set": "no rows",
+        "folder": "cannot be read",
+        "x.jsonl": "no file",
+    }
+    for name, part in found.items():
+        check_refused(load_problems, {"path": tmp_path / name}, (name, part))
+
+
+PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}
+BAD_PAIRS = [
+    ({**PAIR, "chosen": ["a"]}, "chosen", "['a']"),
+    ({**PAIR, "prompt": 7}, "prompt", "list of messages"),
+    ({**PAIR, "prompt": [{"role": "user"}]}, "message 1", "content"),
+    ({**PAIR, "rejected": [ANSWER, ANSWER]}, "rejected"),
+    ({**PAIR, "chosen": [USER]}, "chosen"),
+    ({"chosen": [USER, ANSWER], "rejected": [ANSWER, ANSWER]}, "the same conversation"),
+    ({**PAIR, "chosen": "b"}, "chosen", "rejected", "same"),
+    ({"chosen": "a"}, "rejected", "None"),
+    ({**PAIR, "split": "dev"}, "split", "train, test"),
+    ({"chosen": "", "rejected": "b"}, "empty"),
+    (7, "object"),
+]
+
+
+@pytest.mark.parametrize(("row", "names"), [(each[0], each[1:]) for each in BAD_PAIRS])
+def test_a_malformed_pair_is_named_with_its_line(tmp_path, row, names):
+    (tmp_path / "p.jsonl").write_text(rows_of(PAIR, row))
+    check_refused(load_pairs, {"path": tmp_path / "p.jsonl"}, ("1 malformed row", "line 2", *names))
+
+
+def test_other_files_that_cannot_be_used_are_named(tmp_path):
+    (tmp_path / "p.jsonl").write_text(rows_of({"prompt": "p", "good": "a", "rejected": "b"}))
+    check_refused(load_pairs, {"path": tmp_path / "p.jsonl"}, ("column 'chosen'", "'good'", "--column chosen="))
+    check_refused(
+        load_pairs, {"path": tmp_path / "p.jsonl", "columns": {"answer": "good"}}, ("column 'answer'", "prompt")
+    )
+    (tmp_path / "t.jinja").write_text("hello")
+    check_refused(read_template, {"template": tmp_path / "t.jinja"}, ("chat template",))
+    character_tokenizer("abc").save_pretrained(tmp_path)
+    for content in ("[", '{"eos_token_id": "x"}', '{"eos_token_id": [true]}'):
+        (tmp_path / "generation_config.json").write_text(content)
+        check_refused(task, {"tokenizer": str(tmp_path)}, ("generation_config.json",))

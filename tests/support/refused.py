@@ -1,0 +1,21 @@
+"""The one check of all refusals."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+
+def row(make: Callable[..., Any], arguments: dict[str, Any], *names: str) -> Any:
+    """Return a row of a refusal table; without names, the first argument and its value are what has to be named."""
+    setting, value = next(iter(arguments.items()), ("", ""))
+    return pytest.param(make, arguments, names or (setting, repr(value)), id=f"{make.__name__}-{arguments}"[:80])
+
+
+def check_refused(make: Callable[..., Any], arguments: dict[str, Any], names: Sequence[str]) -> str:
+    """Check that a call is a ValueError or TypeError of one line that has all the names, and return the line."""
+    with pytest.raises((ValueError, TypeError)) as refused:
+        make(**arguments)
+    message = str(refused.value)
+    assert "\n" not in message and [name for name in names if name not in message] == [], message
+    return message
