@@ -1,4 +1,4 @@
-"""Pure verifiers on any text at all: a verdict in its range, the same one again, alone and in a batch, fast."""
+"""Laws of the built-in verifiers: any text has a verdict in its range, the same one again; lint finds nothing."""
 
 import math
 import time
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import verifiers.plugins.registry as registry
 from verifiers import make_verifier
+from verifiers.lint.report import lint
 
 OURS = "verifiers."
 PURE = [
@@ -87,13 +88,7 @@ def fuzz(name, examples):
 def test_every_pure_verifier_of_ours_is_here():
     registered = registry._REGISTRY.items()
     pure = {name for name, cls in registered if cls.__module__.startswith(OURS) and not (cls.isolated or cls.slow)}
-    worlds = {
-        "environment",
-        "gem",
-        "gym",
-        "openenv",
-        "textarena",
-    }  # judge by others' rewards
+    worlds = {"environment", "gem", "gym", "openenv", "textarena"}  # judge by others' rewards
     needed = pure - {"reward_model", "weighted"} - worlds  # json_schema is here for its endless schemas
     assert needed | {"json_schema"} == set(PURE)
 
@@ -111,3 +106,26 @@ def test_any_of_20000_texts_has_a_verdict_within_5_ms(name):
     seconds = sorted(fuzz(name, 20_000))
     assert len(seconds) >= 20_000
     assert seconds[int(0.99 * len(seconds))] <= 0.005
+
+
+FORGIVING = {"ignore_case": True, "collapse_whitespace": True, "ignore_punctuation": True}
+SETTINGS = {
+    "exact": ({"ignore_punctuation": True}, FORGIVING, {"unicode": "NFKC", "inside": "answer"}, {"unicode": "none"}),
+    "format": ({},),
+    "json_schema": ({},),
+    "length": ({}, {"maximum": 60, "minimum": 10, "unit": "words"}),
+    "regex": ({},),
+}
+LINTED = [(name, settings) for name, several in SETTINGS.items() for settings in several]
+
+
+@pytest.mark.parametrize("fewer", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "settings"), LINTED)
+def test_lint_has_two_hundred_right_answers_and_finds_nothing(name, settings, fewer):
+    verifier = make_verifier(name, **settings)
+    verifier.slow = fewer  # than all attacks
+    verifier.isolated = False  # a busy machine misses the deadline of a worker
+    report = lint(verifier)
+    assert {finding.rule for finding in report.findings} <= ({"speed", "declared"} if "unit" in settings else {"speed"})
+    assert report.honest >= 200 and report.false_rejects == 0
+    assert all(report.declared.get(family) for family in ("nonsense-of-the-form",) if name == "regex")

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 import verifiers.builtin.code.verifier as code_module
 from verifiers import Code, Problem, Verdict
-from verifiers.builtin.code.cases import Call, Case, read_tests
+from verifiers.builtin.code.cases import Call
 from verifiers.builtin.code.examples import EXAMPLES
-from verifiers.builtin.code.harness import DEEPEST, decode, encode
+from verifiers.builtin.code.harness import decode, encode
 from verifiers.builtin.code.programs import program_of
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import SandboxError
-from verifiers.lint.cases import corpus
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})
@@ -56,25 +55,6 @@ def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
         rewards = [verdict.reward for verdict in verifier.verify_batch([problem] * len(completions), completions)]
         assert rewards == [1.0] * len(programs) + [0.0]
         assert set("".join(completions)) <= set(string.printable)
-
-
-def test_lint_has_two_hundred_right_answers_in_every_way_to_write_a_block():
-    verifier = Code()
-    problems = verifier.examples()
-    cases = [case for case in corpus(verifier, problems, own=True) if case.honest]
-    assert len(cases) >= 200
-    found = [(case.problem.prompt, program_of(case.text).replace("\r", "").strip()) for case in cases]
-    written = {(prompt, program.strip()) for prompt, programs, _ in EXAMPLES for program in programs}
-    assert set(found) == written
-    assert len(written) >= 30
-
-
-def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
-    verifier = Code()
-    for problem in verifier.examples()[:1]:
-        texts = verifier.counterexamples(problem)["superseded"]
-        assert len(texts) >= 3
-        assert {verdict.reward for verdict in verifier.verify_batch([problem] * len(texts), texts)} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -175,12 +155,6 @@ def test_other_values_than_the_expected_ones_earn_nothing():
         f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate([*wrong, ("", "1")])
     )
     assert reward(asks(*tests), program, partial=True) == 1 / len(tests)
-
-
-@pytest.mark.slow  # a program for each
-@pytest.mark.parametrize(("test", "value"), [case[:2] for case in VALUES if not case[2]])
-def test_another_value_than_the_expected_one_earns_nothing(test, value):
-    assert reward(asks(test), f"def f():\n    return {value}\n") == 0.0
 
 
 def test_values_compare_as_in_python_whatever_their_class_says():
@@ -310,60 +284,6 @@ def test_a_program_is_judged_by_its_output(program, all_or_nothing, share, once)
     assert reward(CASES, program, timeout=timeout, partial=True) == share
 
 
-@pytest.mark.parametrize(
-    ("metadata", "message"),
-    [
-        ({}, "needs a column 'tests' or a column 'cases', one of them"),
-        ({"tests": ["assert f() == 1"], "cases": [{"input": "", "output": "1"}]}, "one of them"),
-        ({"tests": []}, "'tests' must be a list with at least one test"),
-        ({"tests": "assert f() == 1"}, "'tests' must be a list"),
-        ({"cases": [("1", "2")]}, r"a case is a mapping of 'input' and 'output' to texts, got \('1', '2'\)"),
-        ({"cases": [{"input": "1"}]}, "a case is a mapping"),
-        ({"cases": [{"input": "1", "output": 1}]}, "a case is a mapping"),
-        ({"cases": [{"input": "1", "output": " \n"}]}, "a case must expect some output"),
-        *(
-            ({"tests": [test]}, "a test has the form assert f")
-            for test in (
-                "assert f(1) and f(2)",
-                "assert not not f(1)",
-                "assert f(1) == Fraction(1, 0)",
-                "assert f(1) == Fraction(x)",
-                "assert f(1) == open('x')",
-                "assert f(1) != 2",
-                "assert f(x) == 2",
-                "assert f(1) == g(1)",
-                "assert f(*[1]) == 1",
-                "assert f(**{}) == 1",
-                "assert f.g(1) == 1",
-                "assert f(1) is 1",
-                "assert f(1) == 1 == 1",
-                "assert f(1) == b'bytes'",
-                "assert f(1) == 1\nassert f(2) == 2",
-                "import os",
-                "assert",
-                "",
-                "assert f(1) == " + "[" * 60 + "]" * 60,
-                "assert f(1) == " + "9" * 5000,
-                "\0",
-                None,
-                3,
-            )
-        ),
-    ],
-)
-def test_tests_of_another_form_are_named(metadata, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        Code().verify(Problem("p", "", metadata), RIGHT)
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_expected_is_no_part_of_what_the_sandbox_is_told():
-    [call] = read_tests(asks(f"assert f(1, [2], key='c') == {TOKEN!r}"))
-    assert call == Call("f", [1, [2]], {"key": "c"}, TOKEN)
-    assert call.request() == ["f", [1, [2]], {"key": "c"}]
-    assert read_tests(CASES)[1] == Case("4 5\n", "9\n\n")
-
-
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: (
@@ -406,21 +326,6 @@ def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
 @pytest.mark.timeout(60)
 def test_a_number_that_would_take_for_ever_is_another_number(line):
     assert not Call("f", [], {}, 1).is_passed_by(line)
-
-
-def test_an_answer_much_longer_than_the_expected_one_is_not_even_read(monkeypatch):
-    assert not Call("f", [], {}, {1}).is_passed_by(b'[{"set": [' + b"1," * 1000 + b"1]}]")
-    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
-
-
-def test_depth_is_limited_on_both_sides():
-    value = []
-    for _ in range(DEEPEST + 1):
-        value = [value]
-    with pytest.raises(ValueError, match="nested more than 50 deep"):
-        encode(value)
-    with pytest.raises(ValueError, match="nested more than 50 deep"):
-        decode(value)
 
 
 DOCUMENTED = '''def f(x):
@@ -524,23 +429,6 @@ def test_a_fence_may_be_missing_above_a_program(completion, program):
     assert program_of(completion.replace("{0}", right), {"add"}) == program.replace("{0}", right)
 
 
-@given(
-    st.lists(st.sampled_from(["```", "```python", "~~~py", "    ```", '"""', "x = 1", "", "\r", "````"])).map("\n".join)
-)
-def test_any_text_has_a_program(completion):
-    program = program_of(completion)
-    lines, given = ({line.strip(" ") for line in text.split("\n")} for text in (program, completion))
-    assert program == completion or lines <= given | {""}
-
-
-@pytest.mark.parametrize(
-    "text", ["`" * 100_000, "```\n" * 25_000, '"""\n' * 25_000, " " * 100_000 + "```", "```python " * 9_999]
-)
-@pytest.mark.timeout(60)
-def test_long_texts_of_fences_take_linear_time(text):
-    assert isinstance(program_of(text), str)
-
-
 def test_a_batch_keeps_its_order():
     completions = [f"import time\ntime.sleep({0.15 if n < 1 else 0})\ndef f(): return {n}\n" for n in range(4)]
     problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(4)]
@@ -556,28 +444,6 @@ def test_a_sandbox_that_fails_is_no_verdict(monkeypatch):
 
     monkeypatch.setattr(code_module, "run", fail)
     assert Code().verify(ADD, RIGHT) == Verdict(0.0, status="error", reason="sandbox: no more processes")
-
-
-def test_memory_is_limited_by_option():
-    problem = asks("assert f() == 1")
-    program = "def f():\n    return len(bytearray(100 << 20)) // (100 << 20)\n"
-    assert reward(problem, program) == 1.0
-    assert reward(problem, program, memory=64) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"timeout": 0}, "timeout must be above 0 and at most 3600 seconds, got 0"),
-        ({"timeout": True}, "timeout must be"),
-        ({"timeout": float("nan")}, "timeout must be"),
-        ({"memory": 63}, "memory must be a whole number of megabytes, 64 to 1048576, got 63"),
-        ({"memory": 100.0}, "memory must be"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Code(**options)
 
 
 def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch):
@@ -600,5 +466,5 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
 
 def test_no_windows(monkeypatch):
     monkeypatch.setattr(code_module.sys, "platform", "win32")
-    with pytest.raises(ValueError, match="code: programs can be run on Linux"):
+    with pytest.raises(ValueError, match="Linux"):
         Code(unsafe_local_exec=True)

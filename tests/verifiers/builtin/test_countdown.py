@@ -144,18 +144,6 @@ def test_every_problem_has_a_solution_and_keeps_to_what_is_declared(seed, argume
         assert verifier.verify(problem, completion).reward == 1.0
 
 
-def test_an_easy_setting_needs_no_parentheses():
-    verifier = Countdown(numbers=3, operators="+-")
-    assert set(verifier.alphabet) == set("0123456789 =:+-")
-    assert verifier.answer_length == len("9+9-9")
-
-
-def test_every_level_is_drawn():
-    rng, verifier = random.Random(0), Countdown(numbers=4, levels=3)
-    levels = [verifier.sample(rng).metadata["level"] for _ in range(300)]
-    assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
-
-
 def test_the_order_of_the_numbers_does_not_change_the_split():
     verifier = Countdown()
     keys = [verifier.split_key(Problem(prompt)) for prompt in ("3 5 7=26:", "7 3 5=26:", "3 5 7=22:", "3 5 5=26:")]
@@ -172,20 +160,3 @@ def test_a_problem_without_numbers_and_target_is_an_error(metadata):
     verdict = Countdown().verify(Problem("3 5=8:", "3+5", metadata), "3+5")
     assert (verdict.reward, verdict.status) == (0.0, "error")
     assert "'numbers'" in verdict.reason
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"numbers": 1}, "numbers must be a whole number from 2 to 6, got 1"),
-        ({"numbers": 7}, "numbers must be a whole number from 2 to 6, got 7"),
-        ({"largest": 3}, "largest must be a whole number from 4 to 999, got 3"),
-        ({"levels": 3}, "levels must be a whole number from 1 to 2, got 3"),
-        ({"operators": "-"}, r"operators must be '\+' with or without some of '-\*/', got '-'"),
-        ({"operators": "+^"}, r"got '\+\^'"),
-        ({"operators": ["+"]}, r"got \['\+'\]"),
-    ],
-)
-def test_what_is_out_of_range_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=f"countdown: .*{message}"):
-        Countdown(**arguments)

@@ -1,5 +1,4 @@
 import re
-import time
 import unicodedata
 
 import pytest
@@ -7,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Exact, Problem
-from verifiers.lint.report import lint
 
 SHELLEY = Problem("Who wrote Frankenstein?", "Mary Shelley")
 
@@ -83,25 +81,6 @@ def test_forgiven_punctuation_never_makes_another_number(answer, forgiven, other
         assert verifier.verify(Problem("p", answer), text).reward == 0.0, text
 
 
-ALL_FORGIVEN = {"ignore_case": True, "collapse_whitespace": True, "ignore_punctuation": True}
-
-
-@pytest.mark.parametrize(
-    ("options", "fewer"),
-    [
-        pytest.param({"ignore_punctuation": True}, False, marks=pytest.mark.slow),
-        pytest.param(ALL_FORGIVEN, False, marks=pytest.mark.slow),
-        (ALL_FORGIVEN, True),
-    ],
-)
-def test_lint_finds_nothing_wrong_with_what_is_forgiven(options, fewer):
-    verifier = Exact(**options)
-    verifier.slow = fewer  # than all attacks
-    report = lint(verifier)
-    assert report.findings == []
-    assert (report.honest >= 200, report.false_accepts) == (True, 0)
-
-
 def test_a_letter_is_one_however_it_is_stored():
     problem = Problem("summer?", "été")
     assert Exact().verify(problem, unicodedata.normalize("NFD", "été")).reward == 1.0
@@ -126,31 +105,6 @@ def test_without_the_section_that_is_judged_nothing_is_rewarded():
     assert verifier.demonstration(SHELLEY) == "<answer>Mary Shelley</answer>"
 
 
-def test_stacked_marks_take_no_time():
-    long = Problem("p", "é" * 5_000)
-    start = time.perf_counter()
-    assert Exact().verify(long, "e" + "\u0315\u0300" * 40_000).reward == 0.0
-    assert time.perf_counter() - start < 1.0  # normalised, it would be some seconds
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"ignore_case": True, "ignore_punctuation": True, "collapse_whitespace": True},
-        {"unicode": "NFKC", "inside": "answer"},
-        {"unicode": "none"},
-    ],
-)
-def test_demonstrations_and_paraphrases_of_the_examples_are_right(options):
-    verifier = Exact(**options)
-    problems = verifier.examples()
-    assert len(problems) >= 8
-    for problem in problems:
-        for completion in (verifier.demonstration(problem), *verifier.paraphrases(problem)):
-            assert verifier.verify(problem, completion).reward == 1.0
-
-
 @given(st.text(), st.text())
 def test_two_texts_match_where_their_forms_do(answer, completion):
     def plain(text):
@@ -158,17 +112,3 @@ def test_two_texts_match_where_their_forms_do(answer, completion):
 
     verdict = Exact().verify(Problem("p", answer), completion)
     assert verdict.reward == float(bool(plain(answer)) and plain(answer) == plain(completion))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ignore_case": "yes"}, "exact: ignore_case must be true or false, got 'yes'"),
-        ({"unicode": "NFK"}, "exact: unicode must be one of NFC, NFKC, none, got 'NFK'; did you mean 'NFKC'?"),
-        ({"unicode": None}, "exact: unicode must be one of NFC, NFKC, none, got None"),
-        ({"inside": "<answer>"}, "exact: a tag is a letter"),
-    ],
-)
-def test_what_an_option_does_not_take_is_refused(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Exact(**options)

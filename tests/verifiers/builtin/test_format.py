@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Format, Problem, make_verifier
-from verifiers.lint.report import lint
+from verifiers import Format, Problem
 
 PROBLEM = Problem("2*3?", "6")
 
@@ -67,40 +66,6 @@ def test_tags_may_have_any_names(tags):
         assert verifier.verify(PROBLEM, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
 
 
-def test_the_name_of_the_verifier_may_carry_the_tags():
-    verifier = make_verifier("format:plan,code")
-    assert verifier.verify(PROBLEM, "<plan>a</plan><code>b</code>").reward == 1.0
-
-
 def test_the_demonstration_takes_its_sections_from_the_problem():
     assert Format().demonstration(Problem("p", "6", {"think": "2+2+2"})) == "<think>2+2+2</think><answer>6</answer>"
     assert Format().demonstration(Problem("p", "", {"answer": "5"})) == "<think>...</think><answer>5</answer>"
-
-
-@pytest.mark.parametrize("fewer", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_lint_has_two_hundred_right_answers_and_none_of_the_invisible_ones_is_paid_for(fewer):
-    verifier = Format()
-    verifier.slow = fewer  # than all attacks
-    report = lint(verifier)
-    assert [finding for finding in report.findings if finding.rule != "speed"] == []
-    assert report.honest >= 200
-    assert "invisible" not in Format.does_not_catch
-    assert all("invisible" in Format(["a", "b", "c"]).counterexamples(problem) for problem in Format().examples())
-
-
-@pytest.mark.parametrize(
-    ("tags", "message"),
-    [
-        ([], "tags must be names"),
-        ("", "a tag is a letter"),
-        (None, "tags must be names"),
-        (3, "tags must be names"),
-        (["a", "a"], "every tag may come once, got a, a"),
-        (["<a>"], "a tag is a letter"),
-        ([1], "a tag is a letter"),
-        ("a,,b", "a tag is a letter"),
-    ],
-)
-def test_what_are_no_tags_is_refused(tags, message):
-    with pytest.raises(ValueError, match=f"format: {message}"):
-        Format(tags)

@@ -1,6 +1,5 @@
 import builtins
 import re
-import sys
 import threading
 import time
 
@@ -373,11 +372,3 @@ def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
             assert reward(math, "\\{x,3,7.5\\}", text) == 0.0
     assert reward(math, "3\\sqrt{2}+7.5", "7.5+\\sqrt{18}") == 1.0
     assert not mark.exists()
-
-
-def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
-    missing = r"verifier 'math' needs math_verify: pip install 'rlenv-lm\[math\]'"
-    with pytest.raises(ValueError, match=missing) as caught:
-        make_verifier("math")
-    assert "\n" not in str(caught.value)

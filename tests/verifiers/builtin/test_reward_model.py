@@ -1,7 +1,6 @@
 import math
 import pickle
 import random
-import re
 
 import pytest
 import torch
@@ -9,15 +8,12 @@ from chat_families import chatml
 from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForSequenceClassification,
 )
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, conversation, make_verifier
-from verifiers.lint.report import lint
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")
@@ -180,12 +176,6 @@ def test_of_a_text_that_is_too_long_the_end_counts(folders):
     )
 
 
-def test_any_text_gets_a_verdict(folders):
-    verifier = RewardModel(folders["gpt2", 1], device="cpu")
-    texts = ["", "\x00", "\ud800", "\u202e", "٤", "x" * 100_000, "\n", "🙂"]
-    assert all(math.isfinite(reward) for reward in rewards(verifier, [Problem("")] * len(texts), texts))
-
-
 def test_outputs_that_are_no_numbers_are_errors(folders):
     verifier = RewardModel(folders["llama", 1], device="cpu")
     with torch.no_grad():
@@ -204,17 +194,6 @@ def test_a_model_object_stays_in_evaluation_mode_and_is_not_trained():
     assert model.config.pad_token_id == 0
 
 
-def test_padding_takes_the_tokens_that_there_are():
-    tokenizer = character_tokenizer(ALPHABET)
-    tokenizer.pad_token = None
-    model = made("gpt2", 1)
-    model.config.pad_token_id = None
-    verifier = RewardModel(model, tokenizer, device="cpu")
-    assert model.config.pad_token_id == tokenizer.eos_token_id == 1
-    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
-    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
-
-
 def test_problems_come_from_another_verifier(folders):
     verifier = make_verifier(
         "reward_model", model=folders["gpt2", 1], problems_of="arith", problem_args={"digits": 1}, device="cpu"
@@ -230,78 +209,3 @@ def test_problems_come_from_another_verifier(folders):
     assert not listed.makes_problems
     with pytest.raises(NotImplementedError):
         listed.sample(random.Random(0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"label": 2}, "label must be a whole number from 0 to 1, got 2"),
-        ({"label": True}, "label must be a whole number from 0 to 1, got True"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
-        ({"success_reward": "high"}, "success_reward must be a number, got 'high'"),
-        ({"chat": 1}, "chat must be true or false, got 1"),
-        ({"chat": True}, "chat=True needs a tokenizer with a chat template; pass tokenizer="),
-        ({"device": "abacus"}, "device 'abacus' cannot be used"),
-        ({"problems_of": "arit"}, "unknown verifier 'arit'; did you mean arith"),
-        ({"tokenizer": "no/such/tokenizer"}, "the tokenizer of 'no/such/tokenizer' cannot be loaded"),
-    ],
-)
-def test_settings_that_it_does_not_take_are_one_line(folders, settings, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        RewardModel(folders["llama", 2], **{"device": "cpu", **settings})
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_no_reward_model_is_one_line(tmp_path):
-    (tmp_path / "empty").mkdir()
-    model = made("gpt2", 1)
-    model.save_pretrained(tmp_path / "bare")
-    GPT2LMHeadModel(GPT2Config(vocab_size=46, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path / "writer")
-    model.save_pretrained(tmp_path / "torn")
-    (tmp_path / "torn" / "model.safetensors").write_bytes(b"\x00" * 100)
-    for folder, message in (
-        ("none", "'.*none' cannot be loaded"),
-        ("empty", "'.*empty' cannot be loaded"),
-        ("torn", "'.*torn' cannot be loaded"),
-        ("bare", "'.*bare' has no tokenizer: pass tokenizer="),
-        ("writer", "'.*writer' was not trained as a reward model: it lacks score.weight"),
-    ):
-        with pytest.raises(ValueError, match=message) as caught:
-            RewardModel(tmp_path / folder, device="cpu")
-        assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="a model object needs its tokenizer: pass tokenizer="):
-        RewardModel(model, device="cpu")
-    with pytest.raises(ValueError, match="the tokenizer has 46 tokens, the model 45"):
-        small = GPT2Config(vocab_size=45, n_embd=16, n_layer=1, n_head=2, num_labels=1)
-        RewardModel(GPT2ForSequenceClassification(small), character_tokenizer(ALPHABET), device="cpu")
-    with pytest.raises(ValueError, match="a model with a classification head, got 3"):
-        RewardModel(3, character_tokenizer(ALPHABET), device="cpu")
-
-
-class KnowsSums(torch.nn.Module):
-    """Reads a sum and its answer from the tokens, as a perfect reward model would: 2 for a right one, else -2."""
-
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, num_labels=1, pad_token_id=0)
-        self.tokenizer = tokenizer
-
-    def forward(self, input_ids, attention_mask):
-        kept = [ids[mask.bool()] for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        rights = [self.is_right(self.tokenizer.decode(ids)) for ids in kept]
-        return SequenceClassifierOutput(logits=torch.tensor([[2.0 if right else -2.0] for right in rights]))
-
-    def is_right(self, text):
-        found = re.fullmatch(r"([0-9]+)\+([0-9]+)=([0-9]+)", text)
-        return found is not None and found[3] == str(int(found[1]) + int(found[2]))
-
-
-def test_lint_passes_with_a_model_that_knows_the_answers_and_fails_with_one_that_does_not():
-    tokenizer = character_tokenizer(ALPHABET)
-    verifier = RewardModel(KnowsSums(tokenizer), tokenizer, problems_of="arith", device="cpu")
-    report = lint(verifier)
-    assert report.findings == []
-    assert (report.honest >= 200, report.attacks >= 200) == (True, True)
-    assert (report.false_accepts, report.false_rejects) == (0, 0)
-    verifier.model.is_right = lambda text: "=" in text
-    assert {"attack"} <= {finding.rule for finding in lint(verifier, verifier.examples()[:1]).findings}

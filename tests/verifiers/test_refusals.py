@@ -1,0 +1,427 @@
+"""What verifiers refuse: an error of one line that names the setting and its value, or the part of a conversation."""
+
+import random
+import socket
+import sys
+import threading
+import types
+
+import gymnasium
+import pytest
+from dialogues import Echoing
+from openenv_servers import URL
+from refused import check_refused, row
+from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
+
+from rlenv.text.tokenizer import character_tokenizer
+from verifiers import (
+    Arith,
+    Dialogue,
+    FunctionVerifier,
+    Isolated,
+    Problem,
+    Reply,
+    RewardModel,
+    Verdict,
+    Verifier,
+    isolate,
+    make_verifier,
+)
+from verifiers.builtin.json_schema.reading import DEEPEST, MOST_DIGITS, read_json
+from verifiers.dialogues import begin, reply_to, verdict_without_budget
+from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.lint.report import lint
+from verifiers.plugins.registry import trusting
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Plain(Verifier):
+    def verify(self, problem, completion):
+        return Verdict(0.0)
+
+
+class Mute(Verifier):
+    pass
+
+
+def half(prompts, completions):
+    return [0.5 for _ in completions]
+
+
+def of(name):
+    """Return a function that makes the verifier of this name."""
+
+    def make(**arguments):
+        return make_verifier(name, **arguments)
+
+    make.__name__ = name
+    return make
+
+
+def made(spec, **arguments):
+    return make_verifier(spec, **arguments)
+
+
+def untrusted(spec):
+    with trusting(False):
+        make_verifier(spec)
+
+
+def with_a_lock():
+    lock = threading.Lock()
+    Isolated(FunctionVerifier(lambda prompts, completions: [0.0, lock]), workers=1)
+
+
+def rewards(value):
+    """Judge two completions by a function that returns the value."""
+    FunctionVerifier(lambda prompts, completions: value).verify_batch([Problem("a")] * 2, ["", ""])
+
+
+def batch(problems):
+    Plain().verify_batch([Problem("a")] * problems, ["a"])
+
+
+def environments(completions, environments):
+    return [0.0]
+
+
+def judged_by(**metadata):
+    make_verifier("code").verify(Problem("p", "", metadata), "def f(): pass")
+
+
+def tools(tools):
+    WithTools(Arith(), tools)
+
+
+def several(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def positional(x, /):
+    return x
+
+
+def weights(reward_weights):
+    make_verifier([half, "arith"], reward_weights=reward_weights)
+
+
+def talk(dialogue=None, reply=None, last=None):
+    """Begin a dialogue, take a turn, and ask for its verdict without budget; each returns what is given."""
+
+    class Talks(Dialogue):
+        def reply(self, turn):
+            return reply
+
+        def out_of_budget(self):
+            return last
+
+    class Opens(Verifier):
+        def dialogue(self, problem):
+            return Talks() if dialogue is None else dialogue
+
+    talks = begin(Opens(), Problem("?"))
+    reply_to(talks, "") if last is None else verdict_without_budget(talks)
+
+
+def reward_model(**arguments):
+    sizes = {"vocab_size": 46, "n_embd": 16, "n_layer": 1, "n_head": 2, **arguments.pop("sizes", {})}
+    model = GPT2ForSequenceClassification(GPT2Config(num_labels=2, **sizes))
+    tokenizer = character_tokenizer("0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz ")
+    return RewardModel(**{"model": model, "tokenizer": tokenizer, "device": "cpu", **arguments})
+
+
+class Unpaid:
+    def reset(self): ...
+
+
+class Broken:
+    def __init__(self):
+        raise OSError("no disk")
+
+    def reset(self): ...
+
+
+class Needs:
+    def reset(self, needed):
+        return None
+
+    def get_reward(self):
+        return "much"
+
+
+class NoReset:
+    def get_reward(self):
+        return 1.0
+
+
+def needs(columns, turn=None):
+    verifier = make_verifier(Needs)
+    problem = verifier.sample(random.Random(0)) if columns is None else Problem("-", metadata=columns)
+    verifier.dialogue(problem).reply(turn)
+
+
+ASKED = {"role": "user", "content": "1+1="}
+SYSTEM = {"role": "system", "content": "Add."}
+
+
+def called(name, arguments, **more):
+    return {"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": arguments}, **more}]}
+
+
+CALLING = called("add", '{"a": 1, "b": 2}', id="call00001", type="function")
+RESULT = {"role": "tool", "content": "3", "tool_call_id": "call00001"}
+CONVERSATIONS = [
+    *((prompt, "prompt", "list of messages") for prompt in (3, None, ASKED)),
+    ([], "empty"),
+    (["a"], "message 1", "'a'"),
+    ([{"content": "a"}], "message 1", "role"),
+    ([SYSTEM, {"role": "user"}], "message 2", "content"),
+    ([{"role": "user", "content": None}], "message 1", "content"),
+    *(
+        ([{"role": role, "content": "a"}], "message 1", repr(role), "system, user, assistant")
+        for role in ("bot", ["user"])
+    ),
+    ([{"role": "tool", "content": "2"}], "message 1", "tool"),
+    ([CALLING, RESULT], "one message of the user"),
+    ([ASKED, {**CALLING, "tool_calls": [{}]}], "call 1 of message 2", '"name"', '"arguments"'),
+    ([ASKED, {**CALLING, "tool_calls": "f"}], "tool_calls of message 2", "'f'"),
+    ([ASKED, called("add", "{")], "arguments of call 1 of message 2", "'{'"),
+    ([ASKED, called("", {})], "name of call 1 of message 2", "''"),
+    ([ASKED, CALLING, {**RESULT, "name": 3}], "name of message 3", "3"),
+    *(([{"role": "user", "content": text}], "message 1", repr(text)) for text in ("", " \n", [{"type": "text"}])),
+    ([{**ASKED, "tool_calls": [1]}], "message 1", "'tool_calls'"),
+    ([ASKED, SYSTEM], "first message", "'system'"),
+    ([SYSTEM, ASKED, {"role": "assistant", "content": "2"}], "last message", "'assistant'"),
+    ([SYSTEM], "last message", "'system'"),
+]
+NO_TESTS = (
+    "assert f(1) and f(2)", "assert not not f(1)", "assert f(1) == Fraction(1, 0)", "assert f(1) == Fraction(x)",
+    "assert f(1) == open('x')", "assert f(1) != 2", "assert f(x) == 2", "assert f(1) == g(1)", "assert f(*[1]) == 1",
+    "assert f(**{}) == 1", "assert f.g(1) == 1", "assert f(1) is 1", "assert f(1) == 1 == 1", "assert f(1) == b'bytes'",
+    "assert f(1) == 1\nassert f(2) == 2", "import os", "assert", "", "assert f(1) == " + "[" * 60 + "]" * 60,
+    "assert f(1) == " + "9" * 5000, "\0", None, 3,
+)  # fmt: skip
+NO_JSON = ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * (MOST_DIGITS + 1), "-1e400", "[NaN]", *(
+    text * 50_000 for text in ('"', '\\"', '"\\', "[]", "{", "9")
+))  # fmt: skip
+SCHEMAS = [
+    ({"type": "objekt"}, "$.type", "'objekt'"),
+    ({"pattern": "("}, "$.pattern", "'('"),
+    ({"properties": {"a": {"minLength": "x"}}}, "$.properties.a.minLength"),
+    *(
+        ({"items": {"$ref": ref}}, repr(ref))
+        for ref in ("http://a.com/s.json", "file:///etc/passwd", "b.json", "#/x/y")
+    ),
+    ({"items": [{"$ref": "file:///etc/passwd"}]}, "$.items"),
+    *(({"$schema": schema}, "$schema", repr(schema)) for schema in ("http://example.com/mine", 7)),
+    *((schema, "mapping") for schema in ([], True)),
+    ({"const": float}, "no JSON"),
+]
+NO_PATTERNS = ("(", "[z-a]", "a{2,1}", "*", "(?P<a>x)(?P<a>y)", "\\", "(?<=a*)b", "x{99999999999999}")
+NUMBERS = {  # whole numbers out of range
+    "arith": {"digits": (0, -1, 10, 2.0, "2", None, True), "operands": (1, "3"), "levels": (3, 0)},
+    "calculator-sums": {"digits": (0,), "turns": (0,), "levels": (7,)},
+    "countdown": {"numbers": (1, 7), "largest": (3,), "levels": (5,)},
+    "guess": {"largest": (1,), "turns": (0,), "levels": (7,)},
+    "length": {"maximum": (0, "many", "٣"), "margin": (-1, 0.5), "minimum": (1000,)},
+    "regex": {"max_length": (0, 100_001, "9")},
+    "json_schema": {"max_length": (0, 100_001, "9", True)},
+    "code": {"timeout": (0, True, NAN), "memory": (63, 100.0)},
+    "numeric": {"tolerance": (-1, "0.1"), "relative": (NAN, INF), "strict": (1,)},
+    "exact": {"ignore_case": ("yes",), "unicode": ("NFK", None)},
+    "reasoning_gym:chain_sum": {"size": (0,), "strict": ("yes",)},
+    "gem:Count-v0": {"turns": (0,)},
+}
+CHOICES = dict.fromkeys(("numeric", "json_schema", "math", "countdown", "reasoning_gym:dice"), ("extract", "boxes"))
+CHOICES |= {"length": ("unit", "word"), "exact": ("unicode", "NFK")}
+ROWS = [
+    *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, INF, -INF, 1e39, -1e39)),
+    row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
+    row(batch, {"problems": 2}, "shorter"),
+    *(row(rewards, {"value": value}, "list of numbers") for value in (None, 1.0, "11", {"a": 1}.get)),
+    *(row(rewards, {"value": [1.0] * count}, f"{count} rewards for 2") for count in (0, 1, 3)),
+    *(
+        row(rewards, {"value": [thing, 1.0]}, "not a number")
+        for thing in ("good", [1.0], object(), "1", b"1", "x" * 10**6)
+    ),
+    row(FunctionVerifier, {"function": max}, "not a reward function"),
+    row(FunctionVerifier, {"function": environments}, "environments", "environments"),
+    *(
+        row(of(name), {each: value})
+        for name, given in NUMBERS.items()
+        for each, values in given.items()
+        for value in values
+    ),
+    *(row(of(name), {each: value}, each, repr(value), "one of") for name, (each, value) in CHOICES.items()),
+    row(of("countdown"), {"operators": "-"}),
+    row(of("countdown"), {"operators": ["+"]}),
+    *(row(of("arith"), {"operators": value}, "+-*", repr(value)) for value in ("", "/", "+/", "plus", None, ["+"])),
+    *(row(of("format"), {"tags": tags}, "tags") for tags in ([], None, 3)),
+    *(row(of("format"), {"tags": tags}, "tag") for tags in ("", ["a", "a"], ["<a>"], [1], "a,,b")),
+    *(row(of(name), {"inside": "<answer>"}, "tag") for name in ("exact", "math", "numeric", "reasoning_gym:dice")),
+    *(row(of("choice"), {"labels": labels}, "labels") for labels in ("", "AA", "Aa", "A B", "A,B", None)),
+    *(row(of("regex"), {"pattern": pattern}, repr(pattern), "pattern") for pattern in NO_PATTERNS),
+    *(row(of("regex"), {"pattern": pattern}, "pattern") for pattern in ("", 3, ["a"])),
+    row(of("numeric"), {"strict": True, "extract": "last"}, "strict=True", "extract='last'"),
+    *(row(of("json_schema"), {"schema": schema}, "json_schema", *names) for schema, *names in SCHEMAS),
+    row(of("json_schema"), {"schema": "missing.json"}, "'missing.json'"),
+    *(row(read_json, {"text": text}, "") for text in NO_JSON),
+    row(judged_by, {}, "'tests'", "'cases'"),
+    row(judged_by, {"tests": ["assert f() == 1"], "cases": [{"input": "", "output": "1"}]}, "'tests'", "'cases'"),
+    *(row(judged_by, {"tests": tests}, "'tests'", "list") for tests in ([], "assert f() == 1")),
+    *(row(judged_by, {"cases": [case]}, "case") for case in (("1", "2"), {"input": "1"}, {"input": "1", "output": 1})),
+    row(judged_by, {"cases": [{"input": "1", "output": " \n"}]}, "some output"),
+    *(row(judged_by, {"tests": [test]}, "assert f") for test in NO_TESTS),
+    row(of("reasoning_gym:leg_countin"), {}, "'leg_countin'", "leg_counting"),
+    row(of("reasoning_gym:zzzzzz"), {}, "'zzzzzz'"),
+    row(of("reasoning_gym:chain_sum"), {"min_term": 2}, "min_term=2"),
+    row(of("reasoning_gym:chain_sum"), {"min_terms": 9, "max_terms": 2}, "min_terms=9", "max_terms=2"),
+    row(of("reasoning_gym:composite"), {}, "composite"),
+    *(row(of("weighted"), {"parts": parts}, "parts", "weights") for parts in ({}, ["arith"], "arith")),
+    *(
+        row(of("weighted"), {"parts": {"arith": weight}}, "'arith'", "number", repr(weight)[:5])
+        for weight in ("1", True, NAN, INF, 10**400)
+    ),
+    row(of("weighted"), {"parts": {"arith": {"digits": 2}}}, "'arith'", "None"),
+    row(of("weighted"), {"parts": {"arith": 3e38, "length": 3e38}}, "3e+38", "float32"),
+    row(of("weighted"), {"parts": {"arit": 1}}, "'arit'", "arith"),
+    row(of("weighted"), {"parts": {"arith": {"weight": 1, "digits": 99}}}, "arith", "digits", "99"),
+    row(of("weighted"), {"parts": {"talk": {"verifier": Echoing(), "weight": 1}}}, "'talk'", "dialogues"),
+    *(row(weights, {"reward_weights": value}, "reward_weights", "2") for value in ([1.0], 0.5, "ab")),
+    row(made, {"spec": "arith,length:3=0.5", "reward_weights": [1, 2]}, "weights", "twice"),
+    row(made, {"spec": ["arith", half], "digits": 3}, "'digits'", "list"),
+    row(made, {"spec": Plain(), "reward": 0.5}, "'reward'", "finished"),
+    row(made, {"spec": "arith", "digit": 2}, "Arith", "'digit'"),
+    row(made, {"spec": half, "digits": 2}, "'digits'"),
+    row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
+    row(made, {"spec": "zzzzzz"}, "'zzzzzz'", "arith"),
+    row(made, {"spec": "arith,lenght"}, "'lenght'", "length"),
+    row(made, {"spec": "verifiers.builtin.arith:Missing"}, "'verifiers.builtin.arith:Missing'", "'Missing'"),
+    row(made, {"spec": "no_such_module_x:Name"}, "'no_such_module_x:Name'", "No module named"),
+    row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),
+    row(made, {"spec": "my.rewards.py"}, "my.rewards.py:my_function"),
+    *(row(made, {"spec": spec}, "verifier", "name", "function") for spec in (None, 3, 0.5, {"arith": 1})),
+    *(
+        row(untrusted, {"spec": s}, s.split(":")[-1], "--trust")
+        for s in (f"openenv:{URL}", "gym:my:Count-v0", "a.py:f")
+    ),
+    *(row(isolate, {"verifier": Arith(), "workers": value}, "verifier_workers", repr(value)) for value in (-1, True)),
+    *(row(isolate, {"verifier": Arith(), "timeout": value}, "verifier_timeout", repr(value)) for value in (0, INF)),
+    row(isolate, {"verifier": Arith(), "memory_mb": 0.5}, "verifier_memory_mb", "0.5"),
+    row(with_a_lock, {}, "FunctionVerifier", "worker"),
+    *(row(Reply, {"content": "", "reward": reward}, "reward", "float32") for reward in (NAN, INF, 1e39)),
+    *(row(Reply, {"content": content}, "text or a list of messages") for content in ([], 7)),
+    row(Reply, {"content": [{"role": "assistant", "content": "x"}]}, "message 1", "'assistant'"),
+    row(Reply, {"content": [{"role": "tool"}]}, "message 1", "content"),
+    *(
+        row(Reply, {"counts": each}, "counts")
+        for each in ({"turns": 1}, {"a": 0.5}, {"a": True}, {"verdict": 1}, {7: 1})
+    ),
+    row(talk, {"dialogue": "yes"}, "Opens.dialogue", "'yes'"),
+    row(talk, {"reply": "yes"}, "Talks.reply", "'yes'"),
+    row(talk, {"reply": Reply(verdict=2.0)}, "Reply", "Verdict", "2.0"),
+    row(talk, {"last": 0.0}, "Talks.out_of_budget", "0.0"),
+    *(row(tools, {"tools": value}, "tools", "functions or names") for value in ([], "calculator")),
+    row(tools, {"tools": ["calculater"]}, "'calculater'", "'calculator'"),
+    row(tools, {"tools": ["file.py"]}, "file.py:my_function"),
+    row(tools, {"tools": ["nowhere.py:f"]}, "nowhere.py:f"),
+    *(row(tools, {"tools": [value]}, "a tool is a function") for value in (7, lambda x: x)),
+    row(tools, {"tools": [several]}, "'several'", "*numbers: int"),
+    row(tools, {"tools": [positional]}, "'positional'", "x"),
+    row(tools, {"tools": [half, half]}, "half, half"),
+    row(made, {"spec": Unpaid}, "Unpaid", "get_reward"),
+    row(made, {"spec": Broken}, "Broken", "no disk"),
+    row(made, {"spec": "environment", "env": NoReset}, "NoReset", "reset"),
+    row(needs, {"columns": None}, "Needs.reset", "'needed'"),
+    row(needs, {"columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),
+    row(of("gym:CartPole-v1"), {}, "gymnasium.spaces.Text"),
+    row(of("gym:Nope-v0"), {}, "Nope-v0"),
+    row(of("gem:Coun-v0"), {}, "Count-v0"),
+    row(of("gem:Count-v0"), {"reward_range": (1, 0)}, "reward_range", "lowest first"),
+    row(of("textarena:GuesTheNumber-v0"), {}, "GuessTheNumber"),
+    row(of("textarena:Chess-v0"), {}, "several players"),
+    row(of("textarena:Wordle-v0"), {}, "NLTK"),
+    *(
+        row(of("openenv"), {"url": url}, "address", "http://127")
+        for url in ("127.0.0.1:8000", "ftp://a", "http://", "")
+    ),
+    row(of("openenv:http://127.0.0.1:9"), {}, "http://127.0.0.1:9", "start the server"),
+    *(row(reward_model, {"label": label}, "label", repr(label)) for label in (2, True)),
+    row(reward_model, {"batch_size": 0}),
+    row(reward_model, {"success_reward": "high"}),
+    row(reward_model, {"chat": 1}),
+    row(reward_model, {"chat": True}, "chat=True", "tokenizer="),
+    row(reward_model, {"device": "abacus"}),
+    row(reward_model, {"problems_of": "arit"}, "'arit'", "arith"),
+    row(reward_model, {"tokenizer": "no/such/tokenizer"}, "'no/such/tokenizer'"),
+    row(reward_model, {"tokenizer": None}, "tokenizer="),
+    row(reward_model, {"sizes": {"vocab_size": 45}}, "46 tokens", "45"),
+    row(reward_model, {"model": 3}, "classification head", "3"),
+    row(lint, {"verifier": FunctionVerifier(half), "name": "half"}, "half", "--problems"),
+    row(lint, {"verifier": Arith(), "problems": []}, "Arith", "problems"),
+    *(row(Problem, {"prompt": prompt}, *names) for prompt, *names in CONVERSATIONS),
+]
+
+
+@pytest.fixture
+def pretend_libraries(monkeypatch):
+    """Put small libraries in the places of gem and textarena."""
+    for package, names in (("gem", ["Count-v0"]), ("textarena", ["GuessTheNumber-v0", "Chess-v0", "Wordle-v0"])):
+        library = types.SimpleNamespace(make=lambda name: gymnasium.make("CartPole-v1"))
+        monkeypatch.setitem(sys.modules, package, library)
+        registration = types.SimpleNamespace(ENV_REGISTRY=dict.fromkeys(names))
+        monkeypatch.setitem(sys.modules, f"{package}.envs.registration", registration)
+    monkeypatch.setitem(sys.modules, "websockets", threading)
+
+
+@pytest.mark.parametrize(("make", "arguments", "names"), ROWS)
+def test_a_setting_that_cannot_be_used_is_named_with_its_value(pretend_libraries, make, arguments, names):
+    assert len(check_refused(make, arguments, names)) < 600
+
+
+NEEDED = {
+    "math_verify": ("math", "math"),
+    "reasoning_gym": ("reasoning_gym:leg_counting", "reasoning-gym"),
+    "gem": ("gem:game:GuessTheNumber-v0", "gem"),
+    "textarena": ("textarena:GuessTheNumber-v0", "textarena"),
+    "websockets": (f"openenv:{URL}", "openenv"),
+}
+
+
+@pytest.mark.parametrize("package", NEEDED)
+def test_a_missing_package_is_named_with_its_extra(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    spec, extra = NEEDED[package]
+    check_refused(make_verifier, {"spec": spec}, (f"pip install 'rlenv-lm[{extra}]'",))
+
+
+def test_a_verifier_without_a_method_says_what_to_write_or_pass():
+    with pytest.raises(NotImplementedError, match="Mute does not make problems: pass problems"):
+        Mute().sample(random.Random(0))
+    with pytest.raises(NotImplementedError, match="Mute implements neither"):
+        Mute().verify(Problem("a"), "a")
+
+
+def test_a_schema_or_pattern_of_a_problem_is_an_error_of_its_verdict(monkeypatch):
+    monkeypatch.setattr(socket, "socket", None)  # nothing may be looked up
+    for name, column, values in (
+        ("json_schema", "schema", [schema for schema, *_ in SCHEMAS]),
+        ("regex", "pattern", NO_PATTERNS),
+    ):
+        for value in values:
+            verdict = make_verifier(name).verify(Problem("p", metadata={column: value}), "3")
+            said = check_refused(of(name), {column: value}, ())
+            assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "error", said)
+
+
+def test_a_folder_that_is_no_reward_model_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    shape = GPT2Config(vocab_size=46, n_embd=16, n_layer=1, n_head=2)
+    for folder in ("bare", "torn"):
+        GPT2ForSequenceClassification(shape).save_pretrained(tmp_path / folder)
+    GPT2LMHeadModel(shape).save_pretrained(tmp_path / "writer")
+    (tmp_path / "torn" / "model.safetensors").write_bytes(b"\x00" * 100)
+    named = dict.fromkeys(("none", "empty", "torn"), "cannot be loaded")
+    for folder, part in (named | {"bare": "tokenizer=", "writer": "score.weight"}).items():
+        check_refused(RewardModel, {"model": tmp_path / folder, "device": "cpu"}, (folder, part))
