@@ -29,21 +29,6 @@ def test_keyword_arguments_receive_every_column():
     assert len(FunctionVerifier(reward).verify_batch(PROBLEMS, ["", ""])) == 2
 
 
-def test_named_columns_are_all_a_function_receives():
-    def reward(completions, answer, level):
-        assert level == [1, None]
-        return [float(given == right) for given, right in zip(completions, answer, strict=True)]
-
-    assert [v.reward for v in FunctionVerifier(reward).verify_batch(PROBLEMS, ["2", "5"])] == [1.0, 0.0]
-
-
-def test_one_completion_is_a_batch_of_one():
-    def reward(prompts, completions):
-        return [float(len(completions[0]))]
-
-    assert FunctionVerifier(reward).verify(PROBLEMS[0], "abc") == Verdict(3.0)
-
-
 @pytest.mark.parametrize("nothing", [float("nan"), np.float32("nan"), float("inf")])
 def test_a_reward_that_is_not_finite_is_an_error(nothing):
     verdicts = FunctionVerifier(lambda prompts, completions: [1.0, nothing]).verify_batch(PROBLEMS, ["", ""])
@@ -61,10 +46,6 @@ async def count_b(prompts, completions):
     return [float(completion.count("b")) for completion in completions]
 
 
-def test_a_coroutine_function_is_waited_for():
-    assert [verdict.reward for verdict in FunctionVerifier(count_b).verify_batch(PROBLEMS, ["bb", "a"])] == [2.0, 0.0]
-
-
 def test_a_coroutine_function_is_waited_for_where_an_event_loop_runs_already():
     async def notebook():
         return FunctionVerifier(count_b).verify_batch(PROBLEMS, ["b", "bbb"])
@@ -72,37 +53,11 @@ def test_a_coroutine_function_is_waited_for_where_an_event_loop_runs_already():
     assert [verdict.reward for verdict in asyncio.run(notebook())] == [1.0, 3.0]
 
 
-@pytest.mark.parametrize("nonsense", [None, 1.0, "11", {"a": 1}.get])
-def test_what_is_no_list_is_refused(nonsense):
-    with pytest.raises(ValueError, match="which is not a list of numbers"):
-        FunctionVerifier(lambda prompts, completions: nonsense).verify_batch(PROBLEMS, ["", ""])
-
-
 @pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1)])
 def test_any_number_is_a_reward(reward):
     verdict = FunctionVerifier(lambda prompts, completions: [reward]).verify(PROBLEMS[0], "")
     assert verdict == Verdict(1.0)
     assert type(verdict.reward) is float
-
-
-def test_an_array_of_rewards_is_a_list_of_rewards():
-    verdicts = FunctionVerifier(lambda prompts, completions: np.array([0.5, 1.0])).verify_batch(PROBLEMS, ["", ""])
-    assert [verdict.reward for verdict in verdicts] == [0.5, 1.0]
-
-
-@pytest.mark.parametrize("rewards", [[], [1.0], [1.0, 1.0, 1.0]])
-def test_a_list_of_another_length_is_refused(rewards):
-    def counted(prompts, completions):
-        return rewards
-
-    with pytest.raises(ValueError, match=f"reward function counted returned {len(rewards)} rewards for 2 completions"):
-        FunctionVerifier(counted).verify_batch(PROBLEMS, ["", ""])
-
-
-@pytest.mark.parametrize("thing", ["good", [1.0], object()])
-def test_something_that_is_no_number_is_refused(thing):
-    with pytest.raises(ValueError, match="which is not a number"):
-        FunctionVerifier(lambda prompts, completions: [thing]).verify(PROBLEMS[0], "")
 
 
 def test_a_bug_in_the_function_is_not_swallowed():
@@ -129,11 +84,6 @@ def test_a_column_cannot_take_the_place_of_the_completions():
 
     problem = Problem("p", "", {"completions": "gold", "prompts": "q"})
     assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0
-
-
-def test_a_callable_without_a_signature_is_one_clear_line():
-    with pytest.raises(ValueError, match="is not a reward function"):
-        FunctionVerifier(max)
 
 
 def asked(function, **progress):
@@ -202,14 +152,6 @@ def test_texts_are_not_logged_and_that_is_said():
         assert FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "b"]) == [Verdict(1.0)] * 2
 
 
-def test_a_function_that_asks_for_environments_needs_some():
-    def reward(completions, environments):
-        return [0.0]
-
-    with pytest.raises(ValueError, match="reward function reward asks for 'environments': list it after the class"):
-        FunctionVerifier(reward)
-
-
 def test_the_columns_that_a_function_cannot_do_without_are_known():
     def reward(prompts, completions, solution, answer, hint=None, log_metric=None, **kwargs):
         return [1.0]
@@ -236,13 +178,6 @@ def test_several_functions_add_up_as_in_trl():
     assert [both.is_success(verdict) for verdict in verdicts] == [True, False, False], (
         "the first says what a success is"
     )
-
-
-@pytest.mark.parametrize("reward", ["1", b"1", "x" * 1_000_000])
-def test_a_reward_that_is_text_is_refused(reward):
-    with pytest.raises(ValueError, match="which is not a number") as caught:
-        FunctionVerifier(lambda completions: [reward] * len(completions)).verify_batch(PROBLEMS[:1], ["2"])
-    assert len(str(caught.value)) < 400
 
 
 def test_an_async_function_may_ask_one_that_is_async_itself():

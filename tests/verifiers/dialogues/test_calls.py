@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.dialogues.tools.calls import MOST_CALLS, Call, read_calls
+from verifiers.dialogues.tools.calls import Call, read_calls
 
 NAMES = ("calc", "look")
 ONE = Call("calc", {"expression": "12*34"})
@@ -64,15 +64,6 @@ def test_what_is_quoted_is_no_call(form):
     for quote in "`'\"":
         assert read_calls(f"I would write {quote}{form.removeprefix('I count.').strip()}{quote} to ask.", NAMES) == []
     assert read_calls(f"```python\nx = 1\n```\n{form}", NAMES) == read_calls(form, NAMES)
-
-
-@pytest.mark.parametrize(
-    "turn", ["<tool_call>" + "1 " * 500_000, "<tool_call>1" * 9_000, "[TOOL_CALLS]1" * 9_000, "calc(1)\n" * 9_000]
-)
-def test_reading_stops_behind_the_limit(turn, monkeypatch):
-    read = []
-    monkeypatch.setattr(Call, "__init__", lambda *_, **__: read.append(1))
-    assert len(read_calls(turn, NAMES)) == len(read) == MOST_CALLS + 1
 
 
 def test_arguments_may_hold_quoted_tags():

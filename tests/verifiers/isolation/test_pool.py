@@ -70,29 +70,6 @@ def test_without_descriptors_there_is_an_error_each_time_and_none_is_lost(pool):
     assert open_descriptors() <= before
 
 
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
-
-
-def test_without_a_thread_there_is_an_error_and_the_pool_still_closes(pool, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        verdict = judged(pool)
-    assert verdict.status == "error"
-    assert "can't start new thread" in verdict.reason
-
-
-def test_fewer_threads_than_wanted_do_the_work(monkeypatch):
-    verifier = WorkerPool(Exact(), workers=3)
-    verdicts = [judged(verifier)]
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        futures = verifier.submit([RIGHT[0]] * 4, [RIGHT[1]] * 4)
-    verdicts += [future.result(LATE) for future in futures]
-    verifier.close()
-    assert verdicts == [Verdict(1.0)] * 5
-
-
 def test_a_problem_that_cannot_be_pickled_is_an_error(pool):
     verdict = pool.verify(Problem("1+1=", "2", {"lock": threading.Lock()}), "2")
     assert verdict.status == "error"
@@ -105,13 +82,6 @@ def test_verdicts_that_are_no_longer_wanted_hold_nobody_up(pool):
     cancelled = [future.cancel() for future in futures[1:-1]]
     assert any(cancelled)
     assert futures[-1].result(LATE) == Verdict(1.0)
-
-
-def test_a_deadline_may_be_years_away():
-    verifier = WorkerPool(Exact(), workers=1, timeout=1e9)
-    verdict = judged(verifier)
-    verifier.close()
-    assert verdict == Verdict(1.0)
 
 
 class Comes(Verifier):

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import os
 import random
 import re
@@ -47,11 +46,6 @@ class PaysForEmpty(Sums):
         return float(completion.strip() in problem.answer and completion.strip() in ("", problem.answer))
 
 
-class PaysABitForEmpty(Sums):
-    def reward(self, problem, completion):
-        return 0.1 if not completion.strip() else super().reward(problem, completion)
-
-
 class Substring(Sums):
     def reward(self, problem, completion):
         return float(problem.answer in completion)
@@ -88,14 +82,6 @@ class NoLongIntegers(Sums):
         return float(text.isascii() and text.isdigit() and int(text) == int(problem.answer))
 
 
-class Recursive(Sums):
-    def reward(self, problem, completion):
-        text = completion.strip()
-        if text.startswith("(") and text.endswith(")"):
-            return 0.0 * self.reward(problem, text[1:-1])
-        return float(text == problem.answer)
-
-
 class Leaves(Sums):
     def reward(self, problem, completion):
         if "exit" in completion:
@@ -106,11 +92,6 @@ class Leaves(Sums):
 class NoVerdict(Sums):
     def verify(self, problem, completion):
         return self.reward(problem, completion)
-
-
-class NoNumber(Sums):
-    def verify(self, problem, completion):
-        return Verdict(float("nan") if completion == "" else self.reward(problem, completion))
 
 
 class BadPart(Sums):
@@ -157,19 +138,9 @@ class OtherBatch(Sums):
         return [Verdict(self.reward(problems[0], completion)) for completion in completions]
 
 
-class UnorderedBatch(Sums):
-    def verify_batch(self, problems, completions):
-        return sorted(super().verify_batch(problems, completions), key=lambda verdict: verdict.reward)
-
-
 class ShortBatch(Sums):
     def verify_batch(self, problems, completions):
         return super().verify_batch(problems, completions)[1:]
-
-
-class BatchRaises(Sums):
-    def verify_batch(self, problems, completions):
-        raise KeyError("a batch")
 
 
 class TooStrict(Sums):
@@ -193,10 +164,6 @@ class LongerIsBetter(Sums):
 
 class DeclaresTooMuch(Sums):
     does_not_catch = {"shotgun": "it does, really"}
-
-
-class DeclaresNonsense(Sums):
-    does_not_catch = {"shotgn": "no such family"}
 
 
 class DeclaresSubstring(Substring):
@@ -249,25 +216,16 @@ class Hangs(Sums):
 
 SEEDS = itertools.count()
 BAD = {
-    PaysForEmpty: {"attack"}, PaysABitForEmpty: {"attack"}, Substring: {"attack"}, AnyDigits: {"attack"},
+    PaysForEmpty: {"attack"}, Substring: {"attack"}, AnyDigits: {"attack"},
     Prefix: {"attack"}, FirstNumber: {"attack"}, NotANumber: {"attack"}, NoLongIntegers: {"total"},
-    Recursive: {"total"}, Leaves: {"total"}, NoVerdict: {"total"}, NoNumber: {"total"}, BadPart: {"total"},
+    Leaves: {"total"}, NoVerdict: {"total"}, BadPart: {"total"},
     Fails: {"failed"}, OutOfRange: {"range"}, Random: {"deterministic"}, Remembers: {"deterministic"},
-    OtherBatch: {"batch"}, UnorderedBatch: {"batch"}, ShortBatch: {"batch"}, BatchRaises: {"batch"},
+    OtherBatch: {"batch"}, ShortBatch: {"batch"},
     TooStrict: {"paraphrase"}, RejectsItsReference: {"reference"}, LongerIsBetter: {"monotonic"},
-    DeclaresTooMuch: {"declared"}, DeclaresNonsense: {"declared"}, Slow: {"speed"}, Unpicklable: {"picklable"},
+    DeclaresTooMuch: {"declared"}, Slow: {"speed"}, Unpicklable: {"picklable"},
     OtherProblemsEachTime: {"reproducible"}, OutsideItsAlphabet: {"declarations"},
     LongerThanDeclared: {"declarations"}, NoProblems: {"problems"},
 }  # fmt: skip
-FAMILIES = {
-    PaysForEmpty: {"empty", "whitespace"},
-    PaysABitForEmpty: {"empty", "whitespace"},
-    AnyDigits: {"non-latin-digits"},
-    Prefix: {"part-of-answer"},
-    NotANumber: {"not-a-number"},
-    NoLongIntegers: {"huge-integer"},
-    Recursive: {"deep-nesting"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -311,11 +269,6 @@ def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad, linted):
     assert not report.passed
 
 
-@pytest.mark.parametrize("bad", FAMILIES, ids=lambda cls: cls.__name__)
-def test_a_finding_names_the_attack(bad, linted):
-    assert {finding.family for finding in linted(bad).findings} == FAMILIES[bad]
-
-
 def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
     class UnknownField(Sums):
         def verify(self, problem, completion):
@@ -344,47 +297,11 @@ def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
     assert not report.passed
 
 
-def test_the_alarm_of_somebody_else_is_kept():
-    if not hasattr(signal, "setitimer"):
-        pytest.skip("no alarms here")
-    before = signal.getitimer(signal.ITIMER_REAL)[0]
-    signal.setitimer(signal.ITIMER_REAL, 1000)
-    try:
-        with trials._limit(10):
-            pass
-        assert 990 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, before)
-
-
-def test_false_accepts_and_false_rejects_are_counted(linted):
-    paying = linted(Substring)
-    assert paying.false_accepts == sum(f.times for f in paying.findings if f.rule == "attack") > 50
-    strict = linted(TooStrict)
-    assert (strict.false_accepts, strict.false_rejects) == (0, strict.honest * 2 // 3)
-
-
 def test_a_declared_weakness_is_no_finding_but_counted(linted):
     report = lint(DeclaresSubstring())
     assert report.findings == []
     assert report.false_accepts == sum(report.declared.values()) == linted(Substring).false_accepts
     assert all(report.declared.values())
-
-
-def test_a_declared_family_that_does_not_exist_is_named_with_the_closest(linted):
-    assert "did you mean 'shotgun'?" in linted(DeclaresNonsense).findings[0].explanation
-
-
-def test_partial_credit_is_counted_where_answers_earn_it():
-    class Graded(Sums):
-        def reward(self, problem, completion):
-            text = completion.strip()
-            return 1.0 if text == problem.answer else 0.25 if re.fullmatch("[0-9]{1,3}", text, re.ASCII) else 0.0
-
-    report = lint(Graded())
-    assert report.findings == []
-    assert report.partial > 0
-    assert report.false_accepts == 0
 
 
 def test_partial_credit_is_recognized_where_no_answer_is_known():
@@ -396,15 +313,6 @@ def test_partial_credit_is_recognized_where_no_answer_is_known():
     report = lint(FunctionVerifier(share), [Problem("Say vowels: "), Problem("Say more of them: ")])
     assert report.partial > 0
     assert {finding.reward for finding in report.findings if finding.rule == "attack"} <= {1.0}
-
-
-def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_nothing():
-    class PaysForTags(Sums):
-        def reward(self, problem, completion):
-            return 0.5 if completion == "<answer></answer>" else super().reward(problem, completion)
-
-    report = lint(PaysForTags())
-    assert [(f.rule, f.family, f.reward) for f in report.findings] == [("attack", "hollow", 0.5)]
 
 
 def test_counterexamples_of_the_verifier_are_attacks():
@@ -448,30 +356,6 @@ def test_an_isolated_verifier_is_tried_in_worker_processes():
     assert report.attacks >= 400  # all of them
 
 
-@pytest.mark.slow  # Fails is found without workers, and tests of isolation know what becomes of such a fault
-def test_faults_in_worker_processes_are_findings():
-    class Exits(Sums):
-        isolated = True
-
-        def examples(self):
-            return super().examples()[:1]
-
-        def verify(self, problem, completion):
-            return os._exit(1) if completion == "?" else super().verify(problem, completion)
-
-    report = lint(Exits())
-    assert [(f.rule, f.family, f.completion) for f in report.findings] == [("failed", "hollow", "'?'")]
-
-
-def test_a_slow_verifier_whose_batches_fail_is_tried_alone():
-    class Torn(BatchRaises):
-        slow = True
-
-    report = lint(Torn())
-    assert rules(report) == {"batch"}
-    assert (report.false_accepts, report.false_rejects) == (0, 0)
-
-
 def test_answers_in_a_frame_are_attacked_inside_it():
     class Tagged(Sums):
         alphabet = string.printable
@@ -503,33 +387,6 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
     assert rules(good) == set()
     assert rules(bad) == {"attack"}
     assert (good.honest, good.problems) == (2, 2)
-
-
-def test_problems_without_a_demonstration_are_counted():
-    def polite(prompts, completions):
-        return [float(text == "please") for text in completions]
-
-    report = lint(make_verifier(polite), [Problem("ask for salt"), Problem("ask for pepper")])
-    assert (report.problems, report.without_demonstration, report.honest) == (2, 2, 0)
-    assert report.attacks > 200
-
-
-def test_a_verifier_without_problems_is_asked_for_some():
-    def polite(prompts, completions):
-        return [0.0 for _ in completions]
-
-    with pytest.raises(ValueError, match="verifier polite makes no problems: pass --problems FILE"):
-        lint(make_verifier(polite), name="polite")
-    with pytest.raises(ValueError, match="no problems to try verifier Sums with"):
-        lint(Sums(), [])
-
-
-def test_a_report_is_json(linted):
-    report = json.loads(json.dumps(linted(FirstNumber).as_dict()))
-    assert report["passed"] is False
-    assert report["findings"][0].keys() == {
-        "rule", "explanation", "family", "problem", "completion", "reward", "times",
-    }  # fmt: skip
 
 
 def test_two_reports_of_one_verifier_are_the_same(linted):

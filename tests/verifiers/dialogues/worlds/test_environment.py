@@ -47,17 +47,6 @@ def test_calls_that_fail_are_answered():
     assert playing.out_of_budget().reward == 0
 
 
-def test_objects_are_made_once_and_reset_often():
-    Numbers.made = 0
-    made = make_verifier(Numbers)
-    for _ in range(3):
-        both = [made.dialogue(Problem("-", metadata={"target": 7})) for _ in range(2)]
-        assert len({id(each.instance) for each in both}) == 2
-        for each in both:
-            each.close()
-    assert Numbers.made == 2
-
-
 def test_reset_gets_the_columns_of_the_problem():
     made = make_verifier(Numbers)
     problem = made.opened(Problem("Play: ", "7", {"target": 7, "hint": "odd"}))
@@ -120,33 +109,6 @@ def test_the_environment_renders_the_observation_and_pays():
     assert over and reward == pytest.approx(0.9) and info["turns"] == 3 and info["tool_calls"] == 2
 
 
-class NoReset:
-    def get_reward(self):
-        return 1.0
-
-
-class Nothing:
-    def reset(self, needed):
-        return None
-
-    def get_reward(self):
-        return "much"
-
-
-class Broken:
-    def __init__(self):
-        raise OSError("no disk")
-
-    def reset(self): ...
-
-
-def renamed(completions):
-    return [0.0] * len(completions)
-
-
-renamed.__name__ = "Numbers"
-
-
 class Own:
     """Draws from a generator that no seed reaches."""
 
@@ -177,52 +139,8 @@ def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
         playing.close()
 
 
-def test_calls_of_the_last_turn_are_not_made():
-    playing = make_verifier(Numbers, turns=1).dialogue(Problem("-", metadata={"target": 7}))
-    assert playing.reply("guess(1)").verdict is None
-    assert playing.reply("guess(7)").verdict.reward == 0 and playing.instance.env.guesses == 1
-
-
 def test_arguments_beside_reward_functions():
     made = make_verifier([Numbers, by_guesses], turns=3)
     assert made.max_turns == 4
     with pytest.raises(ValueError, match=r"EnvironmentClass has tools of its own \(guess\) and takes no others"):
         gym.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
-
-
-@pytest.mark.parametrize(
-    ("cls", "message"),
-    [
-        (Unpaid, r"Unpaid has no get_reward\(\): add one, or list a reward function after it"),
-        (Broken, "environment Broken: no disk"),
-        ([Numbers, renamed], "what pays must have different names, got Numbers, Numbers; rename one"),
-        ({"a": Numbers}, "a verifier is a name"),
-    ],
-)
-def test_what_is_not_such_a_class(cls, message):
-    with pytest.raises(ValueError, match=message):
-        make_verifier(cls)
-
-
-def test_what_cannot_be_reset():
-    made = make_verifier(Nothing)
-    with pytest.raises(ValueError, match=r"Nothing\.reset failed with the columns prompt, answer, seed: .*'needed'"):
-        made.sample(random.Random(0))
-    problem = made.opened(Problem("-", metadata={"needed": 1}))
-    assert problem.prompt == "-"
-    with pytest.raises(ValueError, match=r"Nothing\.get_reward returned 'much', which is not a number"):
-        made.dialogue(problem).reply("done")
-    with pytest.raises(ValueError, match=r"NoReset has no method reset"):
-        make_verifier("environment", env=NoReset)
-
-
-def test_a_choice_of_prompts_poses_the_episode_that_the_prompt_shows():
-    rows = [{"prompt": f"Game {number}: "} for number in range(6)]
-    env = gym.make("TextGen-v0", verifier=Numbers, problems=rows, test_fraction=0.0, prompt_choice="thompson")
-    env.reset(seed=0)
-    task = env.unwrapped.task
-    for index in range(4):
-        problem = task.stream[index]
-        again = task.verifier.dialogue(problem)
-        assert problem.prompt.endswith(again.observation)
-        again.close()

@@ -9,7 +9,6 @@ import pytest
 
 import rlenv  # noqa: F401
 from verifiers import make_verifier
-from verifiers.plugins.registry import trusting
 
 
 class Count(gymnasium.Env):
@@ -58,29 +57,3 @@ def test_an_exception_is_an_error_of_the_episode(verifier):
     for token in [*env.task.encoder.ids(["x"])[0], env.task.eos_token_id]:
         _, _, over, _, info = env.step(token)
     assert over and info["verdict_status"] == "error" and "no x" in info["verdict_reason"]
-
-
-def test_an_environment_of_a_module_needs_trust_when_a_checkpoint_names_it():
-    with trusting(False), pytest.raises(ValueError, match="--trust"):
-        make_verifier("gym:my_module:Count-v0")
-
-
-@pytest.mark.parametrize(
-    ("name", "kwargs", "message"),
-    [
-        ("gym:CartPole-v1", {}, "must be gymnasium.spaces.Text"),
-        ("gym:Nope-v0", {}, "cannot be made"),
-        ("gem:Coun-v0", {}, "did you mean Count-v0"),
-        ("gem:Count-v0", {"reward_range": (1, 0)}, "lowest first"),
-        ("gem:Count-v0", {"turns": 0}, "turns"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(verifier, name, kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        make_verifier(name, **kwargs)
-
-
-def test_missing_gem_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gem", None)
-    with pytest.raises(ValueError, match=r"rlenv-lm\[gem\]"):
-        make_verifier("gem:game:GuessTheNumber-v0")

@@ -77,21 +77,6 @@ def test_a_win_is_paid_and_a_text_in_place_of_a_reward_is_not():
     assert verifier.dialogue(problem).reply("stop").verdict.reward == 0
 
 
-@pytest.mark.parametrize(
-    ("game", "message"),
-    [("GuesTheNumber-v0", "did you mean GuessTheNumber"), ("Chess-v0", "several players"), ("Wordle-v0", "NLTK")],
-)
-def test_other_games_are_refused_with_the_reason(game, message):
-    with pytest.raises(ValueError, match=message):
-        make_verifier(f"textarena:{game}")
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "textarena", None)
-    with pytest.raises(ValueError, match=r"rlenv-lm\[textarena\]"):
-        make_verifier("textarena:GuessTheNumber-v0")
-
-
 @pytest.mark.parametrize(("wins_only", "reward"), [(False, 0.9), (True, 0.0)])
 def test_parts_of_a_win_can_be_left_unpaid(wins_only, reward):
     verifier = make_verifier("textarena:GuessTheNumber-v0", wins_only=wins_only)
