@@ -291,23 +291,14 @@ def of_batched(episodes, slots, mode, **kwargs):
     return transcripts[:episodes]
 
 
-WORLDS = {
-    "plain": {"verifier": Echoing(), "max_new_tokens": 3},
-    "short context": {"verifier": Echoing(), "max_new_tokens": 4, "max_context_tokens": 13},
-    "groups, stop strings": {"verifier": Echoing(), "max_new_tokens": 5, "stop_strings": ["ab", "c"], "group_size": 3},
-    "some alone": {"verifier": Echoing(alone=True), "max_new_tokens": 3, "max_turns": 6, "max_reply_tokens": 2},
-    "chat": {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat": True},
-}
+CHAT = {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat": True}
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("world", WORLDS)
-def test_the_batched_environment_does_what_the_single_one_does(world, mode):
-    episodes = 12 if world == "chat" else 24
-    expected = of_single(episodes, **WORLDS[world])
-    assert sum(len(step) == 5 and "appended" in step[4] for t in expected for step in t) > episodes // 4, "replies"
-    for transcript, found in zip(expected, of_batched(episodes, 6, mode, **WORLDS[world]), strict=True):
-        assert found == transcript
+def test_the_batched_environment_does_what_the_single_one_does_in_a_chat(mode):
+    expected = of_single(12, **CHAT)
+    assert sum(len(step) == 5 and "appended" in step[4] for each in expected for step in each) > 3, "replies"
+    assert of_batched(12, 6, mode, **CHAT) == expected
 
 
 def random_world(seed):

@@ -1,7 +1,6 @@
 """Late replies: slots wait for them while others go on, in logical time, and episodes are what they are without."""
 
 import pickle
-import time
 from concurrent.futures import Future
 
 import gymnasium as gym
@@ -269,54 +268,3 @@ def test_the_curriculum_hears_of_dialogues(gates, late):
     rollout = Collector(envs, CPU).collect(Scripted(), 300)
     assert envs.task.level == 2 and set(rollout.extras["level"].tolist()) >= {1.0}
     assert rollout.success.all()
-
-
-# Faults.
-
-
-FAULTS = dict(zip("abcdef", ("fine", "raise", "hang", "flood", "control", "empty"), strict=True))
-
-
-def faulty():
-    """Return a verifier of a local class: a worker gets it by value, and need not import this file and torch."""
-    faults = FAULTS
-
-    class Faulty(Verifier):
-        """In the second turn a reply does what the problem says."""
-
-        alphabet, prompt_length, answer_length, reply_length, max_turns = "abcdefgh", 1, 2, 8, 3
-
-        def dialogue(self, problem):
-            what = faults[problem.text]
-
-            class Bad(Dialogue):
-                turns = 0
-
-                def reply(self, turn):
-                    self.turns += 1
-                    if self.turns == 3:
-                        return Reply(verdict=Verdict(1.0))
-                    if self.turns == 2 and what == "raise":
-                        raise KeyError("lost")
-                    if self.turns == 2 and what == "hang":
-                        time.sleep(60)
-                    contents = {"flood": "a" * (1 << 21), "control": "<eos>", "empty": ""}
-                    return Reply(contents.get(what, "b") if self.turns == 2 else "b")
-
-            return Bad()
-
-    return Faulty()
-
-
-def test_replies_that_fail_end_their_episodes_alone_and_are_counted():
-    """Floods and what the alphabet lacks, such as control tokens, are errors; an empty reply is a reply."""
-    problems = [Problem(letter) for letter in FAULTS]
-    settings = {"problems": problems, "test_fraction": 0.0, "verifier_workers": 2, "verifier_timeout": 1.5}
-    envs = gym.make_vec("TextGen-v0", 6, verifier=faulty(), late_replies=True, **settings)
-    collector = Collector(envs, CPU)
-    rollout = collector.collect(Scripted(), 6)
-    envs.close()
-    names = [FAULTS["abcdef"[int(token) - 2]] for token in rollout.observations["tokens"][:, 0]]
-    status = dict(zip(names, rollout.status.tolist(), strict=True))
-    assert status == {"fine": 0, "empty": 0, "raise": 2, "flood": 2, "control": 2, "hang": 1}
-    assert rollout.rewards.sum() == 2.0 and collector.statuses == [2, 1, 3, 0] and collector.failure

@@ -77,13 +77,6 @@ def fails(path, *arguments, **named):
 
 
 @FORMATS
-@pytest.mark.parametrize("as_path", [str, lambda path: path])
-def test_every_format_is_read(tmp_path, name, write, as_path):
-    write(tmp_path / name, ROWS)
-    assert load_problems(as_path(tmp_path / name)) == SUMS
-
-
-@FORMATS
 def test_strange_text_survives_in_every_format(tmp_path, name, write):
     write(tmp_path / name, [{"prompt": STRANGE, "answer": STRANGE[::-1], "note": STRANGE}])
     assert load_problems(tmp_path / name) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
@@ -207,18 +200,6 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
     assert (
         fails(tmp_path / name)
         == "FILE is neither a file nor a folder, but a pipe or device; copy its contents into a file"
-    )
-
-
-def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
-    path = tmp_path / "p.parquet"
-    table = pyarrow.table({"prompt": [f"{number}" * 100_000 for number in range(40)]})
-    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
-    assert path.stat().st_size < 1 << 17
-    monkeypatch.setattr(rows, "_text_size", None)
-    assert fails(path) == (
-        "FILE needs 6 MiB of memory or more; allowed: 1 MiB; split it into several files, or leave out columns"
     )
 
 
