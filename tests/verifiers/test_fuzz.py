@@ -1,7 +1,6 @@
 """Laws of the built-in verifiers: any text has a verdict in its range, the same one again; lint finds nothing."""
 
 import math
-import time
 
 import pytest
 from drawn import drawn
@@ -62,29 +61,6 @@ def completions(verifier, problem):
     )
 
 
-def fuzz(name, examples):
-    """Judge that many completions, and return the seconds of the processor that each took."""
-    verifier = make_verifier(name)
-    low, high = verifier.reward_range
-    seconds = []
-
-    @drawn(examples, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of([st.tuples(st.just(each), completions(verifier, each)) for each in verifier.examples()]))
-    def judge(pair):
-        problem, completion = pair
-        start = time.thread_time()  # other processes do not count
-        verdict = verifier.verify(problem, completion)
-        seconds.append(time.thread_time() - start)
-        assert verdict.status == "ok"
-        assert math.isfinite(verdict.reward)
-        assert low <= verdict.reward <= high
-        assert verifier.verify(problem, completion) == verdict
-        assert verifier.verify_batch([problem, problem], [completion, ""])[0] == verdict
-
-    judge()
-    return seconds
-
-
 def test_every_pure_verifier_of_ours_is_here():
     registered = registry._REGISTRY.items()
     pure = {name for name, cls in registered if cls.__module__.startswith(OURS) and not (cls.isolated or cls.slow)}
@@ -96,16 +72,19 @@ def test_every_pure_verifier_of_ours_is_here():
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("name", PURE)
 def test_any_text_has_a_verdict(name):
-    assert len(fuzz(name, 30)) >= 30
+    verifier = make_verifier(name)
+    low, high = verifier.reward_range
 
+    @drawn(30, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.one_of([st.tuples(st.just(each), completions(verifier, each)) for each in verifier.examples()]))
+    def judge(pair):
+        problem, completion = pair
+        verdict = verifier.verify(problem, completion)
+        assert verdict.status == "ok" and low <= verdict.reward <= high and math.isfinite(verdict.reward)
+        assert verifier.verify(problem, completion) == verdict
+        assert verifier.verify_batch([problem, problem], [completion, ""])[0] == verdict
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", PURE)
-def test_any_of_20000_texts_has_a_verdict_within_5_ms(name):
-    seconds = sorted(fuzz(name, 20_000))
-    assert len(seconds) >= 20_000
-    assert seconds[int(0.99 * len(seconds))] <= 0.005
+    judge()
 
 
 FORGIVING = {"ignore_case": True, "collapse_whitespace": True, "ignore_punctuation": True}

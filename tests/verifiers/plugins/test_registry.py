@@ -166,29 +166,6 @@ def test_worker_processes_find_the_file_and_its_neighbours(rewards):
         pool.close()
 
 
-def test_a_file_from_a_checkpoint_needs_trust(rewards):
-    (rewards / "bad.py").write_text("raise SystemExit('imported')\n")
-    with (
-        registry.trusting(False),
-        pytest.raises(ValueError, match=r"names the unregistered verifier 'bad\.py:f'.*--trust"),
-    ):
-        make_verifier("bad.py:f")
-
-
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ("nowhere.py:f", "the file '.*nowhere.py' does not exist"),
-        ("my.rewards.py:h", "no attribute 'h'"),
-        ("my.rewards.py", "name the function in it: my.rewards.py:my_function"),
-        ("arith,lenght", "unknown verifier 'lenght'; did you mean length"),
-    ],
-)
-def test_a_file_or_a_list_that_cannot_be_used_is_one_clear_line(rewards, spec, reason):
-    with pytest.raises(ValueError, match=reason):
-        make_verifier(spec)
-
-
 def test_a_list_of_names_is_a_weighted_sum(rewards):
     made = make_verifier("my.rewards.py:f,deep/my.rewards.py:f=0.5,length:3=-2")
     assert made.weights == {"f": 1.0, "f-2": 0.5, "length": -2.0}
