@@ -99,25 +99,6 @@ def test_no_message_becomes_a_special_token_but_what_the_system_may_use(name):
                     assert encoder.shown_text(prompt).count(text.strip()) >= encoder.shown_text(plain).count("~")
 
 
-@pytest.mark.parametrize(
-    ("chat", "name"),
-    [(False, "chatml"), (False, "llama2")]
-    + [pytest.param(False, name, marks=pytest.mark.slow) for name in sorted({*FAMILIES} - {"chatml", "llama2"})]
-    + [(True, name) for name in FAMILIES],
-)
-def test_no_special_token_comes_from_a_row_of_a_file_or_a_demonstration(tmp_path, name, chat):
-    tokenizer = MADE[name]
-    texts = [form.replace("{}", spelled) for spelled in control_tokens(tokenizer) for form in FORMS]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"prompt": text, "answer": text}) + "\n" for text in ["x", *texts]))
-    task = silent(str(path), tokenizer=tokenizer, chat=chat)
-    [usual] = task.encode(["x"])
-    for prompt in task.prompts(range(len(texts))):
-        assert control_of(tokenizer, prompt.tokens) == control_of(tokenizer, usual)
-        answer = task.demonstration(prompt.problem)
-        assert control_of(tokenizer, answer, chat_tokens) == [answer[-1]] == [task.eos_token_id]
-
-
 def test_added_tokens_count_where_the_template_writes_them():
     assert chat_tokens(MADE["early_gemma"]).keys() - control_tokens(MADE["early_gemma"]).keys() == {
         "<start_of_turn>", "<end_of_turn>",
@@ -168,17 +149,6 @@ def test_tokens_that_a_template_puts_together_from_parts_are_found():
     [ids, usual] = Encoder(tokenizer).prompts([[user("".join(sorted(written)))], [user("~")]])
     assert control_of(tokenizer, ids, chat_tokens) == control_of(tokenizer, usual, chat_tokens) != []
     assert Encoder(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids("<|over|>")
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_beginning_token_comes_exactly_once(name):
-    tokenizer = MADE[name]
-    if name in ("chatml", "qwen3", "phi3", "neox"):
-        return  # their templates write none
-    for prompt in conversations(name, f"{tokenizer.bos_token} and {tokenizer.bos_token}")[:1]:
-        [ids] = Encoder(tokenizer).prompts([prompt])
-        assert ids[0] == tokenizer.bos_token_id
-        assert ids.count(tokenizer.bos_token_id) == 1
 
 
 def test_what_a_template_cuts_from_an_answer_stays_cut():

@@ -70,16 +70,6 @@ def test_it_saves_and_reloads_with_the_same_tokens(tmp_path):
         assert decode(again, encode(again, text)) == text
 
 
-@pytest.mark.parametrize("as_path", [str, lambda path: path])
-def test_a_folder_is_a_tokenizer(tmp_path, as_path):
-    character_tokenizer(DIGITS).save_pretrained(tmp_path)
-    env = TextGenEnv(tokenizer=as_path(tmp_path), **SUM)
-    plain = TextGenEnv(**SUM)
-    observation, _ = env.reset(seed=0)
-    assert observation["tokens"].tolist() == plain.reset(seed=0)[0]["tokens"].tolist()
-    assert env.action_space == plain.action_space
-
-
 @pytest.mark.parametrize("tokenizer", [pad_is_eos(), pairs(), character_tokenizer("=+9876543210")])
 def test_any_tokenizer_can_be_answered_in(tokenizer):
     env = TextGenEnv(tokenizer=tokenizer, **SUM)

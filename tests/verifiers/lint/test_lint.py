@@ -76,12 +76,6 @@ class NotANumber(Sums):
         return float(not abs(float(text) - int(problem.answer)) > 0.5)
 
 
-class NoLongIntegers(Sums):
-    def reward(self, problem, completion):
-        text = completion.strip()
-        return float(text.isascii() and text.isdigit() and int(text) == int(problem.answer))
-
-
 class Leaves(Sums):
     def reward(self, problem, completion):
         if "exit" in completion:
@@ -92,11 +86,6 @@ class Leaves(Sums):
 class NoVerdict(Sums):
     def verify(self, problem, completion):
         return self.reward(problem, completion)
-
-
-class BadPart(Sums):
-    def verify(self, problem, completion):
-        return Verdict(self.reward(problem, completion), {"length": float("nan") if completion == "?" else 1.0})
 
 
 class Fails(Sums):
@@ -115,20 +104,6 @@ class Random(Sums):
 
     def reward(self, problem, completion):
         return super().reward(problem, completion) * self.rng.choice([1.0, 0.99, 0.98])
-
-    success_reward = 0.9
-
-
-class Remembers(Sums):
-    """What was right stays right for another 100 characters of good will."""
-
-    def __init__(self):
-        self.seen = set()
-
-    def reward(self, problem, completion):
-        known = (problem.prompt, completion) in self.seen
-        self.seen.add((problem.prompt, completion))
-        return super().reward(problem, completion) * (0.95 if known else 1.0)
 
     success_reward = 0.9
 
@@ -198,10 +173,6 @@ class OutsideItsAlphabet(Sums):
     alphabet = "0123456789+"
 
 
-class LongerThanDeclared(Sums):
-    answer_length = 2
-
-
 class NoProblems(Sums):
     def examples(self):
         raise KeyError("examples")
@@ -217,14 +188,14 @@ class Hangs(Sums):
 SEEDS = itertools.count()
 BAD = {
     PaysForEmpty: {"attack"}, Substring: {"attack"}, AnyDigits: {"attack"},
-    Prefix: {"attack"}, FirstNumber: {"attack"}, NotANumber: {"attack"}, NoLongIntegers: {"total"},
-    Leaves: {"total"}, NoVerdict: {"total"}, BadPart: {"total"},
-    Fails: {"failed"}, OutOfRange: {"range"}, Random: {"deterministic"}, Remembers: {"deterministic"},
+    Prefix: {"attack"}, FirstNumber: {"attack"}, NotANumber: {"attack"},
+    Leaves: {"total"}, NoVerdict: {"total"},
+    Fails: {"failed"}, OutOfRange: {"range"}, Random: {"deterministic"},
     OtherBatch: {"batch"}, ShortBatch: {"batch"},
     TooStrict: {"paraphrase"}, RejectsItsReference: {"reference"}, LongerIsBetter: {"monotonic"},
     DeclaresTooMuch: {"declared"}, Slow: {"speed"}, Unpicklable: {"picklable"},
     OtherProblemsEachTime: {"reproducible"}, OutsideItsAlphabet: {"declarations"},
-    LongerThanDeclared: {"declarations"}, NoProblems: {"problems"},
+    NoProblems: {"problems"},
 }  # fmt: skip
 
 
