@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from _rlenv_scripts import DISTRIBUTION
 
 import rlenv
-from rlenv._neighbours import check_neighbours
+from rlenv._neighbours import _OURS, check_neighbours
 
 
 def without_installed(monkeypatch, folder):
@@ -89,3 +90,28 @@ def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours, com
     [line] = done.stderr.splitlines()
     assert line.startswith(f"Error: {message}")
     assert "pip uninstall stranger" in line
+
+
+NAME = "rlenv-lm"
+
+
+def test_a_foreign_package_without_a_distribution_is_to_be_renamed(foreign):
+    with pytest.raises(ImportError, match=r"\(not an installed package\); rename it"):
+        check_neighbours("rlenv_test_foreign")
+
+
+def test_a_package_that_is_not_there_is_said_to_be_missing():
+    with pytest.raises(ImportError, match="needs its own package 'rlenv_test_missing', but Python finds none; run"):
+        check_neighbours("rlenv_test_missing")
+
+
+def test_every_message_and_page_names_the_distribution():
+    root = Path(__file__).resolve().parents[2]
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.md", "*.yaml"], cwd=root, capture_output=True, text=True)
+    texts = {
+        path: (root / path).read_text(encoding="utf-8") for path in listed.stdout.split() if (root / path).exists()
+    }
+    named = {path: re.findall(r"\b(rlenv[\w-]*)\[[a-z{]", text) for path, text in texts.items()}
+    assert sum(map(len, named.values())) > 10
+    assert not {path: names for path, names in named.items() if set(names) - {NAME}}
+    assert DISTRIBUTION == _OURS == NAME

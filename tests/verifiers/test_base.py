@@ -3,7 +3,7 @@ import math
 import pytest
 
 from agents.core import rollout
-from verifiers import Problem, Verdict, Verifier
+from verifiers import FunctionVerifier, Problem, Verdict, Verifier
 from verifiers.base import STATUSES, checked
 
 
@@ -90,3 +90,9 @@ def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, insi
 def test_a_verdict_that_was_not_reached_has_no_reward_to_check(status):
     given = Verdict(0.0, status=status, reason="why not")
     assert checked(Between(1.0, 2.0), [given], 1) == [given]
+
+
+def test_a_reward_function_may_pay_anything_that_is_finite():
+    paid = FunctionVerifier(lambda prompts, completions: [3e38, -7.0])
+    problems = [Problem("a")] * 2
+    assert [verdict.reward for verdict in checked(paid, paid.verify_batch(problems, ["", ""]), 2)] == [3e38, -7.0]

@@ -211,3 +211,8 @@ def test_the_error_of_an_async_reward_function_is_that_of_the_function():
     parts = {"works": {"verifier": works, "weight": 1}, "fails": {"verifier": fails, "weight": 1}}
     with pytest.raises(ConnectionError, match="no judge"):
         Weighted(parts).verify_batch([Problem("a")], ["x"])
+
+
+def test_parts_without_any_positive_weight_solve_nothing():
+    weighted = Weighted({"arith": -1})
+    assert not weighted.is_success(weighted.verify(SUM, "3"))

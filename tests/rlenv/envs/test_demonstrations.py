@@ -68,3 +68,8 @@ def test_demonstrations_of_a_file_fit_whatever_their_length(tmp_path):
     shown = demonstrate(task, 0, 2)
     assert sorted(shown.mask.sum(1).tolist()) == [2, 121]
     assert shown.actions.eq(EOS).sum(1).eq(1).all()
+
+
+def test_groups_do_not_repeat_a_demonstration():
+    alone, grouped = TextGenTask(**MIXED), TextGenTask(**MIXED, group_size=4)
+    assert torch.equal(demonstrate(alone, 0, 6).actions, demonstrate(grouped, 0, 6).actions)

@@ -268,3 +268,35 @@ def test_the_curriculum_hears_of_dialogues(gates, late):
     rollout = Collector(envs, CPU).collect(Scripted(), 300)
     assert envs.task.level == 2 and set(rollout.extras["level"].tolist()) >= {1.0}
     assert rollout.success.all()
+
+
+def faulty():
+    """Return a verifier of a local class: a worker gets it by value, and need not import this file and torch."""
+
+    class Faulty(Verifier):
+        """In the second turn a reply does what the problem says."""
+
+        alphabet, prompt_length, answer_length, reply_length, max_turns = "abcdefgh", 1, 2, 8, 3
+
+        def dialogue(self, problem):
+            class Bad(Dialogue):
+                replies = iter(["b", {"a": "", "b": None, "c": "a" * (1 << 21), "d": "<eos>"}[problem.text], "over"])
+
+                def reply(self, turn):
+                    said = next(self.replies)
+                    return Reply(verdict=Verdict(1.0)) if said == "over" else Reply(said + "")
+
+            return Bad()
+
+    return Faulty()
+
+
+def test_replies_that_fail_end_their_episodes_alone_and_are_counted():
+    """Exceptions, floods and what the alphabet lacks, such as control tokens; an empty reply is a reply."""
+    settings = {"problems": [Problem(letter) for letter in "abcd"], "test_fraction": 0.0, "verifier_workers": 1}
+    envs = gym.make_vec("TextGen-v0", 4, verifier=faulty(), late_replies=True, **settings)
+    collector = Collector(envs, CPU)
+    rollout = collector.collect(Scripted(), 4)
+    envs.close()
+    status = dict(zip(rollout.observations["tokens"][:, 0].tolist(), rollout.status.tolist(), strict=True))
+    assert status == {2: 0, 3: 2, 4: 2, 5: 2} and collector.statuses == [1, 0, 3, 0] and collector.failure

@@ -3,6 +3,7 @@ import pytest
 from gymnasium import spaces
 
 from rlenv.envs.task import TextGenTask
+from rlenv.problems.lengths import MOST_TOKENS
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1
@@ -140,3 +141,26 @@ def test_a_path_is_a_list_of_problems(tmp_path):
     assert task.max_prompt_tokens == len("12+30=?")
     test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
     assert test.stream.listed == [Problem("12+30=", "42", {"q": "12+30=", "a": 42, "split": "test"})]
+
+
+def test_a_prompt_that_does_not_fit_later_is_named_then():
+    class Growing(Silent):
+        asked = 0
+
+        def sample(self, rng):
+            self.asked += 1
+            return Problem("a" * self.asked)
+
+    task = TextGenTask(Growing(), test_fraction=0.0, max_prompt_tokens=2)
+    with pytest.raises(ValueError, match="prompt 'aaa' has 3 tokens"):
+        task.prompts(range(3))
+
+
+def test_numpy_whole_numbers_are_whole_numbers():
+    assert silent(group_size=np.int64(2), max_new_tokens=np.int32(3)).max_new_tokens == 3
+
+
+def test_prompts_above_the_default_cap_can_be_skipped():
+    with pytest.warns(UserWarning, match=rf"^1 of 2 prompts have more than {MOST_TOKENS} tokens"):
+        task = silent(["b", "a" * 20_000], long_prompts="skip")
+    assert (task.skipped_prompts, task.max_prompt_tokens) == (1, MOST_TOKENS)

@@ -180,3 +180,15 @@ def test_another_seed_starts_no_curriculum_anew():
     assert env.task.level == 2
     env.task.reseed(np.random.default_rng(0))
     assert env.task.level == 2
+
+
+def test_a_new_level_starts_with_an_empty_window_and_other_levels_do_not_count():
+    curriculum = Curriculum([1, 2, 3], 0.5, window=2)
+    climb(curriculum)
+    for _ in range(10):
+        curriculum.record(1, True)
+        curriculum.record(3, True)
+    curriculum.record(2, True)
+    assert curriculum.level == 2
+    curriculum.record(2, False)
+    assert curriculum.level == 3

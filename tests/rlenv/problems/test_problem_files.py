@@ -279,3 +279,24 @@ def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_pat
     assert load_problems(tmp_path / "p.jsonl") == [Problem("a", "", {"messages": [USER]})]
     write_lines(tmp_path / "q.jsonl", [{"q": "a", "messages": [USER]}])
     assert load_problems(tmp_path / "q.jsonl", template="{q}?") == [Problem("a?", "", {"q": "a", "messages": [USER]})]
+
+
+def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
+    path = tmp_path / "p.parquet"
+    table = pyarrow.table({"prompt": [f"{number}" * 100_000 for number in range(40)]})
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 1 << 17
+    monkeypatch.setattr(rows, "_text_size", None)
+    assert fails(path) == (
+        "FILE needs 6 MiB of memory or more; allowed: 1 MiB; split it into several files, or leave out columns"
+    )
+
+
+def test_a_parquet_file_of_very_many_empty_rows_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": pyarrow.nulls(1_000_000, pyarrow.string())}), tmp_path / "p.parquet"
+    )
+    assert (tmp_path / "p.parquet").stat().st_size < 1 << 12
+    assert fails(tmp_path / "p.parquet").startswith("FILE needs 7 MiB of memory or more; allowed: 1 MiB")

@@ -318,3 +318,10 @@ def test_a_file_may_hold_earlier_turns_of_tools(tmp_path):
     path.write_text(json.dumps({"prompt": broken, "answer": "46"}) + "\n")
     with pytest.raises(ValueError, match=r"rows.jsonl.*line 1.*message 2 is a tool's result"):
         silent(str(path), tokenizer=with_calls_template("qwen3"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_system_message_never_begins_or_ends_a_turn(name):
+    tokenizer = MADE[name]
+    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
+    assert not of_system(tokenizer) & set(turns)

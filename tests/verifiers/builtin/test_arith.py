@@ -161,3 +161,17 @@ def test_a_level_has_operands_of_its_own_length(level):
 def test_the_problems_of_a_seed_stay_what_they_were():
     rng = random.Random(0)
     assert [Arith(operators="+-*").sample(rng).prompt for _ in range(4)] == ["59+63=", "43-75=", "61-48=", "55+84="]
+
+
+def test_every_pair_of_operators_is_asked():
+    verifier, rng = Arith(digits=1, operators="+-*", operands=3), random.Random(0)
+    sampled = [verifier.sample(rng) for _ in range(200)]
+    assert all(re.fullmatch(r"\d[-+*]\d[-+*]\d=", problem.prompt) for problem in sampled)
+    assert {problem.prompt[1] + problem.prompt[3] for problem in sampled} == {a + b for a in "+-*" for b in "+-*"}
+
+
+def test_every_level_is_drawn_and_a_single_one_is_not_mentioned():
+    rng, verifier = random.Random(0), Arith(digits=3, levels=3)
+    levels = [verifier.sample(rng).metadata["level"] for _ in range(300)]
+    assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
+    assert Arith().sample(rng).metadata == {}

@@ -11,7 +11,7 @@ import verifiers.builtin.code.verifier as code_module
 from verifiers import Code, Problem, Verdict
 from verifiers.builtin.code.cases import Call
 from verifiers.builtin.code.examples import EXAMPLES
-from verifiers.builtin.code.harness import decode, encode
+from verifiers.builtin.code.harness import DEEPEST, decode, encode
 from verifiers.builtin.code.programs import program_of
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import SandboxError
@@ -468,3 +468,25 @@ def test_no_windows(monkeypatch):
     monkeypatch.setattr(code_module.sys, "platform", "win32")
     with pytest.raises(ValueError, match="Linux"):
         Code(unsafe_local_exec=True)
+
+
+def test_an_answer_much_longer_than_the_expected_one_is_not_even_read(monkeypatch):
+    assert not Call("f", [], {}, {1}).is_passed_by(b'[{"set": [' + b"1," * 1000 + b"1]}]")
+    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
+
+
+def test_depth_is_limited_on_both_sides():
+    value = []
+    for _ in range(DEEPEST + 1):
+        value = [value]
+    with pytest.raises(ValueError, match="nested more than 50 deep"):
+        encode(value)
+    with pytest.raises(ValueError, match="nested more than 50 deep"):
+        decode(value)
+
+
+def test_memory_is_limited_by_option():
+    problem = asks("assert f() == 1")
+    program = "def f():\n    return len(bytearray(100 << 20)) // (100 << 20)\n"
+    assert reward(problem, program) == 1.0
+    assert reward(problem, program, memory=64) == 0.0

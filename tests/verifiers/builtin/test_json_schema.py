@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
-from verifiers.builtin.json_schema.reading import DEEPEST, read_json
+from verifiers.builtin.json_schema.reading import DEEPEST, MOST_DIGITS, read_json
 
 BOOK = {
     "type": "object",
@@ -279,3 +279,13 @@ def test_the_answer_to_one_example_is_wrong_for_the_others():
     problems = JsonSchema().examples()
     for problem, other in itertools.permutations(problems, 2):
         assert JsonSchema().verify(problem, other.answer).reward == 0.0
+
+
+def test_formats_that_json_schema_does_not_define_allow_everything():
+    assert JsonSchema({"format": "int32"}).verify(PROBLEM, '"x"').reward == 1.0
+
+
+@pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
+@pytest.mark.parametrize("schema", [{"multipleOf": 0.01}, {"multipleOf": 3}, {"multipleOf": 1e-300}, {"maximum": 1.5}])
+def test_extreme_numbers_have_a_verdict(number, schema):
+    assert JsonSchema(schema).verify(PROBLEM, number).status == "ok"

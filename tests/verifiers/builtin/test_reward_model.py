@@ -209,3 +209,14 @@ def test_problems_come_from_another_verifier(folders):
     assert not listed.makes_problems
     with pytest.raises(NotImplementedError):
         listed.sample(random.Random(0))
+
+
+def test_padding_takes_the_tokens_that_there_are():
+    tokenizer = character_tokenizer(ALPHABET)
+    tokenizer.pad_token = None
+    model = made("gpt2", 1)
+    model.config.pad_token_id = None
+    verifier = RewardModel(model, tokenizer, device="cpu")
+    assert model.config.pad_token_id == tokenizer.eos_token_id == 1
+    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)

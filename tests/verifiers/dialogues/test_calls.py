@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.dialogues.tools.calls import Call, read_calls
+from verifiers.dialogues.tools.calls import MOST_CALLS, Call, read_calls
 
 NAMES = ("calc", "look")
 ONE = Call("calc", {"expression": "12*34"})
@@ -102,3 +102,8 @@ def test_a_json_answer_that_is_no_call_is_an_answer(answer):
 def test_any_text_can_be_read(turn):
     for call in read_calls(turn if isinstance(turn, str) else "".join(turn), NAMES):
         assert isinstance(call, Call)
+
+
+@pytest.mark.parametrize("turn", ["<tool_call>" + "1 " * 500_000, "[TOOL_CALLS]1" * 9_000, "calc(1)\n" * 9_000])
+def test_reading_stops_behind_the_limit(turn):
+    assert len(read_calls(turn, NAMES)) == MOST_CALLS + 1

@@ -14,7 +14,7 @@ from verifiers.dialogues import begin, replay, reply_to
 from verifiers.dialogues.tools.calculator import LONGEST, calc
 from verifiers.dialogues.tools.calls import Call
 from verifiers.dialogues.tools.tool import make_tool
-from verifiers.dialogues.tools.toolbox import MOST_CALLS
+from verifiers.dialogues.tools.toolbox import MOST_CALLS, NO_OUTPUT
 from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.plugins.registry import trusting
@@ -282,3 +282,15 @@ def test_the_calculator_refuses_everything_else_at_once(expression):
     with pytest.raises(ValueError) as refused:
         calc(expression)
     assert len(str(refused.value)) < 120 and "\n" not in str(refused.value)
+
+
+def test_an_empty_result_says_so():
+    def quiet() -> str:
+        return " \n"
+
+    assert answers("quiet()", quiet)[0] == [NO_OUTPUT]
+
+
+def test_only_tools_that_may_hang_ask_for_workers():
+    assert not WithTools(Arith(), ["calculator"]).isolated
+    assert WithTools(Arith(), ["calculator", add]).isolated

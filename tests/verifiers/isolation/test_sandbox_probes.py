@@ -326,3 +326,22 @@ def test_open_files_of_the_trainer_stay_its_own(folder):
     with (folder / "answers").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         assert output_of(program).split() == ["0", "1", "2"]
+
+
+def test_packages_are_hidden_however_deep_they_are(monkeypatch):
+    """With one more folder of libraries, which holds a library, packages deep inside, and the machine's folder."""
+    program = "import os\nfor folder, _, files in os.walk({!r}): print(os.path.basename(folder), *files)\n"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as library:
+        for path in ("libx.so", "x86_64-linux-gnu/liby.so", "tool/lib/python3.9/site-packages/answers.py"):
+            Path(library, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(library, path).write_text(SECRET)
+        for path in (Path(library), *Path(library).rglob("*")):
+            path.chmod(0o755)
+        launcher = Path(library).with_suffix(".py")
+        listed = f'"/lib64", "{library}")'
+        launcher.write_text(Path(sandbox._LAUNCHER).read_text().replace('"/lib64")', listed))
+        monkeypatch.setattr(sandbox, "_LAUNCHER", str(launcher))
+        outcome = sandbox.run({"main.py": program.format(library)})
+        launcher.unlink()
+    lines = outcome.output.decode().splitlines()
+    assert sorted(lines) == sorted([f"{Path(library).name} libx.so", "tool", "x86_64-linux-gnu liby.so"])

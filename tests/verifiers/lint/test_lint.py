@@ -365,3 +365,24 @@ def test_two_reports_of_one_verifier_are_the_same(linted):
     for report in (first, again):
         del report["median"], report["p99"]
     assert first == again
+
+
+def test_partial_credit_is_counted_where_answers_earn_it():
+    class Graded(Sums):
+        def reward(self, problem, completion):
+            text = completion.strip()
+            return 1.0 if text == problem.answer else 0.25 if re.fullmatch("[0-9]{1,3}", text, re.ASCII) else 0.0
+
+    report = lint(Graded())
+    assert report.findings == []
+    assert report.partial > 0
+    assert report.false_accepts == 0
+
+
+def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_nothing():
+    class PaysForTags(Sums):
+        def reward(self, problem, completion):
+            return 0.5 if completion == "<answer></answer>" else super().reward(problem, completion)
+
+    report = lint(PaysForTags())
+    assert [(f.rule, f.family, f.reward) for f in report.findings] == [("attack", "hollow", 0.5)]

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 from environment_classes import Later, Numbers, Unpaid, by_guesses
 
-import rlenv  # noqa: F401
+import rlenv  # noqa: F401  # noqa: F401
 from verifiers import Problem, isolate, make_verifier
 from verifiers.plugins.registry import trusting
 
@@ -144,3 +144,32 @@ def test_arguments_beside_reward_functions():
     assert made.max_turns == 4
     with pytest.raises(ValueError, match=r"EnvironmentClass has tools of its own \(guess\) and takes no others"):
         gym.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
+
+
+def test_objects_are_made_once_and_reset_often():
+    Numbers.made = 0
+    made = make_verifier(Numbers)
+    for _ in range(3):
+        both = [made.dialogue(Problem("-", metadata={"target": 7})) for _ in range(2)]
+        assert len({id(each.instance) for each in both}) == 2
+        for each in both:
+            each.close()
+    assert Numbers.made == 2
+
+
+def test_calls_of_the_last_turn_are_not_made():
+    playing = make_verifier(Numbers, turns=1).dialogue(Problem("-", metadata={"target": 7}))
+    assert playing.reply("guess(1)").verdict is None
+    assert playing.reply("guess(7)").verdict.reward == 0 and playing.instance.env.guesses == 1
+
+
+def test_a_choice_of_prompts_poses_the_episode_that_the_prompt_shows():
+    rows = [{"prompt": f"Game {number}: "} for number in range(6)]
+    env = gym.make("TextGen-v0", verifier=Numbers, problems=rows, test_fraction=0.0, prompt_choice="thompson")
+    env.reset(seed=0)
+    task = env.unwrapped.task
+    for index in range(4):
+        problem = task.stream[index]
+        again = task.verifier.dialogue(problem)
+        assert problem.prompt.endswith(again.observation)
+        again.close()

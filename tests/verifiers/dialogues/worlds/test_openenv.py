@@ -12,7 +12,7 @@ from openenv_servers import TEXT, URL, PretendServer, http_server
 
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import make_verifier
-from verifiers.dialogues.worlds.openenv.actions import ActionForm
+from verifiers.dialogues.worlds.openenv.actions import ActionForm, text_of
 from verifiers.dialogues.worlds.openenv.client import TOKEN, Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'
@@ -204,3 +204,9 @@ def test_a_schema_that_cannot_be_read(action):
 
     with http_server(answer) as url, pytest.raises(ServerError, match="has no schema of actions"):
         ActionForm(Server(url, 30).schema())
+
+
+def test_observations_as_text():
+    assert text_of({"message": "hello", "left": 2, "metadata": {"a": "b"}}) == "hello"
+    assert text_of({"a": "x", "b": "y"}) == '{"a": "x", "b": "y"}'
+    assert text_of({"a": "x", "b": "y"}, field="b") == "y"
