@@ -90,6 +90,13 @@ def stream(**arguments):
     return ProblemStream(**made)[0]
 
 
+def restored(**arguments):
+    """Restore the state of a stream with a curriculum in another one."""
+    problems = [{"prompt": f"{n}", "level": 1 + n % 2} for n in range(4)]
+    made = {"verifier": Arith(), "test_fraction": 0.0, "problems": problems}
+    ProblemStream(**made | arguments).load_state_dict(ProblemStream(**made, curriculum=0.5).state_dict())
+
+
 def step(action):
     env = single()
     env.reset(seed=0)
@@ -279,6 +286,9 @@ ROWS = [
         for value in (0, -0.5, 1.01, float("nan"), True, "0.8")
     ),
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
+    row(restored, {"prompt_choice": "thompson"}, "curriculum", "prompt_choice"),
+    row(restored, {"problems": ["a"]}, "problems have changed"),
+    row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
     row(trl.environment, {"verifier": "arith"}, "Arith", "reward_function"),
     row(trl.reward_function, {"verifier": "guess"}, "Guess", "environment"),
