@@ -41,25 +41,9 @@ class Sums(Verifier):
         return float(completion.strip() == problem.answer)
 
 
-class PaysForEmpty(Sums):
-    def reward(self, problem, completion):
-        return float(completion.strip() in problem.answer and completion.strip() in ("", problem.answer))
-
-
 class Substring(Sums):
     def reward(self, problem, completion):
         return float(problem.answer in completion)
-
-
-class AnyDigits(Sums):
-    def reward(self, problem, completion):
-        text = completion.strip()
-        return float(text.isdecimal() and len(text) < 9 and int(text) == int(problem.answer))
-
-
-class Prefix(Sums):
-    def reward(self, problem, completion):
-        return float(bool(completion.strip()) and problem.answer.startswith(completion.strip()))
 
 
 class FirstNumber(Sums):
@@ -83,21 +67,6 @@ class Leaves(Sums):
         return super().reward(problem, completion)
 
 
-class NoVerdict(Sums):
-    def verify(self, problem, completion):
-        return self.reward(problem, completion)
-
-
-class Fails(Sums):
-    def verify(self, problem, completion):
-        return Verdict(0.0, status="error") if completion == "?" else super().verify(problem, completion)
-
-
-class OutOfRange(Sums):
-    def reward(self, problem, completion):
-        return 2 * super().reward(problem, completion)
-
-
 class Random(Sums):
     def __init__(self):
         self.rng = random.Random(0)
@@ -108,26 +77,6 @@ class Random(Sums):
     success_reward = 0.9
 
 
-class OtherBatch(Sums):
-    def verify_batch(self, problems, completions):
-        return [Verdict(self.reward(problems[0], completion)) for completion in completions]
-
-
-class ShortBatch(Sums):
-    def verify_batch(self, problems, completions):
-        return super().verify_batch(problems, completions)[1:]
-
-
-class TooStrict(Sums):
-    def reward(self, problem, completion):
-        return float(completion == problem.answer)
-
-
-class RejectsItsReference(Sums):
-    def demonstration(self, problem):
-        return f"{problem.answer}="
-
-
 class LongerIsBetter(Sums):
     """Partial credit for every number that is named."""
 
@@ -135,10 +84,6 @@ class LongerIsBetter(Sums):
         if super().reward(problem, completion):
             return 1.0
         return min(0.5, 0.1 * len(re.findall(r"\b[0-9]+\b", completion[:1000], re.ASCII)))
-
-
-class DeclaresTooMuch(Sums):
-    does_not_catch = {"shotgun": "it does, really"}
 
 
 class DeclaresSubstring(Substring):
@@ -164,15 +109,6 @@ class Unpicklable(Sums):
         self.lock = threading.Lock()
 
 
-class OtherProblemsEachTime(Sums):
-    def sample(self, rng):
-        return super().sample(random.Random(next(SEEDS)))
-
-
-class OutsideItsAlphabet(Sums):
-    alphabet = "0123456789+"
-
-
 class NoProblems(Sums):
     def examples(self):
         raise KeyError("examples")
@@ -185,18 +121,46 @@ class Hangs(Sums):
         return super().reward(problem, completion)
 
 
+def differing(name, **changed):
+    """Return a class that differs from the good one in these attributes."""
+    return type(name, (Sums,), changed)
+
+
+def paying(name, reward):
+    return differing(name, reward=lambda self, problem, completion: float(reward(problem.answer, completion)))
+
+
+def failing_once(self, problem, completion):
+    return Verdict(0.0, status="error") if completion == "?" else Sums.verify(self, problem, completion)
+
+
 SEEDS = itertools.count()
 BAD = {
-    PaysForEmpty: {"attack"}, Substring: {"attack"}, AnyDigits: {"attack"},
-    Prefix: {"attack"}, FirstNumber: {"attack"}, NotANumber: {"attack"},
-    Leaves: {"total"}, NoVerdict: {"total"},
-    Fails: {"failed"}, OutOfRange: {"range"}, Random: {"deterministic"},
-    OtherBatch: {"batch"}, ShortBatch: {"batch"},
-    TooStrict: {"paraphrase"}, RejectsItsReference: {"reference"}, LongerIsBetter: {"monotonic"},
-    DeclaresTooMuch: {"declared"}, Slow: {"speed"}, Unpicklable: {"picklable"},
-    OtherProblemsEachTime: {"reproducible"}, OutsideItsAlphabet: {"declarations"},
-    NoProblems: {"problems"},
-}  # fmt: skip
+    paying("Empty", lambda answer, text: text.strip() in answer and text.strip() in ("", answer)): "attack",
+    paying("AnyDigits", lambda a, text: (t := text.strip()).isdecimal() and len(t) < 9 and int(t) == int(a)): "attack",
+    paying("Prefix", lambda answer, text: bool(text.strip()) and answer.startswith(text.strip())): "attack",
+    Substring: "attack",
+    FirstNumber: "attack",
+    NotANumber: "attack",
+    Leaves: "total",
+    differing("NoVerdict", verify=Sums.reward): "total",
+    differing("Fails", verify=failing_once): "failed",
+    paying("OutOfRange", lambda answer, text: 2 * (text.strip() == answer)): "range",
+    Random: "deterministic",
+    differing(
+        "Others", verify_batch=lambda self, problems, texts: [self.verify(problems[0], t) for t in texts]
+    ): "batch",
+    differing("Short", verify_batch=lambda self, *pairs: Verifier.verify_batch(self, *pairs)[1:]): "batch",
+    paying("TooStrict", lambda answer, text: text == answer): "paraphrase",
+    differing("RejectsItsReference", demonstration=lambda self, problem: f"{problem.answer}="): "reference",
+    LongerIsBetter: "monotonic",
+    differing("DeclaresTooMuch", does_not_catch={"shotgun": "it does, really"}): "declared",
+    Slow: "speed",
+    Unpicklable: "picklable",
+    differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "reproducible",
+    differing("OutsideItsAlphabet", alphabet="0123456789+"): "declarations",
+    NoProblems: "problems",
+}
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +200,7 @@ def test_a_good_verifier_passes(good):
 @pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
 def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad, linted):
     report = linted(bad)
-    assert rules(report) == BAD[bad]
+    assert rules(report) == {BAD[bad]}
     assert not report.passed
 
 
@@ -255,7 +219,7 @@ def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
 
 
 def test_every_rule_has_a_verifier_that_breaks_it():
-    assert set().union(*BAD.values()) | {"hang"} == set(RULES)
+    assert {*BAD.values(), "hang"} == set(RULES)
     assert all(text.endswith(".") for text in RULES.values())
 
 
