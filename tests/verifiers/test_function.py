@@ -111,7 +111,7 @@ def test_outside_of_an_environment_nobody_knows_the_tokens():
     def reward(completions, completion_ids):
         return [0.0]
 
-    with pytest.raises(ValueError, match="reward function reward asks for completion_ids, unknown here; known: comple"):
+    with pytest.raises(ValueError, match="reward asks for completion_ids"):
         FunctionVerifier(reward).verify(PROBLEMS[0], "2")
 
     def careful(completions, completion_ids=None):

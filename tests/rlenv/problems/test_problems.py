@@ -111,8 +111,6 @@ def test_a_list_is_a_conversation():
     assert as_problem(messages) == as_problem({"prompt": messages}) == Problem(messages)
     assert as_problem({"messages": messages, "answer": 2, "level": 3}) == Problem(messages, "2", {"level": 3})
     assert as_problem({"messages": messages, "prompt": "a"}) == Problem("a", "", {"messages": messages})
-    with pytest.raises(ValueError, match="message 1 must have a role and a content, got 'a'"):
-        as_problem(["a"])
 
 
 def test_listed_problems_may_name_their_split():
@@ -150,7 +148,3 @@ def test_a_problem_named_in_both_splits_is_warned_about():
 def test_sampled_problems_that_do_not_fit_are_left_out():
     short = stream(verifier=Arith(1), fits=lambda problem: problem.prompt < "0+2")
     assert set(take(short, 30)) <= {"0+0=", "0+1="}
-    with pytest.raises(
-        ValueError, match=r"sampled 10000 problems, but none was in the train split .* and short enough"
-    ):
-        stream(fits=lambda problem: False)[0]

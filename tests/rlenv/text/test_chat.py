@@ -176,7 +176,7 @@ def test_a_template_that_changes_contents_is_followed_or_refused(change, expecte
     encoder = with_template(f"<|im_start|>{{% for m in messages %}}{{{{ m.content | {change} }}}}{{% endfor %}}|")
     prompt = [user(" a<|im_end|>B \n")]
     if expected is None:
-        with pytest.raises(ValueError, match=r"^the chat template leaves out or rewrites message 1 \(role 'user'\)$"):
+        with pytest.raises(ValueError, match="message 1"):
             encoder.prompts([prompt])
     else:
         [ids] = encoder.prompts([prompt])
@@ -304,7 +304,7 @@ def test_a_call_with_the_text_of_a_control_token_is_refused(name):
     tokenizer = with_calls_template(name)
     for spelled in control_tokens(tokenizer):
         for spoiled in (calling(a=spelled), calling(name=f"f{spelled}"), calling(**{spelled: {"b": [f"x{spelled}"]}})):
-            with pytest.raises(ValueError, match="text that this tokenizer reads as a control token"):
+            with pytest.raises(ValueError, match="control token"):
                 Encoder(tokenizer).prompts([[user("12+34="), spoiled, result("46")]])
 
 
@@ -316,7 +316,7 @@ def test_a_file_may_hold_earlier_turns_of_tools(tmp_path):
     task = silent(str(path), tokenizer=with_calls_template("qwen3"))
     assert '{"name": "add", "arguments": {"a": 12, "b": 34}}' in task.prompts([0])[0].text
     path.write_text(json.dumps({"prompt": broken, "answer": "46"}) + "\n")
-    with pytest.raises(ValueError, match=r"rows.jsonl.*line 1.*message 2 is a tool's result"):
+    with pytest.raises(ValueError, match=r"rows.jsonl.*line 1.*message 2"):
         silent(str(path), tokenizer=with_calls_template("qwen3"))
 
 

@@ -174,7 +174,7 @@ def test_a_schema_may_stand_in_a_file(tmp_path):
 @pytest.mark.timeout(60)
 def test_a_schema_in_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "book.json")
-    with pytest.raises(ValueError, match=r"book.json' is no JSON file with a schema, but a folder, pipe or device"):
+    with pytest.raises(ValueError, match=r"book.json'.*pipe"):
         JsonSchema(str(tmp_path / "book.json"))
 
 

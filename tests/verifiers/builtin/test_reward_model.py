@@ -163,7 +163,7 @@ def test_conversations_need_rlenv_which_a_worker_process_gets_with_the_verifier(
     monkeypatch.setattr(conversation, "_ENCODER", [])
     alone = RewardModel(model, tokenizer, device="cpu")
     assert alone.verify(Problem("1+2="), "3").status == "ok"
-    with pytest.raises(ValueError, match="rlenv renders conversations, and it was not imported before: import rlenv"):
+    with pytest.raises(ValueError, match="import rlenv"):
         alone.verify(Problem(TALK), "46")
     assert pickle.loads(sent).verify(Problem(TALK), "46").status == "ok"
 

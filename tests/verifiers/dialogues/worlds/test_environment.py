@@ -130,7 +130,7 @@ class Seeded(Own):
 
 def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
     made = make_verifier(Own)
-    with pytest.raises(ValueError, match=r"Own\.reset returned two texts for equal columns, .* take a parameter seed"):
+    with pytest.raises(ValueError, match=r"Own\.reset.* seed"):
         made.dialogue(made.sample(random.Random(0)))
     made = make_verifier(Seeded)
     for problem in (made.sample(random.Random(0)), made.opened(Problem("Play: "))):
@@ -142,7 +142,7 @@ def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
 def test_arguments_beside_reward_functions():
     made = make_verifier([Numbers, by_guesses], turns=3)
     assert made.max_turns == 4
-    with pytest.raises(ValueError, match=r"EnvironmentClass has tools of its own \(guess\) and takes no others"):
+    with pytest.raises(ValueError, match=r"EnvironmentClass.*guess"):
         gym.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
 
 
