@@ -249,7 +249,7 @@ ROWS = [
     row(talking, {"max_context_tokens": 6}),
     row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
     *(row(single, {name: 9}, f"{name}=9", "Arith") for name in ("max_turns", "max_reply_tokens", "max_context_tokens")),
-    *(row(single, {"tools": [name], "trust": False}, "tool", "--trust") for name in ("tools.py:double",)),
+    row(single, {"tools": ["tools.py:double"], "trust": False}, "tool", "--trust"),
     *(row(as_problem, {"item": item}, "prompt", "mapping") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
     row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
     row(
