@@ -2,10 +2,8 @@
 
 import random
 
-import gymnasium as gym
 import pytest
 
-import rlenv  # noqa: F401
 from verifiers import Guess, Problem
 from verifiers.dialogues import begin, reply_to
 
@@ -54,18 +52,3 @@ def test_levels_halve_the_numbers():
         assert {problem.prompt for problem in problems} == {f"1-{most}:"}
         assert max(int(problem.answer) for problem in problems) in range(most - 3, most + 1)
         assert {problem.metadata["level"] for problem in problems} == {level}
-
-
-def test_a_game_in_the_environment():
-    env = gym.make("TextGen-v0", verifier="guess", disable_env_checker=True).unwrapped
-    _, info = env.reset(seed=0)
-    assert info["prompt"] == "1-64:"
-    low, high, over, turns = 1, 64, False, 0
-    while not over:
-        middle = (low + high) // 2
-        for token in [*env.task.encoder.ids([str(middle)])[0], env.task.eos_token_id]:
-            _, reward, over, cut, info = env.step(token)
-        turns += 1
-        low, high = (middle + 1, high) if info.get("reply") == ">" else (low, middle - 1)
-    assert reward == 1 and info["turns"] == turns and info["is_success"] and not cut
-    assert env.task.dialogues.max_turns == 7
