@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test size surface museum mutations test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
+.PHONY: demo real test size surface mutations test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	@echo "This takes one to three minutes on two CPU cores."
@@ -21,9 +21,6 @@ real: .venv/.real  ## teach SmolLM2-135M-Instruct, a pretrained chat model, its 
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto
-
-museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
-	$(BIN)/python -m pytest tests/museum -qq --score -n auto
 
 size: .venv/.dev  ## how much there is to read: the path of three jobs, each package, the tests
 	$(BIN)/python tests/support/size.py

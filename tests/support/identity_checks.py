@@ -1,7 +1,7 @@
 """The identities of the design as functions that raise AssertionError.
 
-`tests/agents/test_identities.py` asserts that the code passes them, `tests/museum` that each planted bug does not, by
-a factor of at least 100: there they are called with a tolerance a hundred times as large.
+`tests/agents/test_identities.py` asserts that the code passes them, `tests/plant_mutations.py` that planted bugs do
+not, by a factor of at least 100: it has them called with a tolerance a hundred times as large.
 """
 
 from __future__ import annotations

@@ -18,15 +18,13 @@ from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
 from updates import sample, some_cut_off
 
-from agents import AGENTS, DAPO, Agent, Collector, make_envs
-from agents.core.rollout import Rollout, join
+from agents import AGENTS, Agent, Collector, make_envs
+from agents.core.rollout import Rollout
 from agents.distributed import parallel
-from agents.learner.learner import Learner
 from agents.learner.supervised import demonstration_loss, warm_start
 from agents.policies.base import weights_digest
 from agents.rollouts.envs.make_envs import seed_of
-from agents.trainer.proximal import PassesAgent, ProximalAgent
-from rlenv.envs.task import TextGenTask
+from agents.trainer.proximal import PassesAgent
 from verifiers.function import FunctionVerifier
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -421,62 +419,6 @@ def test_every_problem_is_dealt_to_one_process_and_keeps_its_place(processes: in
     assert all(len(dealt) <= processes for dealt in rounds(planned, processes))
 
 
-# Bugs that others had, planted.
-
-
-def mean_of_means() -> None:
-    """Weights with the denominators of the process's own rows, averaged."""
-    loss = Learner.loss
-
-    def local(self: Any, batch: Any) -> Any:
-        value, metrics = loss(self, batch)
-        rows = sample().select(parallel.own_rows(self.policy.costs(sample())))
-        return value * int(sample().mask.sum()) / (2 * int(rows.mask.sum())), metrics
-
-    Learner.loss = local
-
-
-def clipped_before_the_sum() -> None:
-    add = parallel.sum_gradients
-
-    def clipped(parameters: Any) -> None:
-        torch.nn.utils.clip_grad_norm_(parameters, 0.01)
-        add(parameters)
-
-    parallel.sum_gradients = clipped
-
-
-def sum_dropped_by_one_process() -> None:
-    add = parallel.sum_gradients
-
-    def dropped(parameters: Any) -> None:
-        before = [None if p.grad is None else p.grad.clone() for p in parameters]
-        add(parameters)
-        if parallel.rank() == 1:
-            for parameter, grad in zip(parameters, before, strict=True):
-                parameter.grad = grad
-
-    parallel.sum_gradients = dropped
-
-
-def planted(bug: str, name: str, options: dict[str, Any]) -> float:
-    """Return the distance between two processes' update and one's, with a bug in the first."""
-    kept = Learner.loss, parallel.sum_gradients
-    globals()[bug]()
-    try:
-        together, _ = updated(name, options)
-    finally:
-        Learner.loss, parallel.sum_gradients = kept
-    with parallel.alone():
-        single, _ = updated(name, options)
-    return float((together - single).abs().max())
-
-
-@pytest.mark.parametrize("bug", ["mean_of_means", "clipped_before_the_sum", "sum_dropped_by_one_process"])
-def test_a_planted_bug_moves_the_weights(two: Ranks, bug: str) -> None:
-    assert max(two(planted, bug, "ppo", {"max_grad_norm": 0.01})) > 1e-6
-
-
 # Bugs after which the processes do not meet again: they end in an error, as no process waits forever.
 
 
@@ -493,19 +435,6 @@ def sum_skipped_without_a_gradient() -> None:
             add(parameters)
 
     parallel.sum_gradients = hasty
-
-
-def refilling_decided_locally() -> None:
-    def collect(self: DAPO, callback: Any) -> Any:
-        rounds: list[Any] = []
-        useful = 0
-        while useful < self.own_episodes and len(rounds) < self.max_rounds:
-            rounds.append(ProximalAgent.collect_rollout(self, callback))
-            own = rounds[-1].groups % parallel.size() == parallel.rank()
-            useful += int((self._has_gradient(rounds[-1]) & own).sum())
-        return join(rounds, self.policy.obs_from_actions)
-
-    DAPO.collect_rollout = collect  # type: ignore[method-assign]
 
 
 def split_reward(prompts: list[str], completions: list[str]) -> list[float]:
@@ -530,7 +459,6 @@ def test_refilling_is_decided_together(two: Ranks) -> None:
 @pytest.mark.parametrize(
     ("bug", "work"),
     [
-        ("refilling_decided_locally", "refilled"),
         ("sum_skipped_by_one_process", "played_once"),
         ("sum_skipped_without_a_gradient", "idle"),
     ],
@@ -553,19 +481,6 @@ def run_named(work: str, bug: str | None = None) -> Any:
     if bug is not None:
         globals()[bug]()
     return globals()[work]()
-
-
-def undealt(updates: int) -> list[list[str]]:
-    kept = TextGenTask.in_stream
-    TextGenTask.in_stream = lambda self, group: group  # type: ignore[method-assign]
-    try:
-        return played(updates)[0]
-    finally:
-        TextGenTask.in_stream = kept  # type: ignore[method-assign]
-
-
-def test_groups_that_are_not_dealt_out_are_other_problems(two: Ranks) -> None:
-    assert two(undealt, 1)[0] != played(1)[0]
 
 
 def idle() -> tuple[float, int]:

@@ -18,7 +18,6 @@ import torch
 from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
 from torch.distributed.checkpoint import HuggingFaceStorageWriter
-from torch.distributed.fsdp import FSDPModule
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout
@@ -26,10 +25,8 @@ from agents.core import files
 from agents.distributed import parallel, parts
 from agents.distributed.parallel import alone
 from agents.distributed.shards import local, whole
-from agents.learner.learner import Learner
 from agents.learner.supervised import WarmStart, warm_start
 from agents.policies.base import weights_digest
-from agents.policies.language.sharded import ShardedPolicy
 
 SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's
@@ -571,55 +568,6 @@ def refused() -> str:
 @pytest.mark.slow
 def test_shards_of_another_policy_are_refused(two: Ranks) -> None:
     assert two(refused) == ["shard is for language models; omit it (--shard) for a ControlPolicy"] * 2
-
-
-# Bugs, planted.
-
-
-def mean_instead_of_sum() -> None:
-    FSDPModule.set_gradient_divide_factor = lambda self, factor: None  # type: ignore[method-assign]
-
-
-def spare_rows_count() -> None:
-    Learner._unseen = lambda self, rows: self.loss(rows)  # type: ignore[method-assign]
-
-
-def planted(bug: str) -> tuple[float, float]:
-    """Return how far weights and gradient norms are from a single process's, with a bug."""
-    kept = FSDPModule.set_gradient_divide_factor, Learner._unseen
-    globals()[bug]()
-    try:
-        together, metrics = updated("GRPO", shard=True)
-    finally:
-        FSDPModule.set_gradient_divide_factor, Learner._unseen = kept  # type: ignore[method-assign]
-    with alone():
-        single, expected = updated("GRPO", shard=False)
-    norms = [abs(a["train/grad_norm"] - b["train/grad_norm"]) for a, b in zip(metrics, expected, strict=True)]
-    return float((together - single).abs().max()), max(norms)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bug", ["mean_instead_of_sum", "spare_rows_count"])
-def test_a_planted_bug_is_seen(two: Ranks, bug: str) -> None:
-    assert all(distance > 1e-6 and gap > 1e-6 for distance, gap in two(planted, bug))
-
-
-def acting_with_old_weights() -> str:
-    """Return what is said when the weights are gathered only once."""
-    whole, kept = ShardedPolicy.whole, {}
-    ShardedPolicy.whole = lambda self: kept.setdefault(id(self), whole(self))  # type: ignore[method-assign]
-    try:
-        text_agent().learn(total_episodes=32)
-    except RuntimeError as error:
-        return str(error)
-    finally:
-        ShardedPolicy.whole = whole  # type: ignore[method-assign]
-    return ""
-
-
-@pytest.mark.slow
-def test_acting_with_old_weights_stops_the_run(two: Ranks) -> None:
-    assert all("log-probabilities while acting and training differ" in said for said in two(acting_with_old_weights))
 
 
 def padding_skipped() -> None:
