@@ -317,7 +317,7 @@ def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, 
         raise ValueError("the true gradient is 0: answers must earn different rewards")
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
     for played, rollout, chance in every_rollout(agent):
-        scaled = rollout if played.reward_scale is None else played.reward_scale(rollout)
+        scaled = played.reward_scale(rollout) if played.normalize_rewards else rollout
         loss, logits = played.loss(played.prepare(scaled))[0], played.policy.logits
         gradient = -torch.autograd.grad(loss, logits, materialize_grads=True)[0]
         mean += chance * gradient

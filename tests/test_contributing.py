@@ -51,6 +51,7 @@ def test_every_target_that_the_page_names_is_in_the_makefile():
 def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert str(cited["version"]) == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_what_security_says_about_options_is_what_the_commands_take():

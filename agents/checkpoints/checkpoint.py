@@ -17,16 +17,15 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 from zipfile import is_zipfile
 
-import torch
 from gymnasium.vector import VectorEnv
 
 from ..core.errors import DivergedError
-from ..core.files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
+from ..core.files import check_seal, read_table, reading, seal, whole_folder, write_folder
 from ..distributed.shards import local
 from ..policies import KINDS, Policy, SavedPolicy
 from .declared import Count, misfit
@@ -34,14 +33,13 @@ from .state import read_state, write_state
 
 T = TypeVar("T")
 Version = tuple[Path, int, int]  # of a folder: where it is, its number on the disk, and when it came there
-FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
+FORMAT = 4  # of the folder; a checkpoint of another format is not read
 _AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
-_OLD_TRAINING = "training.pt"  # of format 2
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
 
-class Counters(TypedDict, total=False):
-    """How far a training is; earlier versions had no `trained_timesteps`."""
+class Counters(TypedDict):
+    """How far a training is."""
 
     num_timesteps: Count
     trained_timesteps: Count
@@ -56,6 +54,8 @@ class Facts(Counters):
     """What agent.json says.
 
     Attributes:
+        format: `FORMAT` of the version of rlenv that wrote it.
+        version: of rlenv.
         agent: name of the class; None for a class of the user's own.
         policy_kind: `Policy.kind`.
         settings: arguments of the constructor.
@@ -66,13 +66,14 @@ class Facts(Counters):
     """
 
     format: int
+    version: str
     agent: str | None
     policy_kind: str
     settings: dict[str, Any]
     env: str | None
     env_kwargs: dict[str, Any] | None
-    spaces: NotRequired[dict[str, Any]]
-    functions: NotRequired[list[str]]
+    spaces: dict[str, Any]
+    functions: list[str]
 
 
 @dataclass(frozen=True)
@@ -99,18 +100,10 @@ class Checkpoint:
         Args:
             copied: see `read_state`.
         """
-        if self.facts["format"] == FORMAT:
-            state = read_state(self.path / TRAINING, copied)
-            if not isinstance(state, dict):
-                raise ValueError(f"the state in {str(self.path / TRAINING)!r} cannot be read: it has no names")
-            return state
-        try:
-            state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ValueError(f"{str(self.path / _OLD_TRAINING)!r} cannot be read: {reason[:200]}") from error
-        optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
-        return {**state, "optimizer": optimizer, "moment": state, "unwritten": {}, "extra": {}}
+        state = read_state(self.path / TRAINING, copied)
+        if not isinstance(state, dict):
+            raise ValueError(f"the state in {str(self.path / TRAINING)!r} cannot be read: it has no names")
+        return state
 
     def load_reference(self, policy: Policy, env: VectorEnv) -> Policy | None:
         """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
@@ -186,7 +179,8 @@ def save_whole(policy: Policy, folder: Path) -> None:
 
 def finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
     """Write what is beside the policies; `known` are the SHA-256 of files that other processes have written."""
-    (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+    written_by = {"format": FORMAT, "version": version_of_rlenv()}
+    (folder / _AGENT).write_text(_as_json(written_by | dict(facts)) + "\n", encoding="utf-8")
     write_state(training, folder / TRAINING)
     seal(folder, known)
 
@@ -207,10 +201,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
     for file in path.rglob("*"):
-        if file.suffix in _PICKLES and not (facts["format"] < FORMAT and file == path / _OLD_TRAINING):
+        if file.suffix in _PICKLES:
             raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
-    if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
-        check_seal(path)
+    check_seal(path)
     policy, reference = (SavedPolicy(facts["policy_kind"], path / name) for name in (POLICY, REFERENCE))
     return Checkpoint(path, facts, policy, reference if reference.folder.is_dir() else None, version)
 
@@ -250,8 +243,12 @@ def read_facts(path: Path) -> Facts:
     """
     file = str(path / _AGENT)
     facts: Any = read_table(path / _AGENT)
-    if type(facts.get("format")) is not int or facts["format"] not in (2, FORMAT):
-        raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: 2, {FORMAT}")
+    if type(facts.get("format")) is not int or facts["format"] != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} was written by version {facts.get('version', '?')!s:.40} of rlenv "
+            f"(format {facts.get('format')!r:.40}); this is {version_of_rlenv()} (format {FORMAT}): "
+            "load it with the version that wrote it, or train anew"
+        )
     if wrong := misfit(facts, Facts):
         raise ValueError(f"{file!r} is damaged: its {wrong}")
     if facts["env"] is not None and facts["env_kwargs"] is None:
@@ -262,6 +259,14 @@ def read_facts(path: Path) -> Facts:
             "import the module first that puts it into agents.policies.KINDS"
         )
     return cast(Facts, facts)
+
+
+def version_of_rlenv() -> str:
+    """Return the installed version of rlenv, whose package this one does not import."""
+    try:
+        return metadata.version("rlenv-lm")
+    except metadata.PackageNotFoundError:  # a source tree that is not installed
+        return "unknown"
 
 
 def _as_json(facts: dict[str, Any]) -> str:

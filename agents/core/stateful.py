@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 
@@ -41,17 +41,15 @@ def states_of(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     return {name: part.state_dict() for name, part in parts.items()}
 
 
-def load_states(parts: Mapping[str, Stateful], states: Mapping[str, Any], may_lack: Collection[str] = ()) -> None:
+def load_states(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
     """Restore what `states_of` returned.
 
     Args:
         parts: by name.
         states: by name; those of other parts are left out.
-        may_lack: names of parts that stay as they are if their state is missing.
 
     Raises:
-        KeyError: for any other part without a state.
+        KeyError: for a part without a state.
     """
     for name, part in parts.items():
-        if name in states or name not in may_lack:
-            part.load_state_dict(states[name])
+        part.load_state_dict(states[name])

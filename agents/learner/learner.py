@@ -55,8 +55,6 @@ class Learner(LearnerSettings):
     uses_critic = False
     uses_score_norms = False
     needs_teacher = False  # a policy to learn from, besides the environment
-    # Names of parts that a checkpoint may lack, since a setting or a later version made them.
-    _may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
@@ -82,7 +80,7 @@ class Learner(LearnerSettings):
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.or_default(name, None)))
         self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
-        self.reward_scale = RewardScale(self.gamma) if self.normalize_rewards else None
+        self.reward_scale = RewardScale(self.gamma)
         self.policy_optimizer = PolicyOptimizer(
             self.policy,
             self.learning_rate,
@@ -172,7 +170,7 @@ class Learner(LearnerSettings):
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         if self.watchers:
             rollout = replace(rollout, extras=rollout.extras | {EARNED: rollout.returns})
-        prepared = self.prepare(rollout if self.reward_scale is None else self.reward_scale(rollout))
+        prepared = self.prepare(self.reward_scale(rollout) if self.normalize_rewards else rollout)
         self._show("train/advantages", prepared.advantages, prepared)
         for watch in self.watchers:
             watch(prepared)
@@ -366,8 +364,7 @@ class Learner(LearnerSettings):
 
     def parts(self) -> dict[str, Stateful]:
         """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
-        parts: dict[str, Stateful] = {"optimizer": self.policy_optimizer, "algorithm": self}
-        return parts if self.reward_scale is None else parts | {"reward_scale": self.reward_scale}
+        return {"optimizer": self.policy_optimizer, "algorithm": self, "reward_scale": self.reward_scale}
 
     def training_state(self) -> dict[str, Any]:
         """Return the states of `parts`."""
@@ -375,7 +372,7 @@ class Learner(LearnerSettings):
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `training_state` returned."""
-        load_states(self.parts(), state, self._may_lack)
+        load_states(self.parts(), state)
 
     def _random_state(self) -> dict[str, Any]:
         """Return where the generators of this process are."""
@@ -383,7 +380,6 @@ class Learner(LearnerSettings):
             "generator": self.generator.get_state(),
             "order": self.order_generator.get_state(),
             "device": self.generator.device.type,
-            "by_episode": self.policy.draws_by_episode,
         }
 
     def _load_random_state(self, state: Mapping[str, Any], seed: int | None = None) -> None:
@@ -397,8 +393,7 @@ class Learner(LearnerSettings):
             return
         if seed is None:
             self.generator.set_state(state["generator"])
-            self.order_generator.set_state(state.get("order", state["generator"]))  # earlier versions had one
-            self.policy.draws_by_episode &= state.get("by_episode", False)  # and drew by slot: such a run goes on so
+            self.order_generator.set_state(state["order"])
         else:
             self.generator.manual_seed(parallel.own_seed(seed))
             self.order_generator.manual_seed(seed)

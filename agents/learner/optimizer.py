@@ -183,8 +183,7 @@ class PolicyOptimizer:
                             f"the optimizer has moments {tuple(found.shape)} of {tuple(parameter.shape)} weights"
                         )
             group |= self.hyperparameters  # those given to `Agent.load` replace the saved ones
-        if "masters" in state:  # earlier versions trained 16-bit weights without
-            self.weights.load(state["masters"])
+        self.weights.load(state["masters"])
         self.skipped = check_count("skipped", state["skipped"], low=0)
         self.total_skipped = check_count("total_skipped", state["total_skipped"], low=0)
 

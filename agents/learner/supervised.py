@@ -148,4 +148,4 @@ class WarmStart:
         self.optimizer.load_state_dict(deal_out(state["optimizer"], self.weights.masters))
         self.decay.load_state_dict(state["decay"])
         self.losses = list(state["losses"])
-        self.weights.load(state.get("masters", ()))  # earlier versions had none
+        self.weights.load(state["masters"])

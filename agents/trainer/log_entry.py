@@ -92,9 +92,8 @@ def pending(logger: Logger) -> dict[str, list[float]]:
 
 
 def checked(entry: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return what `pending` returned, read from a checkpoint; those of earlier versions have only the numbers."""
-    pairs = {name: saved if isinstance(saved, list) else [saved, 1.0] for name, saved in entry.items()}
-    return {name: [float(value), float(count)] for name, (value, count) in pairs.items()}
+    """Return what `pending` returned, read from a checkpoint."""
+    return {name: [float(value), float(count)] for name, (value, count) in entry.items()}
 
 
 def restore(logger: Logger, entry: Mapping[str, list[float]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 import torch
 
-from ..checkpoints.checkpoint import COUNTERS, FORMAT, Checkpoint, Counters, while_unchanged, write_checkpoint
+from ..checkpoints.checkpoint import COUNTERS, Checkpoint, Counters, while_unchanged, write_checkpoint
 from ..checkpoints.sharded import write_sharded_checkpoint
 from ..checkpoints.spaces import described, space_of
 from ..core.checks import check_optional_count
@@ -172,7 +172,7 @@ class Resumable(Surface):
             known_as = {**self.origin["env_kwargs"], **asked}
             self.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
         for name in COUNTERS:
-            setattr(self, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
+            setattr(self, name, saved.facts[name])
         wanted = self.kl_coef or "kl_coef" not in given or self.needs_teacher
         if self.anchor.reference is None and wanted:
             self.anchor.reference = saved.load_reference(self.policy, self.env)
@@ -180,11 +180,11 @@ class Resumable(Surface):
             continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
         with reading(saved.path):
             self.load_training_state(state)
-            self._continue(state, saved.facts["format"] < FORMAT, continue_env, "seed" in given)
+            self._continue(state, continue_env, "seed" in given)
         for policy in filter(None, (self.policy, self.anchor.reference)):
             policy.adopt_tokenizer(self.env.metadata)
 
-    def _continue(self, state: Mapping[str, Any], is_old: bool, continue_env: bool, own_seed: bool) -> None:
+    def _continue(self, state: Mapping[str, Any], continue_env: bool, own_seed: bool) -> None:
         """Restore what `_moment` returned; the generators without a seed of the user's only.
 
         The moment of another number of processes has the same place in the stream of problems, if they share one; what
@@ -196,8 +196,6 @@ class Resumable(Surface):
         fresh = int(np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)[0] >> 1)
         if not own_seed:
             self._load_random_state(moment, None if own_process else fresh)
-        if is_old:  # format 2 had no more
-            return
         parts = self.own_parts()
         if continue_env and (own_process or deals_groups(self.env)):
             self.collector.seed(fresh)  # for an environment that did not say where it stood
@@ -205,7 +203,7 @@ class Resumable(Surface):
             parts = {name: part for name, part in parts.items() if part is not self.collector}
             if continue_env:
                 self.collector.seed(seed_of(self.env, fresh))
-        load_states(parts, moment, self._may_lack)
+        load_states(parts, moment)
 
 
 def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
@@ -243,14 +241,13 @@ def arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, A
         ValueError: if an environment, trust or a learning rate has to be given.
     """
     kept = {"learning_rate": None, **saved.facts["settings"]}
-    for name in [name for name in saved.facts.get("functions", []) if name not in settings]:
+    for name in [name for name in saved.facts["functions"] if name not in settings]:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as {name}: pass {name}=...")
     if env is None and saved.facts["env"] is None:
         env = _missing_env(saved)
     if env is None:
         arguments = {**kept, "env": saved.facts["env"], "env_kwargs": saved.facts["env_kwargs"], **settings}
-        own = saved.facts["env_kwargs"]
-        arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust, own)
+        arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
         if _has_the_only(saved, arguments["env_kwargs"].get("tokenizer")):
             arguments["env_kwargs"]["tokenizer"] = str(saved.policy.folder / MODEL)
     else:
@@ -271,9 +268,9 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
     """Return what stands for an environment that has no name.
 
     Raises:
-        ValueError: if an earlier version wrote the checkpoint, without the spaces.
+        ValueError: if the spaces could not be described.
     """
-    spaces = saved.facts.get("spaces") or {}
+    spaces = saved.facts["spaces"]
     if None in (spaces.get("observation"), spaces.get("action")):
         raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
     size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))

@@ -10,8 +10,6 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from verifiers.reading.extraction import BEFORE, STATED
-
 from .host_tensor import for_numpy, to_device
 from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
@@ -72,7 +70,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
                 *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
                 "tokenizer",
             ),
-            "dated_defaults": {"extract": (STATED, BEFORE)},
         },
     }
 

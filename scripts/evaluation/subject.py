@@ -16,7 +16,7 @@ from agents.checkpoints.checkpoint import Checkpoint
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
 from agents.rollouts.envs.make_envs import LOOP_OFFERS, resolve_device, with_tokenizer
-from agents.rollouts.envs.registered import named_by_checkpoint, named_by_user
+from agents.rollouts.envs.registered import named_by_checkpoint
 from rlenv.envs.task import TextGenTask
 
 from ..console.parameters import given_by_user
@@ -147,7 +147,7 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
         if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
         if own_verifier:
-            env_kwargs |= named_by_user(saved["env"], {})  # not the rule of the verifier it was trained with
+            env_kwargs.pop("extract", None)  # not the rule of the verifier it was trained with
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
         env_kwargs |= _whole_file(given["split"], env_kwargs.get("problems"), kept.get("problems"))
     else:
@@ -181,7 +181,7 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     check_name(name)
     find_config(name)
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
-    env_kwargs = named_by_user(TEXT_ENV, settings.env_arguments(options)) | {"split": given["split"]}
+    env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
     env_kwargs |= _whole_file(given["split"], env_kwargs.get("problems"))
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
 

@@ -134,8 +134,8 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
 
 
 def _of_events(path: Path) -> bool:
-    """Tell whether this is a file of TensorBoard's events, or a folder of nothing else."""
-    return path.match(EVENTS) or (path.is_dir() and all(each.match(EVENTS) for each in path.iterdir()))
+    """Tell whether this is a folder of nothing but TensorBoard's events."""
+    return path.is_dir() and all(each.match(EVENTS) for each in path.iterdir())
 
 
 def earlier(run: Path) -> list[Path]:

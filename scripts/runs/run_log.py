@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
@@ -56,18 +56,18 @@ class Table(CSVOutputFormat):
 
 
 class LogPlace(TypedDict):
-    """How far the log of a run goes: rows of the table, bytes of the other files. Earlier versions had no samples."""
+    """How far the log of a run goes: rows of the table, bytes of the other files."""
 
     rows: Count
     events: dict[str, Count]
-    samples: NotRequired[Count]
+    samples: Count
 
 
 def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> Logger:
     """Return a logger that writes progress.csv and events.
 
     TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have
-    a separate folder; those of earlier versions, beside progress.csv, are continued there.
+    a separate folder.
 
     Args:
         folder: the run folder.
@@ -82,7 +82,7 @@ def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> 
 
 def event_files(folder: Path) -> list[Path]:
     """Return the files of events of a run."""
-    return sorted([*folder.glob(EVENTS), *folder.glob(f"*/{EVENTS}")])
+    return sorted(folder.glob(f"*/{EVENTS}"))
 
 
 def log_place(logger: Logger) -> LogPlace:
@@ -92,7 +92,7 @@ def log_place(logger: Logger) -> LogPlace:
             output.writer.flush()
     folder = Path(str(logger.dir))
     place = place_in(folder)
-    for name in (CSV, *place["events"], *([EPISODES] if place.get("samples") else [])):
+    for name in (CSV, *place["events"], *([EPISODES] if place["samples"] else [])):
         sync(folder / name)
     return place
 
@@ -171,7 +171,7 @@ def cut_log(folder: Path, place: LogPlace) -> None:
         else:
             _cut(path, size)
     if (folder / EPISODES).is_file():
-        _cut(folder / EPISODES, place.get("samples", 0))
+        _cut(folder / EPISODES, place["samples"])
     if (folder / CSV).is_file():
         text = (folder / CSV).read_bytes().decode("utf-8", "replace")
         lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []

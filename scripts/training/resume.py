@@ -19,7 +19,6 @@ from agents.rollouts.envs.registered import named_by_checkpoint
 from ..console.parameters import flag_of, typed
 from ..console.progress import say
 from ..runs import run_folder
-from ..runs.run_log import place_in
 from ..setup import session, settings
 from ..setup.agent_names import check_trust
 
@@ -61,12 +60,6 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
     agent = session.load_agent(checkpoint, given, CHANGEABLE)
     parallel.on_main(lambda: _forget_stop(run / run_folder.RESULT))
-    if not agent.extra_state:
-        say(
-            f"{str(checkpoint.path)!r} is of an earlier version, which kept neither the place in the stream of "
-            "problems nor the first evaluation: the problems begin anew, and initial_eval stays empty"
-        )
-        agent.extra_state = {"warm_start": {}, "initial": None, "log": place_in(run)}
     return agent, run
 
 

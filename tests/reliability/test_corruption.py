@@ -18,6 +18,7 @@ from agents import Agent
 from agents.checkpoints import checkpoint
 from agents.checkpoints import state as packing
 from agents.core import files as agents_files
+from rlenv import __version__
 
 
 def files(folder):
@@ -86,13 +87,12 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
 
 
 def test_every_single_bit_of_what_names_the_version(text_run, tmp_path):
-    """One bit makes format 3 a format 2, of which nothing was sealed."""
     folder = tmp_path / "checkpoint"
     shutil.copytree(text_run / "checkpoint", folder)
     agent = folder / "agent.json"
     good = agent.read_bytes()
     place = good.index(b'"format"')
-    for bit in range(8 * place, 8 * (place + len(b'"format": 3,'))):
+    for bit in range(8 * place, 8 * (place + len(b'"format": 4,'))):
         content = bytearray(good)
         content[bit // 8] ^= 1 << bit % 8
         agent.write_bytes(content)
@@ -103,13 +103,13 @@ def test_every_single_bit_of_what_names_the_version(text_run, tmp_path):
     checkpoint.read_checkpoint(folder)
 
 
-@pytest.mark.parametrize("version", [1, 4, "3", None, [3], True, 3.0, {"format": 3}], ids=repr)
+@pytest.mark.parametrize("version", [3, 5, "4", None, [4], True, 4.0, {"format": 4}], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
     assert run_folder.newest_whole(text_copy).path == run_folder.earlier(text_copy)[0]
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"has the checkpoint format {version!r}; allowed: 2, 3" in line or "agent.json is not what was" in line
+    assert f"was written by version 0.9 of rlenv (format {version!r}); this is {__version__} (format 4)" in line
 
 
 @pytest.mark.parametrize("world", ["pole", slow("text")])

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from gymnasium.envs.registration import registry
 from inprocess import run as invoke
 
@@ -89,14 +88,6 @@ def edited(file, edit):
     file.write_text(json.dumps(table))
 
 
-def of_format_2(checkpoint, state):
-    """Make a checkpoint one of format 2, whose training.pt holds this."""
-    for name in ("training.json", "training.safetensors", MANIFEST):
-        (checkpoint / name).unlink()
-    changed(checkpoint / "agent.json", format=2)
-    torch.save(state, checkpoint / "training.pt")
-
-
 def deep(depth=100_000):
     return '{"a":' * depth + "1" + "}" * depth
 
@@ -165,7 +156,7 @@ CONTROL = {
     "training files as pickles": pickled("training.safetensors", "training.json"),
     "weights as a pickle, control": pickled("policy/policy.safetensors"),
     "facts as a pickle": pickled("agent.json"),
-    "training.pt with code": lambda run, ran: of_format_2(run / "checkpoint", {"optimizer": Code(ran)}),
+    "training.pt": pickled("training.pt"),
     "environment module:Name": lambda run, ran: changed(run / "checkpoint" / "agent.json", env=f"{MODULE}:Trap-v0"),
     "both name an environment": lambda run, ran: (
         changed(run / "checkpoint" / "agent.json", env=f"{MODULE}:Trap-v0"),

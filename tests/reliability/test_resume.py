@@ -15,7 +15,7 @@ from _rlenv_scripts.setup import session
 from _rlenv_scripts.training import callbacks
 from inprocess import error_of
 from inprocess import run as invoke
-from runs import arguments, content, differences, everything, scalars, table
+from runs import arguments, content, differences, everything, table
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
@@ -113,35 +113,6 @@ def test_a_second_resume_is_refused(run):
         line = refusal("train", "--resume", run, "--episodes", 36)
     assert line == f"Error: another run is writing to the run folder '{run}'; wait for it, or stop it"
     assert content(run) == before
-
-
-def old_checkpoint(folder, num_updates=None):
-    """Make a checkpoint as an earlier version wrote it: format 2, with neither a manifest nor the state of the run."""
-    agent = Agent.load(folder, device="cpu")
-    state = {"optimizer": agent.policy_optimizer.adam.state_dict(), "generator": agent.generator.get_state()}
-    torch.save(state | {"device": "cpu", "algorithm": {}}, folder / "training.pt")
-    for name in ("training.json", "training.safetensors", "manifest.json"):
-        (folder / name).unlink()
-    facts = json.loads((folder / "agent.json").read_text()) | {"format": 2}
-    (folder / "agent.json").write_text(json.dumps(facts))
-
-
-@pytest.mark.parametrize("world", [pytest.param("CartPole", marks=pytest.mark.slow), "TextGen"])
-def test_a_run_of_an_earlier_version_goes_on(world, request):
-    """Its warm start and first evaluation are not made again, and its log is kept."""
-    folder = request.getfixturevalue("pole_copy" if world == "CartPole" else "text_copy")
-    before = json.loads((folder / "result.json").read_text())
-    old_checkpoint(folder / "checkpoint")
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path)
-    rows, steps = table(folder), scalars(folder)
-    result, (first, *lines) = done("train", "--resume", folder, "--episodes", before["episodes"] + 8)
-    assert "is of an earlier version, which kept neither the place in the stream of problems nor" in first
-    assert not [line for line in lines if line.startswith(("warm start", "before:"))]
-    assert (result["initial_eval"], result["updates"]) == (None, before["updates"] + 2)
-    assert result["timesteps"] > before["timesteps"]
-    assert table(folder)[: len(rows)] == [dict.fromkeys(table(folder)[0], "") | row for row in rows]
-    assert all(set(steps[name]) <= set(scalars(folder)[name]) for name in steps)
 
 
 def test_only_files_of_a_run_are_removed_when_it_starts_again(run):

@@ -71,7 +71,7 @@ class RewardModel(Verifier):
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.batch_size = batch_size
-        given, model = model, _model_folder(model)
+        model = _model_folder(model)
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
         if len(self.tokenizer) > self.model.config.vocab_size:
@@ -80,7 +80,7 @@ class RewardModel(Verifier):
         self.device = _device(device)
         self.model.to(self.device).eval().requires_grad_(False)
         self._pad = self._padding()
-        self.chat = self._reads_chat(chat, given is not model)
+        self.chat = self._reads_chat(chat)
         self._encoder = make_encoder(self.tokenizer) if self.chat else None  # now: a worker process cannot make one
         labels = self.model.config.num_labels
         if label is not None and (isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < labels):
@@ -121,11 +121,11 @@ class RewardModel(Verifier):
         limit = getattr(self.model.config, "max_position_embeddings", None) or 0
         return [(row or [self._pad])[-limit:] for row in ids]
 
-    def _reads_chat(self, chat: bool | None, from_run: bool) -> bool:
-        """Return whether the chat template renders conversations; earlier runs of `rlenv reward-model` say nothing."""
+    def _reads_chat(self, chat: bool | None) -> bool:
+        """Return whether the chat template renders conversations."""
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         if chat is None:
-            return has_template and bool(getattr(self.model.config, CHAT, not from_run))
+            return has_template and bool(getattr(self.model.config, CHAT, True))
         if flag("reward_model", "chat", chat) and not has_template:
             raise ValueError("reward_model: chat=True needs a tokenizer with a chat template; pass tokenizer=")
         return chat

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ..plugins.arguments import flag, one_of
+from ..plugins.arguments import one_of
 
 STATED, STRICT, LAST, BOXED = EXTRACTS = ("stated", "strict", "last", "boxed")
-BEFORE = STRICT  # the rule of runs that do not say which they have: they began before there was a choice
 _DEFAULT: ContextVar[str] = ContextVar("extract", default=STATED)
 
 
@@ -23,21 +22,15 @@ def extracting(extract: str) -> Iterator[None]:
         _DEFAULT.reset(token)
 
 
-def extract_rule(owner: str, extract: str | None, strict: bool | None = None) -> str:
+def extract_rule(owner: str, extract: str | None) -> str:
     """Return which text of a completion a verifier takes for its answer.
 
     Args:
         owner: the name of the verifier, for errors.
         extract: "stated": the result that the completion states, see `builtin/stated.py`; "strict": the last line;
             "last": the last result anywhere; "boxed": what is in `\\boxed{}`. None for the default.
-        strict: an older way to say it: True is "strict", False is "last".
 
     Raises:
-        ValueError: for another value, or two that contradict each other.
+        ValueError: for another value.
     """
-    if strict is not None:
-        meant = STRICT if flag(owner, "strict", strict) else LAST
-        if extract not in (None, meant):
-            raise ValueError(f"{owner}: strict={strict} means extract={meant!r}, got extract={extract!r}; pass extract")
-        return meant
     return _DEFAULT.get() if extract is None else one_of(owner, "extract", extract, EXTRACTS)

@@ -231,7 +231,7 @@ class ControlPolicy(Policy):
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        own = {name: config[name] for name in _OWN if name in config}  # earlier versions had none
+        own = {name: config[name] for name in _OWN}
         policy = cls(observation_space, action_space, config["name"], **own, **config["network"])
         load_weights(policy.net, folder / _WEIGHTS)
         return policy

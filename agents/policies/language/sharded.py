@@ -107,7 +107,6 @@ class ShardedPolicy(LanguageModelPolicy):
         cast(Any, self).reshard()  # embeddings and head stay gathered after a pass without a backward one
         plain = self.weights.whole()
         plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
-        plain.draws_by_episode = self.draws_by_episode
         if not self.tried:
             plain.try_out()
             for each in (self, self.weights.outline):

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from ...core.checks import check_count, first_line
 from ...distributed import parallel
 from ...policies import remember_tokenizer, tokenizer_of
-from .registered import find_spec, full_id, named_by_user, slots_wait, traits_of
+from .registered import find_spec, full_id, slots_wait, traits_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
@@ -166,7 +166,7 @@ def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
     if not isinstance(env, str):
         return {"env": None, "env_kwargs": None}
-    return {"env": full_id(env), "env_kwargs": named_by_user(env, env_kwargs)}
+    return {"env": full_id(env), "env_kwargs": dict(env_kwargs or {})}
 
 
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:

@@ -81,19 +81,14 @@ def traits_of(env_id: str) -> EnvTraits:
     return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
 
 
-def named_by_checkpoint(
-    env_id: str, env_kwargs: Mapping[str, Any], trust: bool, saved: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
     """Return the arguments with which an environment that a checkpoint names is made.
-
-    A dated default (`EnvTraits.dated_defaults`) that is not among them is that of the checkpoint.
 
     Args:
         env_id: in the checkpoint.
         env_kwargs: its arguments.
         trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
             gets trust=False, and the id may only name rlenv, what is registered, or a module that has been imported.
-        saved: the arguments in the checkpoint, where `env_kwargs` replace them.
 
     Raises:
         ValueError: for the id of another module, without trust; for an unknown id.
@@ -105,15 +100,7 @@ def named_by_checkpoint(
             f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
             "if you trust it, pass --trust (Python: trust=True)"
         )
-    traits = traits_of(env_id)
-    then = {name: (saved or {}).get(name, before) for name, (_, before) in traits.dated_defaults.items()}
-    return {**then, **env_kwargs, **({"trust": trust} if "trust" in traits.agent_settings else {})}
-
-
-def named_by_user(env_id: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the arguments of an environment as a checkpoint keeps them: with those whose default has changed."""
-    now = {name: default for name, (default, _) in traits_of(env_id).dated_defaults.items()}
-    return {**now, **(env_kwargs or {})}
+    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
 
 
 def slots_wait(env_id: str) -> bool:

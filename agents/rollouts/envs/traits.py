@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -26,8 +24,6 @@ class EnvTraits:
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
             `num_updates` and `max_updates` (None if unknown).
         agent_settings: constructor arguments that an agent may choose, such as "device".
-        dated_defaults: constructor arguments whose default has changed: the default now, and what a checkpoint means
-            that does not name it, because it is older. Checkpoints always name them.
     """
 
     finished_slots_may_step: bool = False
@@ -37,7 +33,6 @@ class EnvTraits:
     groups_span_slots: bool = False
     reset_options: tuple[str, ...] = ()
     agent_settings: tuple[str, ...] = ()
-    dated_defaults: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, env: object) -> EnvTraits:

@@ -85,9 +85,7 @@ def test_the_reference_is_left_where_it_is_when_nobody_pays_for_it(tmp_path):
     assert ReinforceBaseline.load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("{", "is damaged"), (json.dumps({"format": 99}), "checkpoint format 99")]
-)
+@pytest.mark.parametrize(("text", "message"), [("{", "is damaged"), (json.dumps({"format": 99}), "format 99")])
 def test_a_damaged_or_foreign_checkpoint_is_one_clear_line(text, message, tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent" / "agent.json").write_text(text)
@@ -392,7 +390,7 @@ NAMES = {"name": {"verifier": "length:3"}, "parts": weighted({"length": {"weight
 def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
     kwargs = {**kwargs, **LISTED}
     Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
-    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == {"extract": "stated", **kwargs}
+    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == kwargs
 
 
 def test_an_agent_of_text_loads_where_nobody_imported_rlenv(tmp_path):
@@ -411,47 +409,6 @@ def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_p
     del sys.modules[MODULE], registry["Trap-v0"]
     with pytest.raises(ValueError, match="pass --trust"):
         Agent.load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={}), device="cpu")
-
-
-NUMBERS = {"problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0, "max_new_tokens": 4}
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "now", "before"),
-    [
-        ({"verifier": "numeric"}, "stated", "strict"),
-        ({"verifier": "numeric", "verifier_kwargs": {"strict": False}}, "last", "last"),
-        pytest.param(
-            {"verifier": "numeric", "verifier_kwargs": {"extract": "boxed"}}, "boxed", "boxed", marks=pytest.mark.slow
-        ),
-        (weighted({"numeric": 2}), "stated", "strict"),
-        ({"verifier": "numeric", "extract": "last"}, "last", "strict"),
-    ],
-)
-def test_verdicts_keep_the_rule_that_a_run_began_with(kwargs, now, before, tmp_path):
-    """Checkpoints that do not say what is taken for the answer are older than the choice."""
-
-    def rule(agent):
-        verifier = agent.env.task.verifier
-        return getattr(verifier, "parts", {"numeric": verifier})["numeric"].rule
-
-    path = tmp_path / "agent"
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={**NUMBERS, **kwargs}, **SMALL)
-    agent.save(path)
-    again = Agent.load(path, device="cpu")
-    assert (rule(agent), rule(again)) == (now, now)
-    assert again.origin == agent.origin
-
-    facts = json.loads((path / "agent.json").read_text())
-    del facts["env_kwargs"]["extract"]
-    (path / "agent.json").write_text(json.dumps(facts))
-    seal(path)
-    old = Agent.load(path, device="cpu")
-    assert rule(old) == before
-    old.save(path)
-    assert rule(Agent.load(path, device="cpu")) == before
-    replaced = {**NUMBERS, **kwargs, "group_size": 1}
-    assert rule(Agent.load(path, device="cpu", env_kwargs=replaced)) == kwargs.get("extract", before)
 
 
 # Every agent.
@@ -578,7 +535,7 @@ def test_a_part_is_kept_because_it_is_declared(tmp_path):
     assert (back.shared.count, back.own.count) == (3, 4)
 
 
-def test_only_parts_that_say_so_may_be_missing(tmp_path, monkeypatch):
+def test_a_part_without_a_state_is_an_error_and_a_setting_may_be_turned_on(tmp_path):
     ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent")
     fresh = ReinforceBaseline.load(tmp_path / "agent", device="cpu", normalize_rewards=True)
     assert fresh.reward_scale.moments.count == 0
@@ -587,8 +544,6 @@ def test_only_parts_that_say_so_may_be_missing(tmp_path, monkeypatch):
     seal(tmp_path / "agent")
     with pytest.raises(ValueError, match="agent' cannot be loaded: KeyError: 'shared'"):
         WithParts.load(tmp_path / "agent", device="cpu")
-    monkeypatch.setattr(WithParts, "_may_lack", {"shared", "own"})
-    assert WithParts.load(tmp_path / "agent", device="cpu").own.count == 0
 
 
 def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_replaced(tmp_path, monkeypatch):

@@ -461,26 +461,6 @@ def test_tensors_of_a_checkpoint_have_aligned_memory_of_their_own(tmp_path):
     assert {tensor.data_ptr() % 64 for tensor in tensors} == {0}
 
 
-def test_an_old_checkpoint_loads(tmp_path):
-    """Format 2 had one file of tensors, training.pt, and neither a manifest nor a place of the environment."""
-    agent = made("ppo", "control")
-    run(agent, 2)
-    agent.save(tmp_path / "agent")
-    folder = tmp_path / "agent"
-    adam = agent.policy_optimizer.adam.state_dict()
-    old = {"optimizer": adam, "generator": agent.generator.get_state(), "device": "cpu", "algorithm": {}}
-    torch.save(old, folder / "training.pt")
-    for name in ("training.json", "training.safetensors", "manifest.json"):
-        (folder / name).unlink()
-    facts = json.loads((folder / "agent.json").read_text())
-    (folder / "agent.json").write_text(json.dumps(facts | {"format": 2}))
-    again = Agent.load(folder, device="cpu")
-    assert everything(again)["weights"] == everything(agent)["weights"]
-    assert everything(again)["optimizer"] == everything(agent)["optimizer"]
-    assert torch.equal(again.generator.get_state(), agent.generator.get_state())
-    run(again, 1)
-
-
 def test_numpy_generators_of_every_kind_come_back():
     for bits in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937):
         env = gym.make("CartPole-v1")

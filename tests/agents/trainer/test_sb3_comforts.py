@@ -154,18 +154,6 @@ def test_continuing_needs_the_environment(tmp_path):
         PPO.load(tmp_path / "agent", continue_env=True)
 
 
-def test_older_checkpoints_did_not_keep_the_spaces(tmp_path):
-    pole(env=Rising()).save(tmp_path / "agent")
-    file = tmp_path / "agent" / "agent.json"
-    facts = json.loads(file.read_text())
-    del facts["spaces"], facts["functions"]
-    file.write_text(json.dumps(facts))
-    seal(tmp_path / "agent")
-    with pytest.raises(ValueError, match="does not name its environment: pass env="):
-        PPO.load(tmp_path / "agent")
-    assert PPO.load(tmp_path / "agent", env=Rising(), **CPU).num_envs == 1
-
-
 def test_damaged_facts_are_one_line(tmp_path):
     pole(env=Rising()).save(tmp_path / "agent")
     file = tmp_path / "agent" / "agent.json"

@@ -221,7 +221,6 @@ def test_the_environments_declare_their_traits_on_the_class_and_on_what_is_made(
             *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
             "tokenizer",
         ),
-        "dated_defaults": {"extract": ("stated", "strict")},
     }
     made = TextGenVectorEnv(2, verifier="arith", group_size=2)
     assert TextGenVectorEnv.metadata["traits"] == made.metadata["traits"] == expected

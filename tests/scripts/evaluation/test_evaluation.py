@@ -250,21 +250,19 @@ def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)
 
 
-def test_an_old_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):
-    """Checkpoints that do not say what is taken for the answer are older than the choice."""
-    rules, run_folder = [], tmp_path / "old"
+def test_a_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):
+    rules, run_folder = [], tmp_path / "strict"
     shutil.copytree(folder, run_folder)
     facts = json.loads((run_folder / "checkpoint" / "agent.json").read_text())
-    assert facts["env_kwargs"].pop("extract") == "stated"
+    facts["env_kwargs"]["extract"] = "strict"
     (run_folder / "checkpoint" / "agent.json").write_text(json.dumps(facts))
     seal(run_folder / "checkpoint")
 
     def load(self, given):
-        rules.append(self.env_kwargs["extract"])
+        rules.append(self.env_kwargs.get("extract"))
         raise click.UsageError("that is all")
 
     monkeypatch.setattr(subject.Subject, "load", load)
-    given = ("--verifier", "numeric", "--verifier-arg", "extract=strict")
-    for path, options in ((folder, ()), (run_folder, ()), (run_folder, given)):
+    for path, options in ((folder, ()), (run_folder, ()), (run_folder, ("--verifier", "numeric"))):
         assert "that is all" in refusal(path, *options)
-    assert rules == ["stated", "strict", "stated"]
+    assert rules == [None, "strict", None]

@@ -3,9 +3,7 @@
 import pytest
 from answers import answers, assert_rates, misjudged
 
-from verifiers import make_verifier
 from verifiers.isolation.sandbox import run as sandbox
-from verifiers.reading.extraction import BEFORE, extracting
 
 SAMPLED = {"code": 29, "reasoning_gym": 22}  # one of so many in the fast suite: the others run a process or make a task
 needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
@@ -40,14 +38,3 @@ def test_a_sample_of_the_answers_is_judged_as_an_examiner_does(name):
 @pytest.mark.parametrize("name", [pytest.param("code", marks=needs_sandbox), "reasoning_gym"])
 def test_all_answers_are_judged_as_an_examiner_does(name):
     assert_rates(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["countdown", pytest.param("code", marks=needs_sandbox), "json_schema", "reasoning_gym"]
-)
-def test_a_run_from_before_there_was_a_choice_keeps_its_rule(name):
-    arguments = {"task": "gcd", "size": 1} if name == "reasoning_gym" else {}
-    assert make_verifier(name, **arguments).rule == "stated"
-    with extracting(BEFORE):
-        assert make_verifier(name, **arguments).rule == "strict"
-        assert make_verifier(name, extract="stated", **arguments).rule == "stated"

@@ -48,7 +48,6 @@ class Numeric(ReferenceVerifier):
     Args:
         tolerance: how far the number may be from the reference.
         relative: how far, as a share of the reference; the larger of the two counts.
-        strict: an older way to choose `extract`: True is "strict", False is "last".
         inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
         extract: what is taken for the answer: "stated" (the default), as above; "strict": the last line, which has to
             give one number or an equation that is true; "last": the last number, whatever stands before it, so that
@@ -59,14 +58,13 @@ class Numeric(ReferenceVerifier):
         self,
         tolerance: float = 0,
         relative: float = 0,
-        strict: bool | None = None,
         inside: str | None = None,
         extract: str | None = None,
     ) -> None:
         super().__init__(inside)
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
-        self.rule = extract_rule("numeric", extract, strict)
+        self.rule = extract_rule("numeric", extract)
         if self.rule == BOXED:
             self.does_not_catch = {"part-of-answer": "a number without the unit of the reference counts"}
         if self.rule == LAST:
