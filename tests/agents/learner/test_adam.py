@@ -1,4 +1,4 @@
-"""Adam in one pass over the weights of a large model: the same steps, seen by whatever depends on the weights."""
+"""Adam in one pass over the weights: the same steps, seen by whatever depends on the weights."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agents.learner import optimizer as module
 from agents.learner.optimizer import Adam
 
 SETTINGS = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
-
-
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a tiny model count as a large one."""
-    monkeypatch.setattr(module, "LARGE", 1)
 
 
 def weights_of(seed: int = 0) -> list[nn.Parameter]:
@@ -31,7 +24,6 @@ def step(optimizer: torch.optim.Optimizer, seed: int) -> None:
     optimizer.step()
 
 
-@pytest.mark.usefixtures("large")
 def test_one_pass_takes_the_steps_of_torchs_plain_adam() -> None:
     mine, plain = weights_of(), weights_of()
     fast, slow = Adam(mine, **SETTINGS), torch.optim.Adam(plain, **SETTINGS)
@@ -43,14 +35,11 @@ def test_one_pass_takes_the_steps_of_torchs_plain_adam() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_small_models_and_other_devices_keep_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Adam(weights_of(), **SETTINGS).param_groups[0]["fused"]
-    monkeypatch.setattr(module, "LARGE", 1)
+def test_other_devices_keep_the_plain_kernel() -> None:
     elsewhere = [nn.Parameter(torch.empty(3, device="meta"))]
     assert not Adam(elsewhere, **SETTINGS).param_groups[0]["fused"]
 
 
-@pytest.mark.usefixtures("large")
 def test_a_step_counts_as_a_change_of_the_weights_it_changes() -> None:
     weights = weights_of()
     optimizer = Adam(weights, **SETTINGS)
@@ -62,7 +51,6 @@ def test_a_step_counts_as_a_change_of_the_weights_it_changes() -> None:
     assert changed == [True, True, False]
 
 
-@pytest.mark.usefixtures("large")
 def test_a_backward_pass_over_weights_that_changed_since_is_an_error() -> None:
     weights = weights_of()
     optimizer = Adam(weights, **SETTINGS)
@@ -72,7 +60,6 @@ def test_a_backward_pass_over_weights_that_changed_since_is_an_error() -> None:
         loss.backward()
 
 
-@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("saved_by_one_pass", [True, False])
 def test_the_state_of_either_kernel_goes_on_in_one_pass(saved_by_one_pass: bool) -> None:
     mine, theirs = weights_of(), weights_of()
