@@ -17,8 +17,8 @@ from _rlenv_scripts.setup.defaults import NOT_SETTINGS, keywords
 from click import Context
 
 from agents import AGENTS, Agent
-from agents.core import sb3_names, trl_names
 from agents.core.declaration import ANY, Setting
+from agents.core.foreign_names import FOREIGN
 from agents.core.settings import declared_by, default_of
 from agents.policies import NAMES
 from rlenv.envs.task import TextGenTask
@@ -37,7 +37,7 @@ def content() -> str:
         "labs": LABS,
         "benchmarks": {name: about for name, (_, about) in BENCHMARKS.items()},
         "agent_args": sorted(declared().keys() - options),
-        "foreign": sorted({*trl_names.ALL, *sb3_names.SAID}),
+        "foreign": FOREIGN,
         "settings": {name: option(name) for name, one in declared().items() if any(x.commands for x in one.values())},
         "defaults": {name: default for name, default in defaults.items() if name not in declared_by(Agent)},
     }

@@ -17,7 +17,7 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, dataclass_transform
 
-from . import sb3_names, trl_names
+from . import foreign_names
 from .declaration import ANY, Setting, type_of
 
 WIDTH = 116
@@ -232,7 +232,7 @@ def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            said = trl_names.hint(name) or sb3_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
+            said = foreign_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"{said}{'' if said.endswith('?') else ';'} " if said else ""
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
 

@@ -24,7 +24,7 @@ def known() -> dict[str, Any]:
 
     Returns:
         "agents" and "policies": their names; "labs" and "benchmarks": {name: what it is about}; "agent_args":
-        settings of agents without an option; "foreign": the names of settings elsewhere that `hints.py` explains;
+        settings of agents without an option; "foreign": {name elsewhere: name here, where it is passed, a note};
         "settings": {name: what its option needs}; "defaults": {argument of the text environment: its default}.
     """
     return json.loads(FILE.read_text(encoding="utf-8"))

@@ -8,6 +8,8 @@ import click
 
 from .completions import known
 
+_PLACES = {"": "agent", "policy_kwargs": "policy"}  # of settings without an option: --agent-arg, --policy-arg
+
 
 def hint_of(error: click.ClickException) -> str:
     """Return the message for an option that has another name here; empty for any other error."""
@@ -25,8 +27,11 @@ def said_of(name: str, options: Collection[str]) -> str:
         name: such as "num_generations", "n_steps" or "clip_range".
         options: parameter names of the command.
     """
-    if name in known()["foreign"]:  # otherwise agents is not imported, which takes seconds
-        from agents.core import sb3_names, trl_names
-
-        return trl_names.option_hint(name, list(options)) or sb3_names.option_hint(name, options)
-    return f"pass --agent-arg {name}=..." if name in known()["agent_args"] and "agent_args" in options else ""
+    if name not in known()["foreign"]:
+        return f"pass --agent-arg {name}=..." if name in known()["agent_args"] and "agent_args" in options else ""
+    ours, where, note = known()["foreign"][name]
+    note = f", {note}" if note else ""
+    if ours in options:
+        return f"here it is --{ours.replace('_', '-')}{note}"
+    place = _PLACES.get(where)
+    return f"here it is --{place}-arg {ours}=...{note}" if f"{place}_args" in options else ""

@@ -141,7 +141,8 @@ train --agent grpo --agent-arg beta=0.1 | --kl-coef
 train --config trl.json | num_generations --group-size
 train --n-steps 5 | --n-steps --episodes-per-update
 train --clip-range 1 | --agent-arg clip_range=
-sft --lr 1 | --sft-learning-rate
+train --agent-arg n_steps=5 | n_steps --episodes-per-update
+sft --lr 1 | --lr
 compare --lr 1 | --learning-rate
 sft --num-generations 8 | --num-generations
 evaluate --lr 1 | --lr

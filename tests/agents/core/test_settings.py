@@ -4,10 +4,8 @@ import dataclasses
 import inspect
 import math
 import pydoc
-import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Optional, Union
 
 import gymnasium
@@ -15,8 +13,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, LanguageModelPolicy, Reinforce, ReinforceBaseline
-from agents.core import trl_names
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, Reinforce, ReinforceBaseline
 from agents.core.declaration import Given
 from agents.core.settings import Configured, declared_by, default_of, setting
 from agents.learner.metrics import Reduce
@@ -326,51 +323,3 @@ def test_a_loop_that_is_left_early_ends_its_callbacks():
     for _ in agent.updates(total_episodes=100, callback=Listener()):
         break
     assert len(ended) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("num_generations", "TRL's num_generations is 'group_size' here; allowed: "),
-        ("max_completion_length", "is env_kwargs={'max_new_tokens': ...} here; allowed: "),
-        ("max_steps", "TRL's max_steps is learn(total_episodes="),
-        ("scale_rewards", "grpo divides by the group's standard deviation"),
-        ("max_steps", "learn(total_episodes=max_steps * episodes_per_update) here; allowed: "),
-        (
-            "gradient_accumulation_steps",
-            "here, which counts the episodes of a pass: episodes_per_update / gradient_accumulation_steps; allowed: ",
-        ),
-        (
-            "per_device_train_batch_size",
-            "per_device_train_batch_size x gradient_accumulation_steps x devices; allowed: ",
-        ),
-        ("bf16", "TRL's bf16 is policy_kwargs={'dtype': 'bfloat16'} here; allowed: "),
-        ("gradient_checkpointing", "is policy_kwargs={'activation_checkpointing': True} here; allowed: "),
-        ("use_peft", "is policy_kwargs={'lora_rank': 16} here; allowed: "),
-        ("peft_config", "policy_kwargs={'lora_rank': ..., 'lora_alpha': ..., 'lora_targets': ...} here; allowed: "),
-        ("report_to", "TRL's report_to is tensorboard_log=FOLDER, or a callback here; allowed: "),
-        ("lr", "GRPO has no setting 'lr'; did you mean 'learning_rate'? allowed: "),
-    ],
-)
-def test_a_name_of_trl_is_answered_with_ours(name, said):
-    with pytest.raises(TypeError, match=re.escape(said)):
-        GRPO("MlpPolicy", "CartPole-v1", **{name: 1})
-
-
-def test_every_name_that_a_hint_gives_exists():
-    allowed = {name for cls in AGENTS.values() for name in inspect.signature(cls).parameters}
-    assert set(trl_names.NAMES.values()) - set(trl_names.ENV) <= allowed
-    taken = allowed & trl_names.ALL
-    of_policies = set(inspect.signature(LanguageModelPolicy).parameters)
-    assert {name for each in trl_names.POLICY.values() for name in each} <= of_policies
-    assert set(trl_names.SHORT.values()) <= allowed and trl_names.UNITS.keys() <= trl_names.ALL
-    assert taken == {"max_steps"}, "of dr-grpo, the longest episode; the others do not know it"
-
-
-def test_every_setting_of_trl_on_the_page_for_its_users_is_answered() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "from-trl.md").read_text(encoding="utf-8")
-    rows = page.split("## Names")[1].split("## Environments")[0].splitlines()
-    cells = [row.split("|")[1] for row in rows if row.startswith("| ")][1:]
-    settings = {name for cell in cells for name in re.findall(r"`([a-z][a-z0-9_]+)", cell)}
-    assert len(settings) > 30 and settings - trl_names.ALL == set()
-    assert all(trl_names.hint(name) for name in settings)

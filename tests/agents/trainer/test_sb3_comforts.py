@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -15,9 +13,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from tiny_models import text_envs, tiny_policy
 
-from agents import AGENTS, GRPO, PPO, RLOO, Agent, LanguageModelPolicy, Policy, Reinforce
+from agents import GRPO, PPO, RLOO, LanguageModelPolicy, Policy
 from agents.checkpoints.spaces import described, space_of
-from agents.core import sb3_names, trl_names
 from agents.core.files import seal
 
 CPU = {"device": "cpu"}
@@ -354,40 +351,6 @@ def test_a_function_has_to_be_given_again(cls, tmp_path):
         cls.load(tmp_path / "agent")
     loaded = cls.load(tmp_path / "agent", clip_range=0.3)
     assert (loaded.clip_range, loaded.clip_range_high) == (0.3, 0.3)
-
-
-# Names.
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("batch_size", "(steps per mini-batch) is 'num_minibatches' here, mini-batches per pass: "),
-        ("n_steps", "(steps per slot and rollout) is 'episodes_per_update' here, finished episodes per rollout: "),
-        ("target_kl", "has no counterpart: 'num_epochs' says how often a rollout is used"),
-        ("use_sde", "is policy_kwargs={'use_sde': ...} here; allowed: "),
-        ("n_epochs", "is 'num_epochs' here; allowed: "),
-        ("net_arch", "is policy_kwargs={'net_arch': ...} here"),
-    ],
-)
-def test_a_name_of_stable_baselines3_is_answered_with_ours(name, said):
-    with pytest.raises(TypeError, match=re.escape(said)) as error:
-        PPO("MlpPolicy", "CartPole-v1", **{name: 1})
-    assert str(error.value).startswith(f"PPO has no setting '{name}'; stable-baselines3's {name} ")
-    assert "\n" not in str(error.value)
-
-
-def test_a_setting_of_the_policy_is_sent_there():
-    with pytest.raises(TypeError, match=r"'normalize_observations'; .* policy_kwargs=\{'normalize_observations': "):
-        PPO("MlpPolicy", "CartPole-v1", normalize_observations=True)
-
-
-def test_every_name_that_is_answered_is_foreign_and_every_answer_exists():
-    allowed = {name for cls in AGENTS.values() for name in inspect.signature(cls).parameters}
-    assert not allowed & sb3_names.SAID.keys() and not trl_names.NAMES.keys() & sb3_names.SAID.keys()
-    ours = {name for said in sb3_names.SAID.values() for name in re.findall(r"^is '(\w+)'", said)}
-    assert ours <= allowed
-    assert issubclass(Reinforce, Agent)
 
 
 def test_a_policy_without_an_exact_kl_says_what_to_use():
