@@ -171,8 +171,9 @@ class Resumable(Surface):
             asked = given.get("env_kwargs", saved.facts["env_kwargs"])
             known_as = {**self.origin["env_kwargs"], **asked}
             self.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
+        facts: Mapping[str, Any] = saved.facts
         for name in COUNTERS:
-            setattr(self, name, saved.facts[name])
+            setattr(self, name, facts[name])
         wanted = self.kl_coef or "kl_coef" not in given or self.needs_teacher
         if self.anchor.reference is None and wanted:
             self.anchor.reference = saved.load_reference(self.policy, self.env)

@@ -145,8 +145,8 @@ def test_weights_are_the_same_after_several_steps_on_a_rollout(cls):
     start = tiny_policy("llama", envs, temperature=1.3, critic="head" if cls is PPO else None)
     rollout, after = repetitive(start, envs), []
     for switches in ((False, False, False), (True, True, True)):
-        settings = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": EPISODES, "device": "cpu"}
-        agent = cls(copy.deepcopy(start), envs, learning_rate=1e-3, **settings)
+        settings = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": EPISODES, "warmup_updates": 0}
+        agent = cls(copy.deepcopy(start), envs, learning_rate=1e-3, device="cpu", **settings)
         switch(agent, *switches)
         agent.update(rollout)
         after.append(torch.nn.utils.parameters_to_vector(agent.policy.parameters()).detach())
