@@ -245,7 +245,7 @@ def read_facts(path: Path) -> Facts:
     facts: Any = read_table(path / _AGENT)
     if type(facts.get("format")) is not int or facts["format"] != FORMAT:
         raise ValueError(
-            f"{str(path)!r} was written by version {facts.get('version', '?')!s:.40} of rlenv "
+            f"{str(path)!r} was written by version {facts.get('version', '?')!r:.40} of rlenv "
             f"(format {facts.get('format')!r:.40}); this is {version_of_rlenv()} (format {FORMAT}): "
             "load it with the version that wrote it, or train anew"
         )

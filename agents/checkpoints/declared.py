@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import UnionType
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
 Count = Annotated[int, range(MOST_STEPS + 1)]
@@ -21,21 +21,15 @@ def misfit(table: dict[str, Any], declared: Any) -> str:
             with what has to contain the value, such as a range.
     """
     for name, kind in get_type_hints(declared, include_extras=True).items():
-        if not (_fits(table[name], kind) if name in table else _may_be_missing(name, kind, declared)):
+        if not (_fits(table[name], kind) if name in table else name in declared.__optional_keys__):
             return f"{name} is {table[name]!r:.80}" if name in table else f"{name} is missing"
     return ""
-
-
-def _may_be_missing(name: str, kind: Any, declared: Any) -> bool:
-    return get_origin(kind) is NotRequired or name in declared.__optional_keys__
 
 
 def _fits(value: Any, kind: Any) -> bool:
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return True
-    if origin is NotRequired:
-        return _fits(value, args[0])
     if origin is Annotated:
         return _fits(value, args[0]) and all(value in allowed for allowed in args[1:])
     if origin in (Union, UnionType):

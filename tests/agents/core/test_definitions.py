@@ -10,7 +10,7 @@ from agents import GRPO, PPO, RLOO, Agent, Reinforce
 from agents.core.settings import setting
 
 INTERNAL = (
-    *("is_root", "may_lack", "moment", "random_state", "load_random_state"),
+    *("is_root", "moment", "random_state", "load_random_state"),
     *("restore", "set_settings", "fit_to_budget", "use_policy"),
 )
 
