@@ -21,7 +21,7 @@ def dry_run(given: dict[str, Any]) -> None:
     Raises:
         ValueError: if it does not fit, with the setting to lower; for an environment without text.
     """
-    from agents.policies.memory import plan as memory
+    from agents.policies import memory
 
     from .settings import is_text
 
@@ -43,7 +43,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents.distributed import parallel
     from agents.distributed.shards import check_shard
     from agents.policies.language.models.loading import config_of
-    from agents.policies.memory.plan import Workload
+    from agents.policies.memory import Workload
     from agents.rollouts.envs.make_envs import resolve_device
 
     from ..runs import run_folder
@@ -84,7 +84,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         slots=-(-slots // processes),
         group_size=settings.get("group_size") or cls.default_group_size,
         reference=bool(settings.get("kl_coef")) or given["log_kl"],
-        teacher=_teacher_bytes(given, vocabulary, policy),
+        teacher=_teacher_bytes(given, policy),
         micro_batch_size=settings.get("micro_batch_size"),
         micro_batch_tokens=settings.get("micro_batch_tokens"),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
@@ -97,12 +97,12 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
 
 
-def _teacher_bytes(given: dict[str, Any], vocabulary: int, policy: dict[str, Any]) -> int:
+def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
     from agents.checkpoints.teacher import named_teacher
     from agents.policies.language.models.adapters import base_of, has_adapter
     from agents.policies.language.models.loading import find_config
-    from agents.policies.memory import trace
+    from agents.policies.memory import weight_bytes
 
     from ..runs import run_folder
 
@@ -115,7 +115,7 @@ def _teacher_bytes(given: dict[str, Any], vocabulary: int, policy: dict[str, Any
     saved = Path(model).parent / "policy.json"
     dtype = read_json(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
     with named_teacher(given["teacher"]):
-        return trace.weights(find_config(model), trace.Shape(vocabulary, 1, 1, dtype=dtype)).nbytes
+        return weight_bytes(find_config(model), dtype)
 
 
 def available(device: str) -> int | None:
@@ -143,7 +143,7 @@ def available(device: str) -> int | None:
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
     """Return which setting makes the busiest phase fit."""
-    from agents.policies.memory import plan as memory
+    from agents.policies import memory
 
     if plan.busiest == "training" and (tokens := memory.fitting_micro_batch_tokens(config, work, free)):
         return f"pass --micro-batch-tokens {tokens}"

@@ -60,11 +60,11 @@ def warm_start_steps(given: dict[str, Any]) -> int:
 
 def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
-    from agents.policies.memory import plan as memory
+    from agents.policies import memory
 
     model = run_folder.model_of(given["model"])
     if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:
-        return None  # the plan takes seconds
+        return None
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
     if free is None or plan.parameters < LARGE:

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from agents.policies.language.models.presets import RATES, rates_of
-from agents.policies.memory import plan as memory
-from agents.policies.memory.plan import Workload
+from agents.policies import memory
+from agents.policies.memory import Workload
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import make_verifier
 

@@ -10,30 +10,10 @@ from _rlenv_scripts.setup import memory_plan
 from inprocess import run
 
 from agents import Agent, LanguageModelPolicy
-from agents.policies.memory import plan as memory
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 ERRORS = [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")]
-
-
-@pytest.fixture(scope="module")
-def plans():
-    return {}
-
-
-@pytest.fixture(autouse=True)
-def planned_once(plans, monkeypatch):
-    """The same plan of several tests is made once."""
-    made = memory.plan
-
-    def plan(config, work):
-        key = config.to_json_string(), repr(work)
-        if key not in plans:
-            plans[key] = made(config, work)
-        return plans[key]
-
-    monkeypatch.setattr(memory, "plan", plan)
 
 
 def dry_run(*options):
@@ -78,21 +58,9 @@ def test_the_options_count():
     ("options", "free", "advice"),
     [
         (["--sft-steps", 0, "--max-new-tokens", 400], 50, r"\(training\).*; pass --micro-batch-tokens \d+$"),
-        pytest.param(
-            ["--sft-steps", 0, "--max-new-tokens", 2000],
-            20,
-            "pass --activation-checkpointing, or lower --max-new-tokens",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["--max-new-tokens", 30],
-            20,
-            r"\(warm start\).*; lower --micro-batch-tokens or --sft-batch-size$",
-            marks=pytest.mark.slow,  # the same table of settings as in the test of runs that run out of memory
-        ),
-        pytest.param(
-            ["--sft-steps", 0, "--num-envs", 5000], 20, r"\(acting\).*; lower --num-envs$", marks=pytest.mark.slow
-        ),
+        (["--sft-steps", 0, "--max-new-tokens", 2000], 20, "--activation-checkpointing, or lower --max-new-tokens"),
+        (["--max-new-tokens", 30], 20, r"\(warm start\).*; lower --micro-batch-tokens or --sft-batch-size$"),
+        (["--sft-steps", 0, "--num-envs", 5000], 20, r"\(acting\).*; lower --num-envs$"),
     ],
     ids=["micro-batches", "nothing fits", "warm start", "slots"],
 )

@@ -9,8 +9,6 @@ from tiny_models import MODELS, text_envs, tiny_policy
 from agents.policies.language.decoding import decoder as decoding
 from agents.policies.language.decoding.cuda_graph import CapturedDecoder
 from agents.policies.language.models import attention
-from agents.policies.memory import plan as memory
-from agents.policies.memory import trace
 
 SLOTS = 9
 
@@ -63,16 +61,6 @@ def test_a_beginning_that_all_prompts_share_is_read_once(name, limit, monkeypatc
     assert torch.equal(shared.actions, whole.actions)
     assert_close(shared.log_probs, whole.log_probs, EXACT, "a common beginning read once and in each row")
     assert_close(policy.evaluate_actions(shared)[0], shared.log_probs, EXACT, "training and acting")
-
-
-@pytest.mark.parametrize("slots", [7, slow(4), slow(6)])
-def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
-    shape = memory.Workload(vocab_size=8, prompt_length=64, completion_length=2)
-    config = tiny_policy("llama", text_envs(1)).model.config
-    whole = trace.acting(config, shape, slots, 4)
-    monkeypatch.setattr(trace, "PREFILL", 64)
-    parts = trace.acting(config, shape, slots, 4)
-    assert parts.held == whole.held and parts.peak < 0.8 * whole.peak
 
 
 @pytest.mark.parametrize("name", ["mistral", *map(slow, sorted(set(MODELS) - {"mistral"}))])

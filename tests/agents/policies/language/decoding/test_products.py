@@ -11,8 +11,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agents.policies import LanguageModelPolicy
 from agents.policies.language.decoding import products
 from agents.policies.language.decoding.products import Joined, joined
-from agents.policies.memory import plan as memory
-from agents.policies.memory import trace
 
 
 @pytest.fixture(autouse=True)
@@ -133,13 +131,3 @@ def test_layers_that_differ_are_products_of_their_own():
     first, second = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3, bias=False)
     assert isinstance(products.products_for([first, second]), products.Products)
     assert isinstance(products.products_for([second, torch.nn.Linear(4, 3).double()]), products.Products)
-
-
-@pytest.mark.slow
-def test_a_plan_without_data_counts_the_same(monkeypatch):
-    shape = memory.Workload(vocab_size=8, prompt_length=16, completion_length=2)
-    config = tiny_policy("llama", text_envs(1)).model.config
-    with_it = trace.acting(config, shape, 4, 4)
-    monkeypatch.setattr(products, "JOINED_ON", ())
-    without = trace.acting(config, shape, 4, 4)
-    assert with_it.held == without.held

@@ -1,1 +1,0 @@
-"""How much memory a training run takes: planned before it starts."""

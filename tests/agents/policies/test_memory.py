@@ -1,0 +1,175 @@
+"""The plan of memory: known sizes, and peaks that were measured at a6532b0.
+
+Those of tiny models are of the tensors that were alive. Those of larger models are of a trace of all operations, which
+was within 11 % of what processes took (docs/memory.md).
+"""
+
+from functools import cache
+
+import pytest
+import torch
+from tiny_models import MODELS, tiny_model
+from transformers import Gemma2Config, GPT2Config, LlamaConfig
+
+from agents.policies import memory
+from agents.policies.memory import Workload
+
+PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
+TALK = {"turns": 3, "reply_length": 12, "completion_length": 6}
+CLOSE = 0.2
+
+
+@cache
+def config_of(name):
+    return tiny_model(name, VOCABULARY).config
+
+
+def work(**settings):
+    shape = {"vocab_size": VOCABULARY, "prompt_length": PROMPT, "completion_length": COMPLETION}
+    return Workload(**shape | {"episodes": ROWS, "slots": ROWS} | settings)
+
+
+def plan(name="llama", **settings):
+    return memory.plan(config_of(name), work(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "measured"),
+    [
+        ({}, (3409640, 2421924, 2852500)),
+        ({"activation_checkpointing": True}, (1665604, 1679568, 1629397)),
+        ({"dtype": "bfloat16"}, (2813668, 2548876, 2703036)),
+        ({"critic": "separate", "entropy": True}, (5737400, 4725876, 5036068)),
+        (TALK, (4117836, 2389060, 3459316)),
+    ],
+    ids=lambda values: ", ".join(values) if isinstance(values, dict) else "",
+)
+def test_a_training_pass_takes_what_was_measured(settings, measured):
+    for name, peak in zip(MODELS, measured, strict=True):
+        parts = plan(name, **settings).parts
+        assert parts["activations"] + parts["logits of training"] == pytest.approx(peak, rel=CLOSE), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "measured"),
+    [({}, (311240, 245712, 245704)), (TALK, (515168, 633000, 357024))],
+    ids=["one turn", "talk"],
+)
+def test_acting_takes_what_was_measured(settings, measured):
+    for name, peak in zip(MODELS, measured, strict=True):
+        phases = plan(name, pack_weights=False, **settings).phases
+        step = 8 * VOCABULARY * 16  # Adam's intermediate results of the embedding
+        assert phases["acting"] - phases["optimizer step"] + step == pytest.approx(peak, rel=CLOSE), name
+
+
+def test_contexts_hold_replies_and_sampled_tokens_do_not():
+    talk = work(**TALK)
+    assert (talk.context, talk.sampled) == (PROMPT + 3 * 6 + 2 * 12, 18)
+    cut = work(**TALK, context_length=20)
+    assert (cut.context, cut.sampled) == (20, 12), "turns may fill the context without replies"
+    assert work(**TALK, micro_batch_tokens=3 * (talk.context - 1)).rows(16) == 3
+
+
+ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+LLAMA = LlamaConfig(
+    vocab_size=3002, hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
+    num_key_value_heads=3, max_position_embeddings=128, tie_word_embeddings=True, **ENDS,
+)  # fmt: skip
+GPT2 = GPT2Config(vocab_size=3002, n_positions=128, n_embd=384, n_layer=6, n_head=6, **ENDS)
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+    num_key_value_heads=3, max_position_embeddings=8192, tie_word_embeddings=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "parameters", "traced"),
+    [
+        (LLAMA, {}, 10.9, 1290),
+        (LLAMA, {"micro_batch_tokens": 2048}, 10.9, 476),
+        (LLAMA, {"activation_checkpointing": True}, 10.9, 409),
+        (LLAMA, {"dtype": "bfloat16"}, 10.9, 1167),
+        (LLAMA, {"reference": True, "entropy": True, "group_size": 4}, 10.9, 1543),
+        (LLAMA, {"slots": 256, "episodes": 256, "micro_batch_size": 4}, 10.9, 581),
+        (GPT2, {}, 11.8, 2324),
+        (GPT2, {"critic": "separate", "micro_batch_size": 16}, 23.8, 1427),
+        (SMOLLM2, {}, 134.5, 2604),
+        (SMOLLM2, {"lora_rank": 16}, 139.4, 1702),
+        (SMOLLM2, {"lora_rank": 16, "dtype": "bfloat16"}, 139.4, 994),
+    ],
+)
+def test_a_run_takes_what_was_traced(config, settings, parameters, traced):
+    size = {"prompt_length": 32, "completion_length": 96, "episodes": 64, "slots": 64}
+    if config is SMOLLM2:
+        size = {"prompt_length": 32, "completion_length": 32, "episodes": 8, "slots": 8}
+    made = memory.plan(config, Workload(config.vocab_size, **size | settings))
+    assert made.parameters / 1e6 == pytest.approx(parameters, abs=0.05)
+    assert made.peak / 2**20 == pytest.approx(traced, rel=CLOSE)
+
+
+def test_weights_optimizer_and_reference_have_their_known_sizes():
+    before = torch.get_rng_state()
+    count = sum(parameter.numel() for parameter in tiny_model("llama", VOCABULARY).parameters())
+    single, half = plan(reference=True), plan(reference=True, dtype="bfloat16")
+    assert single.parameters == half.parameters == count
+    parts = ("weights", "gradients", "optimizer", "reference")
+    assert [single.parts[name] / count for name in parts] == [4, 4, 8, 4]
+    assert [half.parts[name] / count for name in parts] == [2, 4, 12, 2], "float32 copies are the optimizer's"
+    assert 2 * half.parts["KV cache"] == single.parts["KV cache"] == 2 * 2 * 8 * (PROMPT + COMPLETION) * ROWS * 4
+    assert single.peak == single.phases[single.busiest] == max(single.phases.values())
+    assert set(single.phases) == {"acting", "training", "optimizer step"}
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
+    parts = ("weights", "gradients", "optimizer", "reference")
+    one, four = (plan(reference=True, shards=shards) for shards in (1, 4))
+    saved = sum(one.parts[name] - four.parts[name] for name in parts)
+    assert [four.parts[name] * 4 for name in parts] == [one.parts[name] for name in parts]
+    assert one.phases["acting"] - four.phases["acting"] == saved - one.parts["weights"]
+    again = [plan(reference=True, shards=shards, micro_batch_size=4).phases["training"] for shards in (1, 4)]
+    assert 0 < again[0] - again[1] < saved, "gathered layers take some of it"
+    lora = {"reference": True, "dtype": "bfloat16", "lora_rank": 2, "lora_targets": "q_proj"}
+    adapted = [plan(**lora, shards=shards).parts["reference"] for shards in (1, 4)]
+    assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
+
+
+def test_settings_move_the_phase_that_they_are_for():
+    more = {"imitated": 64, "evaluated": 64}
+    plain = plan(**more).phases
+    assert set(plain) == {"acting", "training", "optimizer step", "warm start", "evaluation"}
+    split = plan(**more, micro_batch_tokens=4 * 31).phases
+    assert all(split[name] < 0.5 * plain[name] for name in ("training", "warm start"))
+    slots = plan(slots=4 * ROWS).phases
+    assert slots["acting"] > 2 * plain["acting"] and slots["training"] == plain["training"]
+    assert plain["evaluation"] > 2 * plain["acting"]
+    unpacked = plan(**more, pack_weights=False).phases
+    assert {name for name in plain if unpacked[name] < plain[name]} == {"acting", "evaluation"}
+
+
+def test_the_micro_batch_that_fits_is_the_largest():
+    width, need = PROMPT + COMPLETION - 1, lambda rows: plan(episodes=64, micro_batch_size=rows).phases["training"]
+    fitting = lambda budget: memory.fitting_micro_batch_tokens(config_of("llama"), work(episodes=64), budget)  # noqa: E731
+    assert fitting(10 * need(64)) == 64 * width and fitting(100_000) == 0
+    rows, beyond = divmod(fitting(need(64) // 3), width)
+    assert beyond == 0 and 1 < rows < 32 and need(rows) <= need(64) // 3 < need(rows + 1)
+
+
+def test_a_model_that_changes_logits_after_its_head_makes_them_all_at_once():
+    shape = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    capped, plain = (Gemma2Config(**shape, **heads, final_logit_softcapping=cap) for cap in (30.0, None))
+    made = [memory.plan(config, work()).parts["activations"] for config in (capped, plain)]
+    assert made[0] - made[1] == ROWS * (PROMPT + COMPLETION - 1) * VOCABULARY * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_is_all_that_gradients_and_the_optimizer_are_planned_for(dtype):
+    whole = plan(dtype=dtype, reference=True)
+    made = plan(dtype=dtype, reference=True, lora_rank=2, lora_targets="q_proj")
+    adapter = 2 * 2 * (16 + 16)  # two layers; A [2, 16] and B [16, 2]
+    assert made.parameters == whole.parameters + adapter
+    assert made.parts["gradients"] == 4 * adapter
+    assert made.parts["optimizer"] == (8 if dtype == "float32" else 12) * adapter
+    assert made.parts["reference"] == 0 < whole.parts["reference"]
+    assert made.phases["optimizer step"] < whole.phases["optimizer step"]
