@@ -1,16 +1,24 @@
-"""Spaces in a checkpoint, as JSON: an agent that was trained on an object can then be loaded without it."""
+"""Spaces in a checkpoint, as JSON: an agent that was trained on an object can then be loaded without it.
+
+Gymnasium writes samples of spaces as JSON, not spaces; stable-baselines3 pickles them, and a pickle executes code.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-MOST = 2**24  # numbers in an observation or action; a checkpoint may name any
-_DTYPES = ("float", "int", "uint", "bool")
+MOST = 2**24  # numbers in an observation or action, or choices; a checkpoint may name any
+_ARGUMENTS: dict[type[spaces.Space], tuple[str, ...]] = {  # of the constructor, and attributes
+    spaces.Box: ("low", "high", "shape", "dtype"),
+    spaces.Discrete: ("n", "start"),
+    spaces.MultiDiscrete: ("nvec", "start"),
+    spaces.MultiBinary: ("n",),
+}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _ARGUMENTS}
 
 
 def described(space: spaces.Space) -> dict[str, Any] | None:
@@ -18,16 +26,9 @@ def described(space: spaces.Space) -> dict[str, Any] | None:
     if isinstance(space, spaces.Dict):
         parts = {name: described(part) for name, part in space.spaces.items()}
         return None if None in parts.values() else {"kind": "Dict", "spaces": parts}
-    if type(space) is spaces.Box:
-        ends = {"low": _short(space.low), "high": _short(space.high)}
-        return {"kind": "Box", **ends, "shape": list(space.shape), "dtype": str(space.dtype)}
-    if type(space) is spaces.Discrete:
-        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if type(space) is spaces.MultiDiscrete and not space.start.any():
-        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()}
-    if type(space) is spaces.MultiBinary:
-        return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
-    return None
+    names = _ARGUMENTS.get(type(space))
+    made = {name: _plain(getattr(space, name), type(space) is spaces.Box) for name in names or ()}
+    return {"kind": type(space).__name__, **made} if names else None
 
 
 def space_of(saved: Any) -> spaces.Space:
@@ -37,45 +38,29 @@ def space_of(saved: Any) -> spaces.Space:
         ValueError: for anything else.
     """
     try:
-        return _KINDS[saved["kind"]](saved)
+        if saved["kind"] == "Dict":
+            return spaces.Dict({name: space_of(part) for name, part in saved["spaces"].items()})
+        kind = _KINDS[saved["kind"]]
+        given = {name: saved[name] for name in _ARGUMENTS[kind]}
+        if math.prod(np.ravel(given.get("shape", given.get("n", 1))).tolist()) > MOST:
+            raise ValueError(f"it has more than {MOST} numbers")
+        if kind is spaces.Box:
+            given["shape"], dtype = tuple(given["shape"]), np.dtype(given["dtype"])
+            if dtype.kind not in "fiub":
+                raise ValueError(f"its dtype is {dtype}")
+            ends = {end: np.full(given["shape"], given[end], dtype) for end in ("low", "high")}
+            given |= ends | {"dtype": dtype.type}
+        return kind(**given)
     except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+        ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
         raise ValueError(f"the space {saved!r:.80} in the checkpoint cannot be read: {error!s:.80}") from error
 
 
-def _short(ends: np.ndarray) -> Any:
-    """Return the bounds of a Box as one number if they are equal, else as lists."""
-    return ends.flat[0].item() if ends.size and (ends == ends.flat[0]).all() else ends.tolist()
-
-
-def _box(saved: dict[str, Any]) -> spaces.Box:
-    shape, dtype = tuple(saved["shape"]), np.dtype(saved["dtype"])
-    if not dtype.name.startswith(_DTYPES):
-        raise ValueError(f"its dtype is {dtype}")
-    low, high = (np.broadcast_to(np.asarray(saved[end], dtype=dtype), _small(shape)) for end in ("low", "high"))
-    return spaces.Box(low.copy(), high.copy(), shape, dtype.type)
-
-
-def _small(shape: Any) -> Any:
-    """Return a shape, or the number of choices, if it is not too large."""
-    if math.prod(shape if isinstance(shape, tuple) else (shape,)) > MOST:
-        raise ValueError(f"it has more than {MOST} numbers")
-    return shape
-
-
-_KINDS: dict[str, Callable[[dict[str, Any]], spaces.Space]] = {
-    "Dict": lambda saved: spaces.Dict({name: space_of(part) for name, part in saved["spaces"].items()}),
-    "Box": _box,
-    "Discrete": lambda saved: spaces.Discrete(_small(saved["n"]), start=saved["start"]),
-    "MultiDiscrete": lambda saved: spaces.MultiDiscrete(saved["nvec"]),
-    "MultiBinary": lambda saved: spaces.MultiBinary(
-        _small(tuple(saved["n"]) if isinstance(saved["n"], list) else saved["n"])
-    ),
-}
+def _plain(value: Any, shorten: bool) -> Any:
+    """Return an argument in plain values; an array of equal numbers as one number, if `shorten`."""
+    if isinstance(value, np.ndarray):
+        return value.flat[0].item() if shorten and value.size and (value == value.flat[0]).all() else value.tolist()
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    return str(value) if isinstance(value, np.dtype) else int(value)
