@@ -290,13 +290,6 @@ def test_a_teacher_that_does_not_exist_is_named_with_what_is_allowed(kind: str, 
             assert "is neither a folder that exists nor a model's id (" in said and "id of a trained" in allowed
 
 
-def test_without_a_teacher_nothing_is_trained() -> None:
-    agent = Distillation(tiny_model("gpt2"), text_envs(4), episodes_per_update=8, device="cpu")
-    with pytest.raises(ValueError, match=r"^Distillation has no teacher: pass teacher=\.\.\. \(--teacher\), the run "):
-        agent.learn(total_episodes=8)
-    assert agent.anchor.reference is None and agent.num_updates == 0
-
-
 def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(tmp_path: Any) -> None:
     folder = tmp_path / "teacher"
     write_chat_model(folder)
@@ -349,9 +342,3 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
 def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make_agent(Distillation, 1, **settings)
-
-
-def test_a_teacher_with_other_actions_is_refused() -> None:
-    teacher = Reinforce("MlpPolicy", "Acrobot-v1", device="cpu").policy
-    with pytest.raises(ValueError, match=r"the teacher's actions are Discrete\(3\), its student's Discrete\(2\)"):
-        Distillation("MlpPolicy", "CartPole-v1", teacher=teacher, device="cpu")

@@ -70,12 +70,6 @@ def test_a_checkpoint_keeps_how_much_of_the_warm_up_is_over(tmp_path: Path) -> N
     assert not torch.equal(sides(again)[0], before)
 
 
-def test_a_warm_up_without_a_loss_of_the_critic_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^value_warmup=5 trains a critic, but vf_coef=0; raise vf_coef$"):
-        make_agent(VAPO, value_warmup=5, vf_coef=0.0)
-    assert make_agent(VAPO, vf_coef=0.0).update(sample())
-
-
 def test_with_a_lambda_of_one_for_both_vapo_is_ppo_with_an_asymmetric_clip() -> None:
     vapo = make_agent(VAPO, length_alpha=1e13)
     ppo = make_agent(PPO, gae_lambda=1.0, clip_range_high=0.28)

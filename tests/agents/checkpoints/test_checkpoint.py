@@ -279,11 +279,6 @@ def test_policy_arguments_for_a_finished_policy_are_refused(tmp_path):
         ReinforceBaseline.load(tmp_path / "agent", policy_kwargs={"net_arch": [8]})
 
 
-def test_a_group_size_that_the_environment_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="this environment does not support group_size=2: it has no groups"):
-        pole(group_size=2)
-
-
 # Nothing that a checkpoint names is imported or run unless the user vouches for it.
 
 MODULE = "somebodys_verifiers"

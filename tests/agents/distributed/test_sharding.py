@@ -538,11 +538,6 @@ def test_parts_that_are_not_finite_are_not_written(two: Ranks, tmp_path: Path) -
 # What is refused.
 
 
-def test_shards_of_a_single_process_are_refused() -> None:
-    with pytest.raises(ValueError, match="shard deals the weights out to several processes, and this is the only one"):
-        text_agent()
-
-
 def test_a_torch_that_cannot_write_parts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.checkpoint.HuggingFaceStorageWriter", lambda path: None)
     with pytest.raises(ValueError, match=r"sharded checkpoints need .* a newer PyTorch"):
@@ -550,11 +545,6 @@ def test_a_torch_that_cannot_write_parts_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "torch.distributed.checkpoint", None)
     with pytest.raises(ValueError, match=r"sharded checkpoints need .* a newer PyTorch"):
         parts.library()
-
-
-def test_sharded_checkpoints_without_shards_are_refused() -> None:
-    with pytest.raises(ValueError, match="is for shard=True"):
-        text_agent(shard=False, sharded_checkpoints=True)
 
 
 def refused() -> str:

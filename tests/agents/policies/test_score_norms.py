@@ -7,7 +7,7 @@ from identity_checks import EXACT, assert_close, collect
 from tabular import TabularPolicy, random_episodes
 from tiny_models import text_envs, tiny_policy
 
-from agents import ControlPolicy, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, make_envs
+from agents import ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline, make_envs
 from agents.policies.language.training import forward as chunks
 
 
@@ -56,37 +56,6 @@ def test_of_a_table_they_are_those_of_its_rows():
     for row, t in rollout.mask.nonzero().tolist():
         wanted = norm(pi[rollout.observations[row, t]], rollout.actions[row, t])
         assert float(policy.score_norms(rollout)[row, t]) == pytest.approx(float(wanted), abs=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("env", "actions"),
-    [("Pendulum-v1", "actions in Box"), (gym.spaces.MultiDiscrete([2, 3]), "actions in MultiDiscrete")],
-)
-def test_other_actions_than_one_of_a_few_are_refused_in_one_line(env, actions):
-    if not isinstance(env, str):
-        space = env
-
-        class Either(gym.Env):
-            observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), space
-
-        env = Either()
-    with pytest.raises(ValueError, match=actions) as error:
-        ReinforceBaseline("MlpPolicy", env, baseline="optimal-token", device="cpu")
-    assert str(error.value).startswith("baseline='optimal-token' needs one discrete action per step, got ")
-    assert str(error.value).endswith("; use baseline='leave-one-out'")
-
-
-def test_a_policy_without_them_says_so():
-    class Own(Policy):
-        pass
-
-    with pytest.raises(ValueError, match="Own has no score norms; supported: one discrete action per step"):
-        Own().score_norms(None)
-    envs = make_envs("Pendulum-v1", 1, {})
-    policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
-    with pytest.raises(ValueError, match="ControlPolicy has no score norms"):
-        policy.score_norms(None)
-    envs.close()
 
 
 def test_images_with_discrete_actions_have_them():

@@ -93,12 +93,6 @@ def test_control_policies_have_choices_too():
         assert choices.entropy == pytest.approx(float(distribution.entropy()))
 
 
-def test_continuous_actions_are_refused():
-    agent = agent_of("MlpPolicy", "Pendulum-v1")
-    with pytest.raises(ValueError, match=r"actions in Box\(.*\) cannot be listed; supported: Discrete"):
-        Onlooker(agent.policy, agent.device).look(gym.make("Pendulum-v1").reset(seed=0)[0])
-
-
 def test_the_likeliest_come_first_and_drawing_follows_the_probabilities():
     choices = Choices(torch.tensor([0.2, 0.5, 0.0, 0.2, 0.1]).log())
     assert choices.likeliest(3) == [(1, pytest.approx(0.5)), (0, pytest.approx(0.2)), (3, pytest.approx(0.2))]

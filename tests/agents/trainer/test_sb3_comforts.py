@@ -13,7 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from tiny_models import text_envs, tiny_policy
 
-from agents import GRPO, PPO, RLOO, LanguageModelPolicy, Policy
+from agents import GRPO, PPO, RLOO, LanguageModelPolicy
 from agents.checkpoints.spaces import described, space_of
 from agents.core.files import seal
 
@@ -351,16 +351,3 @@ def test_a_function_has_to_be_given_again(cls, tmp_path):
         cls.load(tmp_path / "agent")
     loaded = cls.load(tmp_path / "agent", clip_range=0.3)
     assert (loaded.clip_range, loaded.clip_range_high) == (0.3, 0.3)
-
-
-def test_a_policy_without_an_exact_kl_says_what_to_use():
-    with pytest.raises(ValueError, match="Policy has no kl_divergence, which the exact KL needs; use k1, k2 or k3"):
-        Policy().kl_divergence(Policy(), None)
-
-
-def test_the_class_of_a_policy_is_refused_with_what_to_pass():
-    class Own(Policy):
-        """A policy of somebody's."""
-
-    with pytest.raises(ValueError, match=r"policy Own is a class; pass an instance, made for the spaces"):
-        PPO(Own, "CartPole-v1", **CPU)

@@ -322,19 +322,6 @@ def test_an_activation_is_a_class_of_torch_or_its_name_and_comes_back(given, tmp
     assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU"] * 2
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("activation_fn", "ReLu", "unknown activation_fn 'ReLu'; did you mean 'ReLU'"),
-        ("activation_fn", torch.nn.Linear, "unknown activation_fn"),
-        ("features_extractor_class", torch.nn.Linear, r"features_extractor_class=.* cannot be saved; allowed: "),
-    ],
-)
-def test_what_could_not_be_saved_is_refused_before_training(setting, value, message):
-    with pytest.raises(ValueError, match=message):
-        Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={setting: value}, device="cpu")
-
-
 SWITCHES = dict.fromkeys(("merge_rows", "share_prefixes", "share_contexts", "pack_weights", "cuda_graphs"), False)
 
 
@@ -354,11 +341,6 @@ def test_switches_and_the_kind_of_attention_come_back(model, tmp_path):
     (tmp_path / "a" / "policy" / "policy.json").write_text('{"temperature": 1.0, "critic": null}')
     seal(tmp_path / "a")
     assert Reinforce.load(tmp_path / "a", env=envs, device="cpu").policy.merge_rows is True, "written without switches"
-
-
-def test_an_unknown_kind_of_attention_is_refused():
-    with pytest.raises(ValueError, match="unknown attention 'flex_attention'; allowed: sdpa, eager"):
-        Reinforce("tiny", text_envs(2), policy_kwargs={"attention": "flex_attention"}, device="cpu")
 
 
 def test_there_is_no_logger_before_learning():

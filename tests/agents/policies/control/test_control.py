@@ -90,32 +90,6 @@ def test_dict_observations_get_a_policy_that_reads_them():
     assert agent.policy.name == "MultiInputPolicy"
 
 
-TWO = spaces.Discrete(2)
-SQUASH = {"squash_output": True}
-REFUSED = {  # observation space, action space, policy, its arguments, what is said
-    "tuple": (spaces.Tuple([IMAGE, IMAGE]), TWO, "auto", {}, "observation space Tuple.*supported: Box"),
-    "tuple of actions": (IMAGE, spaces.Tuple([spaces.Discrete(2)]), "auto", {}, "action space Tuple.*supported: Box"),
-    "dict of dicts": (
-        spaces.Dict({"a": spaces.Dict({"b": IMAGE})}), TWO, "auto", {}, "observation space Dict.*supported"
-    ),
-    "start of observations": (spaces.Discrete(3, start=1), TWO, "auto", {}, "start=1.*start=0"),
-    "dict for an MLP": (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, "use MultiInputPolicy"),
-    "array for parts": (IMAGE, TWO, "MultiInputPolicy", {}, "use MlpPolicy"),
-    "squash alone": (IMAGE, spaces.Box(-1, 1, (1,)), "auto", SQUASH, "squash_output needs use_sde=True"),
-    "squash without bounds": (
-        IMAGE, spaces.Box(-np.inf, np.inf, (1,)), "auto", SQUASH | {"use_sde": True}, "squash_output.*bounds"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_spaces_that_no_policy_reads_are_refused_in_one_line(case):
-    observation_space, action_space, policy, kwargs, said = REFUSED[case]
-    with pytest.raises(ValueError, match=said) as refusal:
-        agent_in(Listener(action_space, observation_space), policy, **kwargs)
-    assert "\n" not in str(refusal.value)
-
-
 def rows_of(observations):
     """Return the observations of every step that exists [M, ...]."""
     return observations.observations[observations.learnable].double().numpy()
@@ -247,26 +221,6 @@ def test_held_noise_has_the_distribution_that_its_log_probabilities_are_of():
     assert_close(agent.policy.evaluate_actions(rollout)[0], rollout.log_probs, ROUNDING, "acting and training")
     assert len(heard) == 20
     agent.learn(total_episodes=4)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "said"),
-    [
-        ({"normalize_observations": "yes"}, "normalize_observations must be true or false, got 'yes'"),
-        ({"sde_sample_freq": 4}, "sde_sample_freq=4 needs use_sde=True"),
-        ({"sde_sample_freq": 0, "use_sde": True}, "sde_sample_freq.*0"),
-    ],
-)
-def test_settings_of_the_network_that_cannot_be_are_refused_in_one_line(kwargs, said):
-    with pytest.raises(ValueError, match=said) as refusal:
-        agent_in(Listener(spaces.Box(-1.0, 1.0, (2,))), "MlpPolicy", **kwargs)
-    assert "\n" not in str(refusal.value)
-
-
-def test_only_an_mlp_normalizes_its_observations():
-    env = Listener(spaces.Discrete(2), spaces.Dict({"near": IMAGE}))
-    with pytest.raises(ValueError, match="normalize_observations is for MlpPolicy, got MultiInputPolicy"):
-        agent_in(env, normalize_observations=True)
 
 
 def test_an_extractor_that_actor_and_critic_share_is_saved(tmp_path):

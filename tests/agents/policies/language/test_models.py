@@ -144,12 +144,6 @@ def test_rows_of_trees_fit_a_model_that_masks_by_column():
     assert reading.visible is not None and 12 < reading.ids.shape[1] <= LENGTH, "wider than a context, not than a mask"
 
 
-def test_an_unknown_argument_is_refused_without_the_structure_of_the_model():
-    with pytest.raises(ValueError, match=r"policy BertLMHeadModel: .*'temprature'") as refusal:
-        Reinforce(model_of(BertConfig(**MASKED)), text_envs(2), policy_kwargs={"temprature": 1.0}, device="cpu")
-    assert "\n" not in str(refusal.value)
-
-
 # Precision.
 
 

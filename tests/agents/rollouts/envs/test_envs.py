@@ -14,7 +14,7 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import DAPO, DrGRPO, make_envs
 from agents.rollouts.envs.make_envs import step_limit
-from agents.rollouts.envs.registered import find_spec, full_id
+from agents.rollouts.envs.registered import full_id
 
 ENVS = {
     "native vector": (lambda: gym.make_vec("CartPole-v1", num_envs=2), 500),
@@ -56,12 +56,6 @@ def test_a_time_limit_given_as_an_argument_of_the_environment_counts(env: str) -
     assert step_limit(envs, None, "max_steps") == 50
 
 
-@pytest.mark.parametrize("given", [0, -1, 2.5, "9", True])
-def test_a_limit_that_is_no_positive_whole_number_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"^max_steps must be a whole number of at least 1, got "):
-        step_limit(text_envs(1), given, "max_steps")
-
-
 def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> None:
     assert DrGRPO("MlpPolicy", "CartPole-v1", device="cpu").longest == 500
     assert DrGRPO("MlpPolicy", "CartPole-v1", max_steps=90, device="cpu").longest == 90
@@ -88,8 +82,3 @@ def test_without_an_overlong_penalty_nobody_has_to_say() -> None:
 def test_an_id_is_kept_with_the_package_that_registers_it() -> None:
     assert full_id("TextGen-v0") == full_id("rlenv:TextGen-v0") == "rlenv:TextGen-v0"
     assert full_id("CartPole-v1") == "CartPole-v1"
-
-
-def test_an_id_that_nobody_registered_names_the_package_to_import() -> None:
-    with pytest.raises(ValueError, match=r"^unknown environment 'TextGn-v0': .*'rlenv:TextGn-v0'.*`import rlenv`"):
-        find_spec("TextGn-v0")

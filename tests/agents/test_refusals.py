@@ -1,0 +1,237 @@
+"""What agents refuse: a call, and what its one line must name (the setting, the value that was given, the remedy)."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_kinds import GROUPED, PASSES
+from gymnasium import spaces
+from tiny_models import text_envs, tiny_model, tiny_policy
+from torch.nn import Linear
+from transformers import BertConfig, BertLMHeadModel
+
+from agents import (
+    AGENTS,
+    GRPO,
+    PPO,
+    RLOO,
+    VAPO,
+    Distillation,
+    Policy,
+    Reinforce,
+    ReinforceBaseline,
+    ReinforcePlusPlus,
+    find_agent,
+)
+from agents.algorithms._actor_critic import ActorCritic
+from agents.policies.control.token_extractor import TokenExtractor
+from agents.policies.language.nucleus import SampledPolicy
+from agents.rollouts.action_probabilities import Onlooker
+from agents.rollouts.envs.make_envs import step_limit
+from agents.rollouts.envs.registered import find_spec
+from agents.trainer.proximal import ProximalAgent
+
+CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
+PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
+PARTS = "num_epochs", "num_minibatches"
+NAN, INF = float("nan"), float("inf")
+IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
+TOKENS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})
+
+
+class Silent(gym.Env):
+    """An environment with these spaces, which does not say how long an episode is."""
+
+    def __init__(self, observation_space=IMAGE, action_space=TWO):
+        self.observation_space, self.action_space, self.spec = observation_space, action_space, None
+
+
+class Own(Policy):
+    """A policy of somebody's."""
+
+
+def pole(cls=ReinforceBaseline, policy="MlpPolicy", env="CartPole-v1", **settings):
+    return cls(policy, env, **{"device": "cpu", "episodes_per_update": 8} | settings)
+
+
+def text(cls=Reinforce, policy="tiny", size=4, **settings):
+    return cls(policy, text_envs(4, group_size=size), device="cpu", **settings)
+
+
+def space(observation_space, action_space, policy="auto", **policy_kwargs):
+    return pole(Reinforce, policy, Silent(observation_space, action_space), policy_kwargs=policy_kwargs, num_envs=1)
+
+
+def llama(**given):
+    return tiny_policy("llama", text_envs(1), **given)
+
+
+def bert():
+    return BertLMHeadModel(BertConfig(vocab_size=10, is_decoder=True, num_hidden_layers=1))
+
+
+SETTINGS = [  # agent on CartPole, setting, values, what is allowed
+    *(("reinforce-baseline", *row) for row in (
+        ("learning_rate", (0, -1e-3, NAN, INF, "fast", True), "above 0"),
+        ("max_grad_norm", (0, -1.0, NAN, INF, "1"), "above 0"),
+        ("lr_schedule", ("linaer", "exponential", 3), "linear, cosine, constant"),
+        ("warmup_updates", (-1, 0.1), "whole number of at least 0"),
+        ("weight_decay", (-0.1,), "at least 0"),
+        ("adam_beta1", (1.0,), "below 1"),
+        ("adam_beta2", (NAN,), "below 1"),
+        ("adam_eps", (0,), "above 0"),
+        ("gamma", (1.5, NAN, -0.1), "at most 1"),
+        ("ent_coef", (-0.1,), "at least 0"),
+        ("vf_coef", (NAN,), "at least 0"),
+        ("kl_coef", (-1.0,), "at least 0"),
+        ("kl_estimator", ("k4",), "k1, k2, k3, exact"),
+        ("kl_in", ("rewards",), "did you mean 'reward'"),
+        ("micro_batch_size", (0,), "at least 1"),
+        ("episodes_per_update", (0, 2.5), "at least 1"),
+        ("num_envs", (-1, True), "at least 1"),
+        ("group_size", (0, 2), ""),
+        ("seed", (-1, "zero"), "whole number"),
+        ("baseline", ("leave-one-uot",), "did you mean 'leave-one-out'"),
+        ("returns", ("episodes",), "did you mean 'episode'"),
+        ("device", ("cudaa",), "cannot be used"),
+    )),
+    *((name, "episodes_per_update", (1,), "at least 2") for name in GROUPED),
+    *((name, each, (0, -1, 1.5, "2", True), "at least 1") for name in PASSES for each in PARTS),
+    *((name, each, (0, 1, NAN, "x"), "below 1") for name in PROXIMAL for each in ("clip_range", "clip_range_high")),
+    *((name, "max_ratio", (0, 1, NAN, INF, "x"), "above 1.") for name in PROXIMAL),
+    *((name, "gae_lambda", (-0.01, 1.01, NAN, "0.9"), "at most 1") for name in CRITICS),
+    ("ppo", "clip_range_vf", (0, NAN), "above 0"),
+    ("reinforce-plus-plus", "baseline", ("group-maen", "value"), "group-mean"),
+    ("dapo", "overlong_buffer", (-1, 0.5), "at least 0"),
+    ("dapo", "max_rounds", (0,), "at least 1"),
+    ("dapo", "mask_truncated", (1,), "true or false"),
+    ("dr-grpo", "max_steps", (-3,), "at least 1"),
+    ("cispo", "max_ratio", (0.9, None), "at least 1"),
+    ("cispo", "scale", ("std",), "group, batch"),
+    ("grpo", "scale", ("bach",), "did you mean 'batch'"),
+    ("dppo", "max_moved", (0,), "above 0"),
+    ("sapo", "gate_temperature", (0,), "above 0"),
+    ("sapo", "gate_temperature_negative", (INF,), "above 0"),
+    ("topr", "threshold", (NAN,), "finite number"),
+    ("kl-cov", "share", (1.5,), "at most 1"),
+    ("kl-cov", "max_covariance", (0,), "min_covariance=0"),
+    ("clip-cov", "max_covariance", ("x",), "finite number"),
+    ("clip-cov", "min_covariance", (6,), "max_covariance=5"),
+    ("rloo", "mismatch", ("tokens",), "did you mean 'token-mask'"),
+    ("rloo", "mismatch_max", (0.5,), "at least 1"),
+    ("rloo", "mismatch_max", (2.0,), "no effect without mismatch"),
+    ("ppo", "mismatch_max", (None,), "no effect without mismatch"),
+    ("rloo", "mismatch_min", (1.5,), "at most 1"),
+    ("rloo", "mismatch_min", (0.5,), "no effect without mismatch"),
+    ("grpo", "off_policy_mask", (0,), "above 0"),
+    ("rloo", "kl_ratio", ("constant",), "kl_in='loss'"),
+    ("pkpo", "k", (0,), "at least 1"),
+    ("pkpo", "k", (9,), "k=1 to 8"),
+    ("pkpo", "baseline", ("loo-2",), "did you mean 'loo-1'"),
+    ("gdpo", "part_weights", ({"right": "1"},), "map parts to numbers"),
+    ("gdpo", "normalize_rewards", (True,), "no effect in GDPO"),
+    ("maxrl", "kl_in", ("reward",), "loss"),
+]  # fmt: skip
+SPACES = [  # observations, actions, policy, its arguments; what is named
+    (spaces.Tuple([IMAGE, IMAGE]), TWO, "auto", {}, ("observation space Tuple", "supported: Box")),
+    (IMAGE, spaces.Tuple([spaces.Discrete(2)]), "auto", {}, ("action space Tuple", "supported: Box")),
+    (spaces.Dict({"a": spaces.Dict({"b": IMAGE})}), TWO, "auto", {}, ("observation space Dict", "supported")),
+    (spaces.Discrete(3, start=1), TWO, "auto", {}, ("start=1", "start=0")),
+    (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, ("MultiInputPolicy",)),
+    (IMAGE, TWO, "MultiInputPolicy", {}, ("MlpPolicy",)),
+    (IMAGE, spaces.Box(-1, 1, (1,)), "auto", {"squash_output": True}, ("squash_output", "use_sde=True")),
+    (IMAGE, FREE, "auto", {"squash_output": True, "use_sde": True}, ("squash_output", "bounds")),
+    (IMAGE, TWO, "MlpPolicy", {"normalize_observations": "yes"}, ("normalize_observations", "'yes'")),
+    (IMAGE, FREE, "MlpPolicy", {"sde_sample_freq": 4}, ("sde_sample_freq=4", "use_sde=True")),
+    (IMAGE, FREE, "MlpPolicy", {"sde_sample_freq": 0, "use_sde": True}, ("sde_sample_freq", "0")),
+    (spaces.Dict({"a": IMAGE}), TWO, "auto", {"normalize_observations": True}, ("MlpPolicy, got MultiInputPolicy",)),
+    (IMAGE, TWO, "MlpPolicy", {"activation_fn": "ReLu"}, ("activation_fn 'ReLu'", "'ReLU'")),
+    (IMAGE, TWO, "MlpPolicy", {"activation_fn": Linear}, ("activation_fn", "Linear")),
+    (IMAGE, TWO, "MlpPolicy", {"features_extractor_class": Linear}, ("features_extractor_class", "cannot be saved")),
+]
+ADAPTERS = [  # arguments of a language model of width 16; what is named
+    ({"lora_rank": 0}, ("lora_rank", "at least 1", "0")),
+    ({"lora_rank": 2.5}, ("lora_rank", "2.5")),
+    ({"lora_rank": 17}, ("lora_rank=17", "1 to 16")),
+    ({"lora_rank": 2, "lora_alpha": 0.0}, ("lora_alpha", "above 0", "0.0")),
+    ({"lora_rank": 2, "lora_alpha": NAN}, ("lora_alpha", "nan")),
+    ({"lora_alpha": 2.0}, ("lora_alpha", "lora_rank")),
+    ({"lora_rank": 2, "lora_targets": "q_proj,qproj"}, ("LoRA target 'qproj'", "'q_proj'", "all-linear", "v_proj")),
+    ({"activation_checkpointing": 1}, ("activation_checkpointing", "got 1")),
+]
+OTHERS = [
+    (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
+    (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
+    (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
+    (partial(pole, PPO, policy_kwargs={"critic": "heads"}), ("critic",)),
+    (partial(text, PPO, policy_kwargs={"critic": "heads"}), ("critic 'heads'", "'head'", "separate")),
+    (partial(text, RLOO, policy_kwargs={"critic": "separate"}), ("critic='separate'", "no critic")),
+    (partial(text, policy_kwargs={"attention": "flex_attention"}), ("attention 'flex_attention'", "sdpa, eager")),
+    (partial(text, GRPO, tiny_model("gpt2"), size=1), ("group_size must be at least 2", "gym.make_vec")),
+    (partial(text, ReinforcePlusPlus, size=1, baseline="group-mean"), ("ReinforcePlusPlus", "group_size")),
+    (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
+    (partial(pole, Reinforce, shard=True), ("shard", "processes")),
+    (partial(pole, Reinforce, sharded_checkpoints=True), ("sharded_checkpoints", "shard=True")),
+    (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
+    (
+        lambda: pole(env=Silent(IMAGE, spaces.MultiDiscrete([2, 3])), baseline="optimal-token"),
+        ("baseline='optimal-token'", "MultiDiscrete", "leave-one-out"),
+    ),
+    (
+        lambda: pole(Distillation, teacher=pole(env="Acrobot-v1").policy),
+        ("the teacher's actions", "Discrete(3)", "Discrete(2)"),
+    ),
+    (lambda: text(policy=bert(), policy_kwargs={"temprature": 1.0}), ("BertLMHeadModel", "temprature")),
+    (partial(TokenExtractor, spaces.Box(0, 1, (3,))), ("Dict of tokens", "got Box")),
+    (partial(TokenExtractor, spaces.Dict({"tokens": TOKENS["tokens"]})), ("Dict of tokens", "got Dict")),
+    (partial(TokenExtractor, TOKENS, window=0), ("window", "0")),
+    (partial(TokenExtractor, TOKENS, embedding_dim=0), ("embedding_dim", "0")),
+    (lambda: SampledPolicy(llama(), temperature=0.0), ("temperature", "above 0")),
+    (lambda: SampledPolicy(llama(), top_p=0.0), ("top_p", "at most 1")),
+    (lambda: SampledPolicy(llama(), top_p=1.5), ("top_p", "1.5")),
+    (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
+    (lambda: Own().score_norms(None), ("Own has no score norms", "discrete action")),
+    (lambda: pole(env="Pendulum-v1").policy.score_norms(None), ("ControlPolicy has no score norms",)),
+    (lambda: Own().kl_divergence(Own(), None), ("no kl_divergence", "k1, k2 or k3")),
+    (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
+    *(
+        (partial(step_limit, None, wrong, "max_steps"), ("max_steps", "at least 1", repr(wrong)))
+        for wrong in (0, 2.5, True)
+    ),
+    (lambda: find_spec("TextGn-v0"), ("'TextGn-v0'", "rlenv:TextGn-v0", "import rlenv")),
+    (
+        lambda: Onlooker(pole(env="Pendulum-v1").policy, "cpu").look(np.zeros(3, np.float32)),
+        ("actions in Box", "supported: Discrete"),
+    ),
+    (lambda: pole().set_env(3), ("an environment is an id",)),
+    (lambda: pole().set_env("Acrobot-v1"), ("set_env", "observation space")),
+    (lambda: pole().set_random_seed(-1), ("seed", "whole number")),
+    (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
+    (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
+    (lambda: pole().learn(10, total_episodes=10), ("total_timesteps", "total_episodes")),
+    *(
+        (lambda name=name, wrong=wrong: pole().learn(**{name: wrong}), (name, "at least 1", repr(wrong)))
+        for name in ("total_timesteps", "total_episodes")
+        for wrong in (0, -1, 1.5, "many")
+    ),
+]
+ROWS = [
+    *(
+        (partial(pole, AGENTS[agent], **{name: wrong}), (name, repr(wrong), said))
+        for agent, name, values, said in SETTINGS
+        for wrong in values
+    ),
+    *((partial(space, *given, **kwargs), said) for *given, kwargs, said in SPACES),
+    *((partial(llama, **given), said) for given, said in ADAPTERS),
+    *OTHERS,
+]
+
+
+@pytest.mark.parametrize(("call", "named"), ROWS, ids=[" ".join(named) for _, named in ROWS])
+def test_a_refusal_is_one_line_that_names_the_setting_and_the_value(call, named):
+    with pytest.raises(ValueError) as error:
+        call()
+    line = str(error.value)
+    assert "\n" not in line and len(line) < 600, line
+    assert all(each in line for each in named), (named, line)
