@@ -244,16 +244,6 @@ def test_gradient_does_not_depend_on_row_order_padding_or_masked_cells(agent_nam
     assert torch.equal(gradient(agent, poisoned(rollout)), gradient(agent, rollout)), "NaN in masked cells"
 
 
-@layouts
-def test_gradient_does_not_depend_on_skipping_idle_rows(agent_name, model):
-    agent, rollout = text_agent(agent_name, model)
-    rollout.rewards[:4] = rollout.rewards.new_zeros(())
-    agent.skip_idle_rows = False
-    every_row = gradient(agent, rollout)
-    agent.skip_idle_rows = True
-    assert_close(gradient(agent, rollout), every_row, EXACT * every_row.abs().max().item(), "idle rows")
-
-
 @pytest.mark.parametrize("agent_name", [slow("reinforce"), "leave-one-out", "value", "dialogues"])
 def test_an_episode_without_a_verdict_teaches_nothing(agent_name):
     agent, rollout = text_agent(agent_name)

@@ -25,6 +25,7 @@ from agents import (
     find_agent,
 )
 from agents.algorithms._actor_critic import ActorCritic
+from agents.core.settings import setting
 from agents.policies.control.token_extractor import TokenExtractor
 from agents.policies.language.nucleus import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
@@ -36,6 +37,7 @@ CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
 PARTS = "num_epochs", "num_minibatches"
 NAN, INF = float("nan"), float("inf")
+ARITH = {"verifier": "arith"}
 IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
 TOKENS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})
 
@@ -65,6 +67,31 @@ def space(observation_space, action_space, policy="auto", **policy_kwargs):
 
 def llama(**given):
     return tiny_policy("llama", text_envs(1), **given)
+
+
+class Stray:
+    """Not Configured, but declares a setting."""
+
+    tilt: float = setting(default=0.5)
+
+
+class Passing(Reinforce):
+    """An agent that passes on a name that does not exist."""
+
+    def __init__(self, policy, env):
+        super().__init__(policy, env, gama=0.5)
+
+
+def declare(name, value, annotation=None):
+    return type("Wrong", (RLOO,), {name: value, "__annotations__": {} if annotation is None else {name: annotation}})
+
+
+def distillation(**settings):
+    return text(Distillation, tiny_model("gpt2"), **settings)
+
+
+def taught(**settings):
+    return pole(Distillation, teacher=pole().policy, **settings)
 
 
 def bert():
@@ -160,6 +187,63 @@ ADAPTERS = [  # arguments of a language model of width 16; what is named
     ({"lora_rank": 2, "lora_targets": "q_proj,qproj"}, ("LoRA target 'qproj'", "'q_proj'", "all-linear", "v_proj")),
     ({"activation_checkpointing": 1}, ("activation_checkpointing", "got 1")),
 ]
+TEACHERS = [  # settings of a distillation with text; what is named
+    ({"kl_coef": 0.1}, ("kl_coef=0.1", "teacher")),
+    ({"teacher_temperature": 2}, ("teacher_temperature=2", "pass teacher")),
+    ({"teacher": "small"}, ("'small'", "random weights", "run folder")),
+    ({"teacher": 5}, ("teacher=5", "run folder")),
+    ({"estimator": "k1"}, ("estimator 'k1'", "sampled, centred, exact")),
+]
+IDLE = [  # settings of a distillation that have no effect, and of what
+    ({"kl_estimator": "exact"}, ("kl_estimator='exact'", "teacher")),
+    ({"kl_in": "loss"}, ("kl_in='loss'", "KL anchor")),
+    ({"kl_ratio": "constant", "kl_in": "loss"}, ("KL anchor",)),
+    ({"estimator": "exact", "mismatch": "token-mask"}, ("'token-mask'", "estimator='exact'")),
+    ({"estimator": "exact", "off_policy_mask": 0.1}, ("off_policy_mask=0.1", "estimator='exact'")),
+    ({"estimator": "exact", "max_ratio": 2.0}, ("max_ratio=2.0", "estimator='exact'")),
+    ({"normalize_rewards": True}, ("normalize_rewards=True", "reward_coef")),
+]
+MEANT = [  # policy, environment, settings; what is named
+    ("MlpPolcy", "CartPole-v1", {}, ("'MlpPolcy'", "'MlpPolicy'")),
+    ("tny", "TextGen-v0", {"env_kwargs": ARITH}, ("'tny'", "'tiny'")),
+    ("./nowhere", "TextGen-v0", {"env_kwargs": ARITH}, ("'./nowhere'", "allowed: tiny")),
+    ("tiny", "CartPole-v1", {}, ("language model", "observations")),
+    ("MlpPolicy", "CartPole-v11", {}, ("CartPole-v1",)),
+    ("MlpPolicy", "CartPoel-v1", {}, ("CartPole",)),
+    ("MlpPolicy", 3, {}, ("an environment is an id",)),
+    ("MlpPolicy", "CartPole-v1", {"env_kwargs": {"colour": "red"}}, ("colour",)),
+    ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, ("layers",)),
+    ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
+    ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": NAN}}, ("temperature", "nan")),
+    ("tiny", "TextGen-v0", {"env_kwargs": {"verifier": "arih"}}, ("'arih'", "arith")),
+    ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "episodes_per_update": 10}, ("=4", "episodes_per_update=10")),
+    ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "group_size": 1}, ("group_size", "at least 2", "1")),
+]
+DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
+    ("float", {}, ("no default", "setting(default=...)", "float | None")),
+    ("float", {"default": 2, "range": "[0, 1]"}, ("default is wrong", "finite number", "2")),
+    ("float", {"by_kind": {"any": 2}, "range": "[0, 1]"}, ("default is wrong", "2")),
+    ("str", {"default": "up", "choices": ("left",)}, ("default is wrong", "'up'")),
+    ("float", {"lowest": 0}, ("'lowest'", "allowed: default, by_kind, range")),
+    (None, {"default": 1}, ("no type", "tilt: float")),
+    ("float", {"range": "0..1"}, ("range='0..1'", "[0, 1)")),
+    ("float", {"range": "[1, 0]"}, ("range='[1, 0]'",)),
+    ("list[str]", {"default": []}, ("[]", "tuple")),
+]
+WRONG_TYPES = [
+    *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
+    *(
+        (lambda name=name: declare(name, setting(default=0.5), "float"), (f"Wrong.{name}", owner, "choose another"))
+        for name, owner in (("update", "Agent"), ("env", "Surface"), ("logger", "Surface"), ("compares_groups", "RLOO"))
+    ),
+    (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(default=0.5)")),
+    (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
+    (lambda: declare("kl_coef", lambda progress: progress), ("Wrong.kl_coef is a setting",)),
+    (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "not Configured")),
+    (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
+    (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
+    (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),
+]
 OTHERS = [
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
@@ -224,14 +308,20 @@ ROWS = [
     ),
     *((partial(space, *given, **kwargs), said) for *given, kwargs, said in SPACES),
     *((partial(llama, **given), said) for given, said in ADAPTERS),
+    *((partial(distillation, **given), said) for given, said in TEACHERS),
+    *((partial(taught, **given), said) for given, said in IDLE),
+    *((partial(pole, ReinforceBaseline, *given, **settings), said) for *given, settings, said in MEANT),
     *OTHERS,
 ]
 
 
-@pytest.mark.parametrize(("call", "named"), ROWS, ids=[" ".join(named) for _, named in ROWS])
-def test_a_refusal_is_one_line_that_names_the_setting_and_the_value(call, named):
-    with pytest.raises(ValueError) as error:
+KINDS = [*((ValueError, *row) for row in ROWS), *((TypeError, *row) for row in WRONG_TYPES)]
+
+
+@pytest.mark.parametrize(("kind", "call", "named"), KINDS, ids=[" ".join(row[2]) for row in KINDS])
+def test_a_refusal_is_one_line_that_names_the_setting_and_the_value(kind, call, named):
+    with pytest.raises(kind) as error:
         call()
     line = str(error.value)
-    assert "\n" not in line and len(line) < 600, line
+    assert "\n" not in line and (kind is TypeError or len(line) < 600), line
     assert all(each in line for each in named), (named, line)

@@ -260,22 +260,6 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | Non
 # What is refused.
 
 
-def refused(message: str, **settings: Any) -> None:
-    with pytest.raises(ValueError) as error:
-        Distillation(tiny_model("gpt2"), text_envs(4), **{"episodes_per_update": 8, "device": "cpu", **settings})
-    assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
-
-
-def test_settings_that_mean_nothing_with_a_teacher_are_refused() -> None:
-    refused("kl_coef=0.1: the KL anchor of this agent holds its teacher; omit kl_coef", kl_coef=0.1)
-    refused("teacher_temperature=2 is of a teacher: pass teacher, too", teacher_temperature=2)
-    refused("the teacher 'small' would have random weights; allowed: a run folder", teacher="small")
-    refused("teacher=5 is not a teacher; allowed: a run folder, a checkpoint, the folder or id of a trained", teacher=5)
-    refused("unknown estimator 'k1'; allowed: sampled, centred, exact", estimator="k1")
-    pole = Reinforce("MlpPolicy", "CartPole-v1", device="cpu").policy
-    refused("the teacher is a policy of kind 'control', and its student one of kind 'language-model'", teacher=pole)
-
-
 @pytest.mark.parametrize("kind", ["text", "control"])
 def test_a_teacher_that_does_not_exist_is_named_with_what_is_allowed(kind: str, tmp_path: Any) -> None:
     student = ("MlpPolicy", "CartPole-v1") if kind == "control" else (tiny_model("gpt2"), text_envs(4))
@@ -325,20 +309,3 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
         frozen_teacher(str(folder), student, envs)
     more = make_envs("TextGen-v0", 4, {"verifier": "arith", "tokenizer": str(folder), "stop_tokens": [end]})
     assert frozen_teacher(str(folder), student, more).model is not student.model
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"kl_estimator": "exact"}, "kl_estimator='exact' is of a KL anchor, and this agent has a teacher"),
-        ({"kl_in": "loss"}, "kl_in='loss' is of a KL anchor"),
-        ({"kl_ratio": "constant", "kl_in": "loss"}, "is of a KL anchor"),
-        ({"estimator": "exact", "mismatch": "token-mask"}, "'token-mask' has no effect with estimator='exact'"),
-        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask=0.1 has no effect with estimator='exact'"),
-        ({"estimator": "exact", "max_ratio": 2.0}, "max_ratio=2.0 has no effect with estimator='exact'"),
-        ({"normalize_rewards": True}, "normalize_rewards=True has no effect without reward_coef"),
-    ],
-)
-def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        make_agent(Distillation, 1, **settings)

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from agents import GRPO, PPO, RLOO, Agent, Reinforce
+from agents import PPO, Agent, Reinforce
 from agents.core.settings import setting
 
 INTERNAL = (
@@ -31,43 +31,6 @@ def test_names_of_ones_own_do_not_change_how_an_agent_is_saved(tmp_path):
     agent = Own("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=2).learn(total_episodes=2)
     agent.save(tmp_path / "agent")
     assert Own.load(tmp_path / "agent", device="cpu").num_updates == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "owner"), [("update", "Agent"), ("env", "Surface"), ("logger", "Surface"), ("compares_groups", "RLOO")]
-)
-def test_a_setting_that_would_hide_something_of_an_agent_is_refused(name, owner):
-    with pytest.raises(TypeError) as error:
-        type("Wrong", (RLOO,), {name: setting(default=0.5), "__annotations__": {name: "float"}})
-    assert str(error.value) == f"Wrong.{name}: {owner} uses this name; choose another for the setting"
-
-
-def test_a_value_in_the_place_of_a_setting_or_a_method_is_refused():
-    with pytest.raises(TypeError, match=r"^Wrong.gamma is a setting: write gamma = setting\(default=0.5\)$"):
-        type("Wrong", (GRPO,), {"gamma": 0.5})
-    with pytest.raises(TypeError, match=r"^Wrong.update is 3, but Agent has a method update\(\); choose another name$"):
-        type("Wrong", (GRPO,), {"update": 3})
-    with pytest.raises(TypeError, match=r"^Wrong.weights is 3, but GRPO has a method"):
-        type("Wrong", (GRPO,), {"weights": 3})
-    with pytest.raises(TypeError, match=r"^Wrong.kl_coef is a setting"):
-        type("Wrong", (GRPO,), {"kl_coef": lambda progress: 0.1 * progress})
-    assert type("Right", (GRPO,), {"weights": staticmethod(lambda mask: mask.float())})
-
-
-@pytest.mark.parametrize(
-    ("annotation", "facts", "said"),
-    [
-        ("float", {}, "Wrong.tilt has no default: write setting(default=...), or the type float | None"),
-        ("int", {"help": "Turns."}, "Wrong.tilt has no default: write setting(default=...), or the type int | None"),
-        ("float", {"default": 2, "range": "[0, 1]"}, "Wrong.tilt: its default is wrong: tilt must be a finite number "),
-        ("float", {"by_kind": {"any": 2}, "range": "[0, 1]"}, "Wrong.tilt: its default is wrong: tilt must be a "),
-        ("str", {"default": "up", "choices": ("left",)}, "Wrong.tilt: its default is wrong: unknown tilt 'up'"),
-    ],
-)
-def test_a_setting_needs_a_default_that_is_allowed(annotation, facts, said):
-    with pytest.raises(TypeError) as error:
-        type("Wrong", (Reinforce,), {"tilt": setting(**facts), "__annotations__": {"tilt": annotation}})
-    assert str(error.value).startswith(said) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -31,16 +31,6 @@ def test_a_signature_shows_every_setting_with_its_default(cls):
     assert all(p.default is not p.empty for p in shown.values())
 
 
-@pytest.mark.parametrize(
-    ("cls", "typo", "meant"),
-    [(PPO, "num_epoch", "num_epochs"), (Reinforce, "learning_rat", "learning_rate"), (DAPO, "max_round", "max_rounds")],
-)
-def test_a_typo_is_one_line_with_what_was_meant_and_what_is_allowed(cls, typo, meant):
-    with pytest.raises(TypeError, match=f"^{cls.__name__} has no setting '{typo}'; did you mean '{meant}'") as error:
-        cls("MlpPolicy", "CartPole-v1", **{typo: 1})
-    assert "\n" not in str(error.value) and str(error.value).endswith(", ".join(inspect.signature(cls).parameters))
-
-
 class Tilted(GRPO):
     """GRPO with a setting of its own, and others of its parents."""
 
@@ -115,36 +105,6 @@ def test_the_upper_limit_of_a_ratio_may_be_that_of_the_lower(cls):
     assert agent.clip_range_high == 0.1
 
 
-class Stray:
-    """Not Configured, but declares a setting."""
-
-    tilt: float = setting(default=0.5)
-
-
-@pytest.mark.parametrize(
-    ("annotation", "facts", "said"),
-    [
-        ("float", {"lowest": 0}, "Wrong.tilt: setting() has no fact 'lowest'; allowed: default, by_kind, range, "),
-        ("float", {"type": "int"}, "Wrong.tilt: setting() has no fact 'type'; allowed: default, by_kind, range, "),
-        (None, {"default": 1}, "Wrong.tilt has no type: write tilt: float = setting(...)"),
-        ("float", {"range": "0..1"}, "Wrong.tilt: range='0..1' is not a range; write one like '[0, 1)'"),
-        ("float", {"range": "[1, 0]"}, "Wrong.tilt: range='[1, 0]' is not a range"),
-        ("float", {"range": "[a, b]"}, "Wrong.tilt: range='[a, b]' is not a range"),
-        ("list[str]", {"default": []}, "Wrong.tilt: the default [] can be changed in place; use a tuple, or None"),
-    ],
-)
-def test_a_wrong_declaration_is_one_line_when_the_class_is_made(annotation, facts, said):
-    annotations = {} if annotation is None else {"tilt": annotation}
-    with pytest.raises(TypeError) as error:
-        type("Wrong", (Configured,), {"tilt": setting(**facts), "__annotations__": annotations})
-    assert str(error.value).startswith(said) and "\n" not in str(error.value)
-
-
-def test_a_class_that_is_not_configured_has_no_settings():
-    with pytest.raises(TypeError, match=r"^Stray.tilt is a setting of a class that is not Configured: write class"):
-        type("Mixed", (Stray, Reinforce), {})
-
-
 def test_help_does_not_list_all_declarations_as_data():
     shown = pydoc.plain(pydoc.render_doc(PPO))
     assert "Setting(name=" not in shown and "gamma: Discount per step." in shown
@@ -211,15 +171,6 @@ def test_limits_are_honoured(annotation, bounds, right, wrong):
     for value in wrong:
         with pytest.raises(ValueError, match=r"^tilt must be a "):
             one.check(value)
-
-
-def test_a_constructor_that_passes_on_an_unknown_name_is_told():
-    class Passing(Reinforce):
-        def __init__(self, policy, env, **settings):
-            super().__init__(policy, env, gama=0.5, **settings)
-
-    with pytest.raises(TypeError, match="Passing has no setting 'gama'; did you mean 'gamma'"):
-        Passing("MlpPolicy", "CartPole-v1", device="cpu")
 
 
 def test_dr_grpo_takes_the_length_of_a_new_environment():

@@ -20,7 +20,6 @@ from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
 from agents import Collector, Rollout
-from agents.rollouts import collector
 from agents.rollouts.record import Record
 
 CPU = torch.device("cpu")
@@ -248,16 +247,6 @@ def test_slots_whose_environment_lets_them_wait_restart_several_at_a_time() -> N
     assert waits > 0
 
 
-@pytest.mark.parametrize("slots", [8, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_share_of_few_slots_is_one_of_them(slots: int) -> None:
-    _, steps = play(text_envs(slots), 30)
-    started = slots
-    for _, restarted, ended in steps:
-        assert restarted == ended[: max(30 - started, 0)]
-        started += len(restarted)
-    assert started == 30
-
-
 def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
     rollout, steps = play(text_envs(32), 150, finished_slots_may_step=False)
     assert all(restarted == ended for _, restarted, ended in steps[:-1])
@@ -281,24 +270,3 @@ def test_a_policy_knows_which_slots_take_a_step(mode: AutoresetMode, slots: int)
 
 
 # Which steps the device is asked about.
-
-
-@modes
-def test_a_device_is_asked_for_ends_only_where_the_infos_say_that_there_are_some(
-    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rollouts, asked, convert = [], [], collector.to_host
-
-    def count(*flags: torch.Tensor) -> list[torch.Tensor]:
-        asked[-1] += 1
-        return convert(*flags)
-
-    monkeypatch.setattr(collector, "to_host", count)
-    for told in (True, False):
-        asked.append(0)
-        rollout, steps = play(text_envs(4, autoreset_mode=mode), 8, ends_are_in_infos=told)
-        rollouts.append(rollout)
-        assert asked[-1] == (sum(bool(ended) for *_, ended in steps) if told else len(steps))
-    assert asked[0] < asked[1]
-    for name in ("actions", "log_probs", "rewards", "mask", "terminated", "truncated", "groups", "success"):
-        assert torch.equal(*(getattr(rollout, name) for rollout in rollouts)), name

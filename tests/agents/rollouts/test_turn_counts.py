@@ -8,11 +8,8 @@ from identity_checks import collect
 from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
-from agents import Collector
 from agents.learner.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
-from verifiers.dialogues.tools.calls import Call
-from verifiers.dialogues.tools.verifier import WithTools
 
 
 class Counting(Verifier):
@@ -72,34 +69,3 @@ def test_completions_have_none_of_it():
     assert not {"rollout/turns", "rollout/reply_max_frac"} & set(metrics)
     envs = gym.make_vec("TextGen-v0", 4, verifier=Echoing())
     assert "rollout/turns" in rollout_metrics(collect(tiny_policy("llama", envs), envs, 8))
-
-
-class Ringing(WithTools):
-    """Every turn with an "a" calls a tool, one with a "b" a tool that is not there."""
-
-    def calls(self, turn):
-        return [Call(name) for name in ("ring",) * turn.count("a") + ("no",) * turn.count("b")]
-
-
-def ring():
-    return "ab"
-
-
-def test_turns_and_calls_are_counted_per_episode():
-    verifier = Ringing(Echoing(), [ring], alphabet="abcd\n", failed="c")
-    limits = {"max_new_tokens": 4, "max_reply_tokens": 17, "max_context_tokens": 60}
-    envs = gym.make_vec("TextGen-v0", 4, verifier=verifier, verifier_workers=0, **limits)
-    ended = []
-
-    def note(taken, local):
-        infos = local["infos"]
-        rows = [row for row in range(4) if "_turns" in infos and infos["_turns"][row]]
-        ended.extend([infos[name][row] for name in ("turns", "tool_calls", "tool_errors")] for row in rows)
-        return True
-
-    collector = Collector(envs, torch.device("cpu"))
-    rollout = collector.collect(tiny_policy("gpt2", envs), 24, torch.Generator().manual_seed(0), on_step=note)
-    means = torch.tensor(ended, dtype=torch.float64).mean(0).tolist()
-    metrics = rollout_metrics(rollout)
-    assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
-    assert len(ended) == 24 and means[0] > 1.5 and means[1] >= means[2] > 0.2

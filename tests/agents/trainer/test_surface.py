@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import stable_baselines3 as sb3
 import torch
-from diagonal import diagonal
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from tiny_models import text_envs, tiny_model, tiny_policy
-from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Reinforce, ReinforceBaseline
@@ -167,47 +165,6 @@ def test_predict_stays_inside_a_box():
 # Saving and loading.
 
 
-@diagonal("kind, suffix", KINDS, ["", ".zip"])
-def test_everything_saved_comes_back(kind, suffix, tmp_path):
-    agent = make_agent(kind, kl_coef=0.1).learn(20)
-    path = tmp_path / f"checkpoint{suffix}"
-    agent.save(path)
-    assert (tmp_path / "checkpoint" / "agent.json").is_file()
-    again = type(agent).load(path, device="cpu")
-    assert weights_equal(agent.policy, again.policy)
-    assert weights_equal(agent.anchor.reference, again.anchor.reference)
-    assert not weights_equal(agent.policy, again.anchor.reference)
-    for name in ("num_timesteps", "num_episodes", "num_updates", "settings", "origin", "gamma", "group_size"):
-        assert getattr(agent, name) == getattr(again, name), name
-    assert torch.equal(agent.subtracted.mean, again.subtracted.mean)
-    assert torch.equal(agent.generator.get_state(), again.generator.get_state())
-    for ours, theirs in zip(
-        agent.optimizer.state_dict()["state"].values(), again.optimizer.state_dict()["state"].values(), strict=True
-    ):
-        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    obs, _ = make_env(kind).reset(seed=1)
-    for deterministic in (True, False):
-        assert agent.predict(obs, deterministic=deterministic)[0] == again.predict(obs, deterministic=deterministic)[0]
-
-
-@kinds
-def test_a_loaded_agent_goes_on_learning(kind, tmp_path):
-    make_agent(kind).learn(20).save(tmp_path / "a")
-    agent = ReinforceBaseline.load(tmp_path / "a", learning_rate=1e-4, device="cpu")
-    before = agent.num_timesteps
-    agent.learn(20, reset_num_timesteps=False)
-    assert agent.num_timesteps >= before + 20 and agent.settings["learning_rate"] == 1e-4
-
-
-def test_a_saved_model_is_a_model_of_transformers(tmp_path):
-    agent = make_agent("text").learn(20)
-    agent.save(tmp_path / "a")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "a" / "policy" / "model")
-    ids = torch.tensor([[2, 3, 4, 5]])
-    with torch.no_grad():
-        assert torch.equal(model(ids).logits, agent.policy.model(ids).logits)
-
-
 @pytest.mark.parametrize("own_policy", [False, True], ids=["policy_kwargs", "policy object"])
 def test_the_temperature_is_saved(own_policy, tmp_path):
     envs = text_envs(4)
@@ -215,14 +172,8 @@ def test_the_temperature_is_saved(own_policy, tmp_path):
         agent = Reinforce(tiny_policy("llama", envs, 0.6), envs, episodes_per_update=4, device="cpu")
     else:
         agent = Reinforce("tiny", envs, policy_kwargs={"temperature": 0.6}, episodes_per_update=4, device="cpu")
-    agent.save(tmp_path / "a")
+    agent.save(tmp_path / "a.zip")  # the suffix is dropped
     assert Reinforce.load(tmp_path / "a", env=text_envs(4), device="cpu").policy.temperature == 0.6
-
-
-def test_a_critic_beside_a_language_model_is_saved(tmp_path):
-    agent = make_agent("text", baseline="value").learn(20)
-    agent.save(tmp_path / "a")
-    assert weights_equal(agent.policy.critic, ReinforceBaseline.load(tmp_path / "a", device="cpu").policy.critic)
 
 
 def test_loading_what_is_no_checkpoint_says_so(tmp_path):
@@ -234,12 +185,6 @@ def test_loading_what_is_no_checkpoint_says_so(tmp_path):
         sb3.A2C("MlpPolicy", "CartPole-v1", device="cpu").save(path)
         with pytest.raises(ValueError, match=r"theirs.zip' is of stable-baselines3.*train anew"):
             ReinforceBaseline.load(path)
-
-
-def test_loading_another_class_says_so(tmp_path):
-    make_agent("control").save(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"holds a ReinforceBaseline, not a Reinforce$"):
-        Reinforce.load(tmp_path / "a")
 
 
 def test_continuing_without_an_environment_that_has_an_id_says_so(tmp_path):

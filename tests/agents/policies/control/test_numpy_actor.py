@@ -131,15 +131,6 @@ def test_training_is_the_same_with_and_without(agent) -> None:
     assert curves[0] == pytest.approx(curves[1], rel=1e-6) and len(curves[0]) == 4
 
 
-def test_a_small_mlp_is_read_without_torch_operations(monkeypatch) -> None:
-    policy = policy_for("CartPole-v1")
-    monkeypatch.setattr(ControlPolicy, "act", None)
-    collector = Collector(make_envs("CartPole-v1", 2, None, skip_finished=True), CPU)
-    collector.seed(0)
-    assert collector.collect(policy, 2, torch.Generator().manual_seed(0)).mask.any()
-    assert NumpyActor.reads(policy.net)
-
-
 # The batched CartPole.
 
 

@@ -111,19 +111,6 @@ def test_a_running_state_follows_the_adapter(check):
     check(adapted("llama", envs), envs, EXACT, **({"steps": 24} if check is check_running_equals_fresh else {}))
 
 
-def test_the_fast_step_reads_merged_weights_and_follows_them_in_place():
-    policy = adapted("llama")
-    merged = policy._acting
-    assert type(policy._step) is LlamaStep and type(merged.model) is type(policy.model)
-    weights = dict(merged.model.named_parameters())
-    places, before = own_bytes(merged.model), {name: weight.clone() for name, weight in weights.items()}
-    train_a_bit(policy, seed=1)
-    merged.refresh()
-    changed = {name for name, weight in weights.items() if not torch.equal(weight, before[name])}
-    assert changed == {f"{name}.weight" for name, _ in adapters.adapted_layers(policy.model)}
-    assert own_bytes(merged.model) == places, "a captured graph reads fixed addresses"
-
-
 def add_in_data(weight, generator):
     weight.data.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
 

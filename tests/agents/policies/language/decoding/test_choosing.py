@@ -6,7 +6,6 @@ from identity_checks import check_acting_equals_training, collect
 from tiny_models import text_envs, tiny_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.policies import SampledPolicy
 from agents.policies.choosing import choose
 from agents.policies.language.decoding import sampling
 from agents.policies.language.decoding.sampling import choose_in_parts
@@ -71,12 +70,3 @@ def test_acting_in_parts_equals_training(dtype, tolerance, monkeypatch):
     parts = collect(policy, envs, 12)
     assert torch.equal(parts.actions, whole.actions) and torch.equal(parts.log_probs, whole.log_probs)
     check_acting_equals_training(policy, envs, tolerance)
-
-
-def test_a_nucleus_is_drawn_from_in_parts(monkeypatch, generator):
-    policy = tiny_policy("llama", text_envs(6))
-    wrapped, logits = SampledPolicy(policy, top_p=0.5), logits_of(torch.float32)[:, : policy.vocab_size]
-    monkeypatch.setitem(sampling.CACHED, "cpu", policy.vocab_size)
-    actions, log_probs = wrapped._choose(logits, False, generator)
-    law = nucleus(logits.log_softmax(-1), 0.5)
-    assert torch.equal(log_probs, law.gather(1, actions[:, None])[:, 0]) and log_probs.isfinite().all()

@@ -88,14 +88,6 @@ def test_packing_can_be_switched_off(renewed):
     assert_close(plain.log_probs, kept.log_probs, ROUNDING, "without packed weights")
 
 
-def test_double_precision_small_weights_and_single_biases_are_not_packed():
-    small, large, bias = torch.zeros(511, 256), torch.zeros(512, 256), torch.zeros(512)
-    alone = [packed.may_pack([(weight, None)]) for weight in (small, large, large.double())]
-    assert alone == [False, can_pack(torch.float32), False]
-    assert packed.may_pack([(small, None), (small, None)]) == can_pack(torch.float32), "together they are large"
-    assert not packed.may_pack([(large, None), (large, bias)])
-
-
 def test_16_bits_are_packed_for_any_number_of_rows(renewed):
     if not can_pack(torch.bfloat16):
         pytest.skip("this torch cannot pack weights of 16 bits")
@@ -109,11 +101,3 @@ def test_16_bits_are_packed_for_any_number_of_rows(renewed):
         expected = torch.cat([layer(x) for layer in layers], 1)
         torch.testing.assert_close(product(products, x), expected.detach(), atol=2e-2, rtol=2e-2)
     assert len(renewed) == 2 and renewed[0] is renewed[1]
-
-
-def test_the_head_is_packed_too(renewed):
-    policy = tiny_policy("llama", text_envs(24), dtype="float32", share_contexts=False)
-    collect(policy, text_envs(24))
-    assert policy._step.head.packed.made is not None
-    policy.release()
-    assert policy._step.head.packed.made is None

@@ -79,14 +79,3 @@ def test_masks_that_are_added_give_the_same(name, monkeypatch):
     assert_close(log_probs, wanted, EXACT, "added and boolean masks")
     assert_close(again.log_probs, rollout.log_probs, EXACT, "added and boolean masks in acting")
     assert seen and all(mask.stride(-2) % attention.ALIGNMENT == 0 and mask.is_floating_point() for mask in seen)
-
-
-def test_a_step_makes_each_mask_once(monkeypatch):
-    policy = tiny_policy("llama", text_envs(2))
-    monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
-    calls, added = [], attention.added_mask
-    monkeypatch.setattr(attention, "added_mask", lambda *args: calls.append(1) or added(*args))
-    decoder = decoding.Decoder(policy.model, policy._step, policy._choose, 2, policy.max_length)
-    tokens, starts = torch.ones(2, policy.max_length, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
-    decoder.logits(tokens, torch.tensor([2, 3]), starts, None)
-    assert calls == [1] and len(policy.model.base_model.layers) > 1

@@ -85,16 +85,6 @@ def test_a_copy_has_weights_of_its_own():
     check_acting_equals_training(twin, envs, EXACT)
 
 
-def test_weights_that_are_joined_already_stay_where_they_are():
-    envs = text_envs(4)
-    policy = tiny_policy("llama", envs)
-    where = [weight.data_ptr() for weight in policy.parameters()]
-    other = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, policy.model)
-    assert [weight.data_ptr() for weight in policy.parameters()] == where
-    assert other._step.layers[0].qkv.weight.data_ptr() == policy._step.layers[0].qkv.weight.data_ptr()
-    assert policy._layout.holds(thorough=True)
-
-
 def test_new_storage_is_joined_again():
     envs = text_envs(4, group_size=2)
     policy = tiny_policy("llama", envs)
@@ -125,9 +115,3 @@ def test_an_adapters_merged_weights_are_joined_too():
     check_acting_equals_training(policy, envs, EXACT)
     learn(policy, collect(policy, envs, 8))
     check_acting_equals_training(policy, envs, EXACT)
-
-
-def test_layers_that_differ_are_products_of_their_own():
-    first, second = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3, bias=False)
-    assert isinstance(products.products_for([first, second]), products.Products)
-    assert isinstance(products.products_for([second, torch.nn.Linear(4, 3).double()]), products.Products)

@@ -99,18 +99,6 @@ def test_the_running_state_equals_a_fresh_one_after_replies(kind, tells, name, s
     check_running(policy_with(kind, name), tells, seed=seed)
 
 
-@pytest.mark.parametrize("together", [0, 8, 1024])
-@pytest.mark.parametrize("kind", ["own", "shared"])
-def test_few_replies_are_read_in_the_pass_of_a_step(kind, together, monkeypatch):
-    """Also beside stems, which have no copy of a reply."""
-    passes, reading = [], decoding.read_replies
-    monkeypatch.setattr(decoding, "read_replies", lambda *a: passes.append(a[2].ids.numel()) or reading(*a))
-    monkeypatch.setattr(decoding, "TOGETHER", together)
-    monkeypatch.setattr(decoding, "WORTH_IT", 1)
-    check_running(policy_with(kind, "mistral"), steps=24)
-    assert bool(passes) == (together < 1024) and all(tokens > together for tokens in passes)
-
-
 @kinds
 @pytest.mark.parametrize(("dtype", "limit"), [("float64", EXACT), ("float32", 1e-4), ("bfloat16", 0.2)])
 def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limit):
@@ -122,40 +110,6 @@ def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limi
     policy._renew_step()
     assert (policy._actor is policy.model) == (dtype == "bfloat16"), "merged, if that rounds nothing away"
     check_running(policy, limit=limit, steps=24)
-
-
-@kinds
-def test_only_what_is_new_is_read(kind, monkeypatch):
-    """Of a reply of k tokens, k queries per context: the action before it, and all of it but the last token."""
-    policy, read = policy_with(kind), []
-    world, state = World(policy, longest=4), policy.initial_state(SLOTS)
-    starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
-    reading = decoding.unread_parts
-    for module in (decoding, cuda_graph):
-        monkeypatch.setattr(module, "unread_parts", lambda *a: read.append((len(a[2]), a[4])) or reading(*a))
-    for _ in range(8):
-        actions, _, state = policy.act(world.obs, state, starts, True, appended=appended)
-        if not len(read):
-            monkeypatch.setattr(decoding.Decoder, "_prefill", None)  # nothing is read anew
-        appended, starts = world.step(actions)
-        assert not starts.any()
-    assert sum(contexts for contexts, _ in read) > 5
-    assert all(contexts == len(replies) and replies.min() > 0 for contexts, replies in read)
-
-
-def test_equal_replies_to_equal_contexts_are_read_once(monkeypatch):
-    policy, read = policy_with("shared"), []
-    tokens, lengths = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64), torch.full((SLOTS,), 4)
-    state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
-    policy.act({"tokens": tokens, "length": lengths}, state, starts, True)
-    tokens[:3, 4:8] = torch.tensor([1, 2, 0, 1])
-    reading = decoding.unread_parts
-    monkeypatch.setattr(decoding, "unread_parts", lambda *a: read.append(len(a[2])) or reading(*a))
-    obs, appended = {"tokens": tokens, "length": lengths + 4}, torch.full((SLOTS,), 3)
-    _, log_probs, _ = policy.act(obs, state, ~starts, True, appended=appended)
-    _, fresh, _ = policy.act(obs, policy_state(policy), starts, True)
-    assert read == [2]
-    assert_close(log_probs, fresh, EXACT, "running and fresh state")
 
 
 def test_slots_that_do_not_play_have_replies_too():
@@ -238,20 +192,6 @@ def test_a_reply_beyond_the_captured_window_is_read_by_a_wider_one(monkeypatch):
         assert_close(log_probs, fresh, EXACT, f"running and fresh state in step {step}")
         appended, starts = world.step(actions)
     assert len(state.capture.runs) > 2
-
-
-def test_who_says_that_nothing_was_appended_has_no_lengths_compared(monkeypatch):
-    policy = policy_with("own")
-    world, state = World(policy), policy.initial_state(SLOTS)
-    starts = torch.ones(SLOTS, dtype=torch.bool)
-    prefilled = []
-    prefill = decoding.Decoder._prefill
-    monkeypatch.setattr(
-        decoding.Decoder, "_prefill", lambda self, *a, **k: prefilled.append(1) or prefill(self, *a, **k)
-    )
-    for appended, starting in ((0, starts), (0, ~starts), (torch.zeros(SLOTS, dtype=torch.int64), ~starts)):
-        _, _, state = policy.act(world.obs, state, starting, True, appended=appended)
-    assert len(prefilled) == 1, "the first contexts only"
 
 
 def test_looking_at_a_policy_reads_replies():

@@ -86,21 +86,6 @@ def test_chosen_log_probabilities_and_their_gradient_are_those_of_autograd(dtype
     torch.testing.assert_close(mine, theirs)
 
 
-def test_a_row_wider_than_a_chunk_is_computed_by_itself(monkeypatch):
-    monkeypatch.setattr(chunks, "ELEMENTS", WIDTH - 1)
-    calls, weight = [], WEIGHT.clone().requires_grad_()
-    by_chunks(three(calls, weight), WIDTH, *inputs())
-    assert calls == [1] * ROWS
-
-
-def test_without_gradients_each_row_is_computed_once(monkeypatch):
-    monkeypatch.setattr(chunks, "ELEMENTS", 4 * WIDTH)
-    calls = []
-    with torch.no_grad():
-        made = by_chunks(three(calls, WEIGHT), WIDTH, *inputs())
-    assert sum(calls) == ROWS and not any(x.requires_grad for x in made)
-
-
 def test_no_rows_give_empty_outputs(monkeypatch):
     monkeypatch.setattr(chunks, "ELEMENTS", WIDTH)
     states, actions = inputs()

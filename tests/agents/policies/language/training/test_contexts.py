@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.policies.language.training import forward as contexts
-from agents.policies.language.training.forward import WORTH_IT, _fill, _grow, plan_reading
+from agents.policies.language.training.forward import WORTH_IT, _grow, plan_reading
 
 FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
 WIDTHS = [1, 4, 9, 1000]
@@ -126,15 +126,6 @@ def forced_to_grow(chains, width, empty=500):
     return *grown[:3], grown[3][empty:]
 
 
-@pytest.mark.parametrize("groups", [1, 3])
-def test_a_group_of_long_prompts_is_read_as_one_row_that_holds_each_context_once(groups):
-    episodes = [([g, *range(10, 20)], [20 + k, 1, 2, k]) for g in range(groups) for k in range(6)]
-    reading = plan_reading(rollout_of(episodes), True, True, 10_000)
-    assert reading.visible is not None
-    assert reading.ids.numel() == len(contexts_of(episodes)) == groups * (11 + 6 * 3)
-    check(reading, episodes)
-
-
 @drawn(60)
 @given(batches)
 def test_in_one_row_of_trees_each_context_is_read_once(episodes):
@@ -142,52 +133,6 @@ def test_in_one_row_of_trees_each_context_is_read_once(episodes):
     reading = plan_reading(rollout_of(episodes), True, True, 10_000)
     assert reading.visible is not None and reading.ids.shape == (1, len(contexts_of(episodes)))
     check(reading, episodes)
-
-
-EQUAL = [([1, 2], [3, 4]), ([1, 2], [3, 4]), ([1, 2], [3, 5]), ([1], [2, 3]), ([1, 2], [3, 4])]
-
-
-def test_with_both_switches_off_every_row_is_read():
-    reading = plan_reading(rollout_of(EQUAL), False, False, 1000)
-    assert reading.ids.shape == (5, 3) and reading.visible is None and reading.positions is None
-    assert reading.edge_of_step.tolist() == list(range(10)) and len(reading.nodes) == 10
-    assert reading.nodes.tolist() == [1, 2, 4, 5, 7, 8, 9, 10, 13, 14]
-    check(reading, EQUAL)
-
-
-def test_merging_reads_equal_episodes_once():
-    """What is read is the context of the last step: episodes that differ in their last token only are equal here."""
-    reading = plan_reading(rollout_of(EQUAL), True, False, 1000)
-    assert reading.ids.tolist() == [[1, 2, 0], [1, 2, 3]] and reading.visible is None
-    check(reading, EQUAL)
-
-
-@drawn(60)
-@given(batches)
-def test_merging_alone_reads_a_row_for_every_distinct_chain_of_contexts(episodes):
-    reading = plan_reading(rollout_of(episodes), True, False, 1000)
-    chains = {(*prompt, *done[:-1]) if done else () for prompt, done in episodes}
-    assert len(reading.ids) == (len(chains) if steps_of(episodes) else len(episodes))
-    check(reading, episodes)
-
-
-@drawn(60)
-@given(batches, st.sampled_from([(True, True), (False, True)]))
-def test_equal_steps_of_a_tree_are_one_edge(episodes, chosen):
-    episodes = [([3] * 12 + prompt, done) for prompt, done in episodes] * 3 + [([3] * 13, [0]), ([3] * 12, [2])]
-    reading = plan_reading(rollout_of(episodes), *chosen, 10_000)
-    assert reading.visible is not None
-    steps = steps_of(episodes)
-    assert len(reading.nodes) == len(reading.actions) == len(set(steps))
-    edges = reading.edge_of_step.tolist()
-    of_step = dict(zip(steps, edges, strict=True))
-    assert [of_step[step] for step in steps] == edges and len(set(edges)) == len(set(steps))
-
-
-def test_equal_steps_of_merged_rows_are_one_edge():
-    reading = plan_reading(rollout_of(EQUAL), True, False, 1000)
-    assert reading.nodes.tolist() == [0, 1, 4, 5, 5] and reading.actions.tolist() == [2, 3, 3, 4, 5]
-    assert reading.edge_of_step.tolist() == [2, 3, 2, 3, 2, 4, 0, 1, 2, 3]
 
 
 @flags
@@ -207,15 +152,6 @@ def test_a_rollout_without_any_step_has_no_edge(merge, share):
 def test_prompts_that_fill_the_context_and_those_of_one_token(merge, share):
     episodes = [([1, 2, 3, 4, 5, 6], [7]), ([1], [2, 3, 4, 5, 6, 7]), ([1, 2, 3, 4, 5, 6], [8])]
     check(plan_reading(rollout_of(episodes), merge, share, 9), episodes)
-
-
-def test_trees_that_are_no_less_work_are_not_made():
-    apart = [([k, 1, 2], [3, 4]) for k in range(6)]
-    reading = plan_reading(rollout_of(apart), True, True, 8)
-    assert reading.visible is None and reading.ids.shape == (6, 4)
-    together = [([1, 2, 3, 4, 5, 6, 7], [k]) for k in range(6)] + [([1, 2, 3, 4, 5, 6, 8], [k]) for k in range(6)]
-    reading = plan_reading(rollout_of(together), True, True, 8)
-    assert reading.visible is not None and reading.ids.shape == (1, 8)
 
 
 @drawn(80)
@@ -243,28 +179,4 @@ def test_what_stands_beside_prompts_and_actions_has_no_effect(merge, share, widt
     check(readings[1], episodes)
 
 
-def test_rows_of_trees_hold_twice_the_longest_chain_however_narrow_they_are_wanted():
-    chains = torch.tensor([[1, 2, 3, k] for k in range(5)])
-    assert [forced_to_grow(chains[:k], 1)[0].shape[0] for k in (4, 5)] == [1, 1]
-    apart = torch.tensor([[k, 1, 2, 3] for k in range(5)])
-    assert [forced_to_grow(apart[:k], 1)[0].shape[0] for k in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
-
-
 # Filling rows.
-
-
-@pytest.mark.parametrize(
-    ("lengths", "shared", "width", "wanted"),
-    [
-        ([3], [0], 10, ([0], [0], [3])),
-        ([3, 4, 4], [0, 2, 3], 10, ([0, 0, 0], [0, 2, 3], [6])),
-        ([3, 4, 4], [0, 2, 3], 6, ([0, 0, 0], [0, 2, 3], [6])),
-        ([3, 4, 4], [0, 2, 3], 5, ([0, 0, 1], [0, 2, 0], [5, 4])),
-        ([3, 4, 4], [0, 2, 3], 4, ([0, 1, 2], [0, 0, 0], [3, 4, 4])),
-        ([0, 2, 2], [0, 0, 1], 4, ([0, 0, 0], [0, 0, 1], [3])),
-        ([5, 5, 5], [0, 0, 0], 5, ([0, 1, 2], [0, 0, 0], [5, 5, 5])),
-        ([2, 2, 2, 2], [0, 1, 0, 1], 4, ([0, 0, 1, 1], [0, 1, 0, 1], [3, 3])),
-    ],
-)
-def test_rows_are_filled_one_after_the_other(lengths, shared, width, wanted):
-    assert _fill(lengths, shared, width) == wanted

@@ -12,8 +12,8 @@ from tiny_models import hash_reward, tiny_policy
 from agents import GRPO, PPO
 from agents.policies.language.decoding.step import is_changed
 from agents.policies.language.training import forward
-from agents.policies.language.training.forward import _counts, plan_reading
-from agents.policies.language.training.tree_attention import plant, takes_forests
+from agents.policies.language.training.forward import _counts
+from agents.policies.language.training.tree_attention import plant
 from verifiers.function import FunctionVerifier
 
 GROUP, EPISODES = 4, 24
@@ -98,35 +98,3 @@ def test_the_model_is_as_before_also_after_an_error(always):
     with pytest.raises(ZeroDivisionError):
         policy.evaluate_actions(rollout)
     assert policy.model.config._attn_implementation == "sdpa" and not is_changed(policy.model.model.layers[0])
-
-
-def test_models_with_other_attention_read_rows_of_trees(always):
-    envs = group_envs()
-    for name, attention, taken in (("llama", "sdpa", True), ("llama", "eager", False), ("mistral", "sdpa", False)):
-        policy = tiny_policy(name, envs, attention=attention)  # this mistral has a sliding window
-        reading = policy._reading(collect(policy, envs))
-        assert takes_forests(policy.model) == taken == (reading.forest is not None) == (reading.visible is None)
-
-
-def test_a_forest_is_read_from_many_tokens_on_if_it_is_less_work():
-    envs = group_envs()
-    policy = tiny_policy("llama", envs)
-    shared = collect(policy, envs, 8)
-    assert policy._reading(shared).visible is not None, "few tokens: rows of trees"
-    long = torch.randint(0, 2, (32, 90), generator=torch.Generator().manual_seed(0))
-    long[:, :40] = long[:1, :40]
-    observations = {"tokens": torch.zeros(32, 100, dtype=torch.int64), "length": torch.full((32,), 40)}
-    observations["tokens"][:, :40] = long[:, :40]
-    many = shared.of_demonstrations(observations, long[:, 40:], torch.ones(32, 50, dtype=torch.bool))
-    reading = plan_reading(many, True, True, 1000, None, True)
-    assert reading.forest is not None and reading.ids.shape == (1, 40 + 32 * 49 - overlap(long[:, 40:-1]))
-    assert plan_reading(many, True, True, 1000, None, False).forest is None
-    one = torch.ones(32, dtype=torch.int64)
-    apart = many.of_demonstrations({**observations, "length": one}, long[:, 40:], many.mask)
-    assert plan_reading(apart, True, True, 1000, None, True).forest is None, "little is shared"
-
-
-def overlap(rows):
-    """Return how many tokens the rows share with others before them."""
-    distinct = {tuple(row[: n + 1]) for row in rows.tolist() for n in range(len(row))}
-    return rows.numel() - len(distinct)
