@@ -21,8 +21,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS
-from agents.policies import find_config, tokenizer_of
-from agents.policies.memory import plan as memory
+from agents.policies import find_config, memory, tokenizer_of
 from verifiers.function import FunctionVerifier
 
 from .measure import in_a_process
