@@ -9,8 +9,8 @@ from _rlenv_scripts.setup import memory_plan, model_defaults
 from click.testing import CliRunner
 from tiny_models import tiny_model
 
-from agents.policies.language.models.presets import RATES, rates_of
 from agents.policies import memory
+from agents.policies.language.models.presets import RATES, rates_of
 from agents.policies.memory import Workload
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import make_verifier
