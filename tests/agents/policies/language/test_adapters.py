@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 
 import peft
 import pytest
@@ -576,3 +577,9 @@ def test_a_copy_of_a_policy_is_independent():
         check_acting_equals_training(each, envs, EXACT, episodes=12)
     assert not own_bytes(twin) & own_bytes(policy)
     assert language_model.adapters.adapted_layers(twin.model)
+
+
+def test_without_peft_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"peft: pip install 'rlenv-lm\[lora\]'"):
+        adapted()
