@@ -1,5 +1,6 @@
 """The one check of all refusals."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 def row(make: Callable[..., Any], arguments: dict[str, Any], *names: str) -> Any:
     """Return a row of a refusal table; without names, the first argument and its value are what has to be named."""
     setting, value = next(iter(arguments.items()), ("", ""))
-    return pytest.param(make, arguments, names or (setting, repr(value)), id=f"{make.__name__}-{arguments}"[:80])
+    name = re.sub(r" at 0x\w+", "", f"{make.__name__}-{arguments}")  # the same in every process
+    return pytest.param(make, arguments, names or (setting, repr(value)), id=name[:80])
 
 
 def check_refused(make: Callable[..., Any], arguments: dict[str, Any], names: Sequence[str]) -> str:
