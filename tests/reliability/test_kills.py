@@ -116,7 +116,9 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tm
     folder = tmp_path / "run"
     shutil.copytree(whole / "checkpoint", folder / ".checkpoint-new")  # the kill came in the middle of the first save
     for path in (*whole.glob("*/events*"), *whole.glob("progress.csv"), whole / "config.json"):
-        shutil.copy(path, folder)
+        copy = folder / path.relative_to(whole)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(path, copy)
     (folder / ".lock").touch()
     outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])
     assert outcome.exit_code == 0, outcome.output

@@ -229,7 +229,6 @@ play {pole} --env CartPole-v1 | --env
 play {pole} --top 27 | --top 26
 play {pole} --top 2 | --top
 play {pole} --temperature 2 | --temperature
-play {pole} --picture thesis.tex | folder
 export {pole} out | 'language model'
 export {text} out --adapter | adapter
 export {text} out --private | --private

@@ -34,7 +34,7 @@ def completed(*words):
         (["train", "--env", "CartPole-v"], ["CartPole-v0", "CartPole-v1"]),
         (["train", "--env", "TextG"], ["TextGen-v0"]),
         (["lab", "band"], ["bandit"]),
-        (["bench", "trl-g"], ["trl-grpo"]),
+        (["bench", "trl-gr"], ["trl-grpo"]),
         (["completion", "z"], ["zsh"]),
     ],
     ids=" ".join,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from verifiers import Numeric, Problem
 from verifiers.builtin.numeric.verifier import read_number
 from verifiers.lint.report import lint
-from verifiers.reading.extraction import EXTRACTS, extracting
+from verifiers.reading.extraction import EXTRACTS
 
 READ = [
     ("18", 18),
@@ -147,8 +147,8 @@ def test_without_strictness_the_last_number_is_read(text, number):
         ({"relative": 0.01}, "0", "0.001", 0.0),
         ({"relative": 0.01, "tolerance": 5}, "200", "204", 1.0),
         ({}, "18", "17 or 18", 0.0),
-        ({"strict": False}, "18", "17 or 18", 1.0),
-        ({"strict": False}, "18", "18 or 17", 0.0),
+        ({"extract": "last"}, "18", "17 or 18", 1.0),
+        ({"extract": "last"}, "18", "18 or 17", 0.0),
         ({"inside": "answer"}, "18", "1 2 3 <answer>18</answer> 4", 1.0),
         ({"inside": "answer"}, "18", "18", 0.0),
         ({"tolerance": 1e300}, "18", "nan", 0.0),
@@ -219,7 +219,6 @@ def test_a_wrong_answer_added_never_helps(right, wrong, form):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"strict": False}, marks=pytest.mark.slow),
         {"inside": "answer"},
         *({"extract": one} for one in EXTRACTS),
     ],
@@ -344,14 +343,6 @@ def test_a_vote_reads_as_the_verdict_does():
     way = Problem("A car drives 60 km/h for 1.5 h. How far?", "90")
     votes = [Numeric().extract(way, text) for text in ("90 km", "90", "90,000 m", "90 miles")]
     assert votes[:3] == ["90", "90", "90"] and votes[3] != "90"
-
-
-def test_the_older_argument_chooses_a_rule():
-    assert [Numeric(strict=strict).rule for strict in (True, False, None)] == ["strict", "last", "stated"]
-    assert Numeric(strict=False, extract="last").rule == "last"
-    with extracting("boxed"):
-        assert (Numeric().rule, Numeric(strict=True).rule, Numeric(extract="last").rule) == ("boxed", "strict", "last")
-    assert Numeric().rule == "stated"
 
 
 @pytest.mark.parametrize("extract", ["stated", "strict", "last", "boxed"])
