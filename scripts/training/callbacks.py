@@ -70,7 +70,7 @@ class ShowProgress(BaseCallback):
 
     def _on_step(self) -> bool:
         if not self._ended:
-            self._ended = "dones" not in self.locals or bool(self.locals["dones"].any())  # a stack of seeds has none
+            self._ended = bool(self.locals["dones"].any())
             self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), "", None)
         return not self.interrupt.asked
 
