@@ -128,7 +128,7 @@ def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     except NoDemonstrationError as error:
         if given_by_user("sft_steps"):
             raise
-        say(f"no warm start: {str(error).partition(',')[0]}")
+        say(f"no warm start: {str(error).partition(', and')[0]}")
         return None
 
 

@@ -1,6 +1,7 @@
 """Problems from files on the command line: found again from anywhere, and one clear line where they cannot be read."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -85,7 +86,7 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
 
 @pytest.mark.parametrize("fraction", [[], ["--test-fraction", 0]])
 def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder, fraction):
-    (folder / "few.csv").write_text("prompt\n" + "".join(f"{letter}:\n" for letter in "bcef"))
+    (folder / "few.csv").write_text("prompt\n" + "".join(f'"{letter},:"\n' for letter in "bcef"))
     args = ["train", "--problems", "few.csv", "--verifier", "few.py:vowels", *fraction, "--timesteps", 20]
     (folder / "few.py").write_text(
         "def vowels(prompts, completions):\n    return [float('a' in c) for c in completions]\n"
@@ -97,7 +98,7 @@ def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder, fract
         f"none of the 4 problems is in the test split (test_fraction={'0.0' if fraction else '0.2'}), all are in train"
     )
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
-    assert "no warm start: FunctionVerifier has no demonstration for '" in outcome.stderr
+    assert re.search("no warm start: FunctionVerifier has no demonstration for '.,:'$", outcome.stderr, re.MULTILINE)
     assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
 
 
