@@ -135,36 +135,6 @@ def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, chat, monkeyp
     assert len(posed["problems"]) == 4
 
 
-class FakeSide:
-    """Answers as a process would; the peer takes three times as long."""
-
-    def __init__(self, module, side, *arguments):
-        self.factor, self.turns = (1 if side == "ours" else 3), 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def turn(self):
-        self.turns += 1
-        if self.turns <= 2:
-            return {"seconds": self.factor * self.turns, "acting": 0.5, "peak": self.factor}
-        made = {"rewards": [0.0, 0.5, 0.5, 0.5], "lengths": [4.0] * 4, "peak": 1.5 * self.factor}
-        return made | {"gap": 1e-6, "floor": 1.0}
-
-
-def test_a_seed_gives_time_reward_and_memory(monkeypatch):
-    monkeypatch.setattr(against_trl, "Side", FakeSide)
-    monkeypatch.setattr(against_trl, "require_trl", lambda: None)
-    [case] = against_trl.cases("trl-grpo")
-    row = measured(case, 2)
-    assert (row.ours, row.peer, row.pairs, row.ratio["median"]) == (2, 6, 2, 3), "the first turn is not timed"
-    for words in ("ours 0.50", "over 2 seeds", "acts 0.5 s and trains 1.5 s", "ours 1.5, TRL 4.5 GB"):
-        assert words in row.quality
-
-
 def test_a_side_is_asked_in_turn_and_says_why_it_failed(tmp_path, monkeypatch):
     lines = ["import sys, json", "print('{}', flush=True)", "for i, _ in enumerate(sys.stdin):"]
     lines += ["    if i == 1: sys.exit('no more')", "    print(json.dumps({'turn': i}), flush=True)"]

@@ -3,16 +3,11 @@
 import json
 
 import pytest
-import torch
 from _rlenv_labs import LABS, bandit, baselines, credit, find_lab, kl, length_bias, pass_at_k, snr, trust_region
-from _rlenv_labs.training import make_agent, small_model, train, warm_model
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
 
-from agents import DAPO, LanguageModelPolicy
-from agents.estimators import aggregation, losses
-from rlenv.envs.task import TextGenTask
-from verifiers import Problem, Verdict
+from agents.estimators import losses
 
 TINY = {"WARM_STEPS": 2, "STARTS": 1, "UPDATES": 2, "EPISODES": 8}
 SMALL = {
@@ -64,77 +59,6 @@ def test_baselines_sees_a_theory_that_is_off(monkeypatch):
     monkeypatch.setattr(baselines, "theory", lambda *given: 1.001 * theory(*given))
     rows = [row for name in ("none", "leave-one-out") for row in baselines.rows_of(name, 2)]
     assert [check.held for check in baselines.theory_checks(rows)] == [False, True, True]
-
-
-def test_the_gradients_of_pass_at_k_are_those_of_the_objectives_anywhere(monkeypatch):
-    monkeypatch.setattr(pass_at_k, "START", torch.tensor([0.05, 0.6, 0.35], dtype=torch.float64))
-    gaps = pass_at_k.objective_gaps()
-    assert list(gaps) == ["RLOO", "MaxRL", "PKPO, k = 8"] and max(gaps.values()) < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("verifier", "right", "wrong"),
-    [
-        (kl.Flattery(), "7", "3"), (credit.Decisive(), "abcWd", "abWcd"), (length_bias.Opening(), "a...", "b,,,"),
-        (trust_region.Larger(), "7", ""),
-    ],
-)  # fmt: skip
-def test_the_judges_of_the_labs_know_right_from_wrong(verifier, right, wrong):
-    problem = Problem("3,7=", {"Decisive": "W", "Opening": "a"}.get(type(verifier).__name__, "7"))
-    verdicts = [verifier.verify(problem, text) for text in (right, wrong)]
-    assert [verifier.is_success(verdict) for verdict in verdicts] == [True, False]
-    assert [verdict.reward for verdict in verdicts] == [1, 0]
-
-
-def test_the_loophole_pays_more_and_is_no_success():
-    verdict = kl.Flattery().verify(Problem("3,7=", "7"), "!7")
-    assert verdict.reward == 2 and not kl.Flattery().is_success(verdict)
-
-
-def test_the_closed_form_of_the_anchor_is_the_best_of_all_policies():
-    right, loophole = torch.tensor([0.6, 0.9], dtype=torch.float64), torch.tensor([0.1, 0.02], dtype=torch.float64)
-    start, pay = torch.stack([right, loophole, 1 - right - loophole]), torch.tensor([[1.0], [kl.PAY], [0.0]]).double()
-    policy = (start.log() + pay / 0.5).softmax(0)
-    assert kl.closed_form(right, loophole, 0.5)["success_best"] == pytest.approx(float(policy[0].mean()))
-    assert kl.closed_form(right, loophole, 0.0)["loophole_best"] == 1
-
-
-def test_the_exact_push_of_the_length_weight_is_jensens():
-    q, length = length_bias.STOP, length_bias.LENGTH
-    ended = sum((1 - q) ** (n - 1) * q * (1 / n - q) for n in range(1, length + 1))
-    expected = (ended - (1 - q) ** length * q) / 2  # the weight is 1/(N T), N = 2; one cut off has no end
-    push = length_bias.end_push(aggregation.sequence_mean)
-    assert push == pytest.approx({"right": expected, "wrong": -expected}) and expected > 0.05
-
-
-def test_a_slipping_policy_is_a_mixture_in_acting_and_training():
-    verifier = length_bias.Opening()
-    task = TextGenTask(verifier, test_fraction=0.0)
-    model = small_model(task, 0, width=16)
-    plain, slipping = (
-        cls(task.observation_space, task.action_space, model)
-        for cls in (LanguageModelPolicy, length_bias.SlippingPolicy)
-    )
-    logits = 20 * torch.randn(5, task.vocab_size, generator=torch.Generator().manual_seed(0))
-    expected = (1 - length_bias.SLIP) * plain._log_softmax(logits).exp() + length_bias.SLIP / task.vocab_size
-    torch.testing.assert_close(slipping._log_softmax(logits).exp(), expected, rtol=0, atol=1e-6)
-    agent = make_agent(DAPO, slipping, verifier, 0)
-    rollout = agent.collector.collect(agent.policy, 8, agent.generator)
-    log_probs = agent.policy.evaluate_actions(rollout, entropy=False)[0]
-    torch.testing.assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], rtol=0, atol=1e-5)
-
-
-class Generous(trust_region.Larger):
-    """Pays for every answer alike, so that no group has a gradient."""
-
-    def verify(self, problem, completion):
-        return Verdict(1.0)
-
-
-def test_training_counts_updates_however_many_rounds_of_episodes_they_take():
-    agent = make_agent(DAPO, warm_model(Generous(), 0, 0, width=16), Generous(), 0, episodes_per_update=16)
-    updates = list(train(agent, 3))
-    assert [len(rollout) for rollout, _ in updates] == [agent.max_rounds * 16] * 3 and agent.max_rounds > 1
 
 
 def test_an_unknown_lab_is_refused_with_the_closest_name():

@@ -442,57 +442,6 @@ def test_a_damaged_cache_is_made_anew(tmp_path, home, settled):
         assert cache.load(file) is not None, "it is whole again"
 
 
-WRONG = [
-    {"starts": [0, 5]},
-    {"starts": None},
-    {"texts": [1]},
-    {"more": [1]},
-    {"starts": []},
-]
-
-
-@pytest.mark.parametrize("change", WRONG)
-def test_a_whole_cache_with_other_arrays_is_made_anew(change, tmp_path, home, passes, settled):
-    path = old(write(tmp_path / "p.jsonl"))
-    expected = list(open_lazily(path))
-    (file,) = home.rglob(cache.ROWS)
-    stated, arrays = cache.load(file)
-    arrays |= {name: None if values is None else np.array(values, np.uint64) for name, values in change.items()}
-    cache.save(file, stated, {name: array for name, array in arrays.items() if array is not None})
-    assert list(open_lazily(path)) == expected
-    for wrong in ({}, {**stated, "stamp": None}, {**stated, "header": None}, []):
-        cache.save(file, wrong, cache.load(file)[1])
-        assert list(open_lazily(path)) == expected
-
-
-def test_a_found_array_of_another_length_is_made_anew(tmp_path, home):
-    path = write(tmp_path / "p.jsonl")
-    expected = facts({"verifier": "exact"}, path)
-    for file in home.rglob("*.found"):
-        _, arrays = cache.load(file)
-        if len(arrays["found"]) in (1, 16, 60):  # the longest demonstration, the digest, and what is of each row
-            cache.save(file, {}, {"found": arrays["found"][:0]})
-        else:
-            cache.save(file, {}, {"other": arrays["found"]})
-    assert facts({"verifier": "exact"}, path) == expected
-
-
-def test_types_that_are_not_numbers_are_refused(tmp_path):
-    file = tmp_path / "x.found"
-    cache.save(file, {}, {"found": np.array([0.5])})
-    assert file.is_file() and cache.load(file) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"[]", b"nul", b"[" * 100_000, *(b'{"facts": {}, "arrays": [["a", "<u8", %s]]}' % n for n in (b"5", b"9" * 30))],
-)
-def test_a_whole_file_of_nonsense_counts_as_absent(text, tmp_path):
-    head = cache._HEAD.pack(cache.FORMAT, cache._hash(text), len(text), 0)
-    (tmp_path / "x.found").write_bytes(head + text)
-    assert cache.load(tmp_path / "x.found") is None
-
-
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, passes):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(cache, "HF_HOME", str(tmp_path / "file"))
