@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from verifiers import Numeric, Problem
 from verifiers.builtin.numeric.verifier import read_number
 from verifiers.lint.report import lint
-from verifiers.reading.extraction import EXTRACTS
+from verifiers.reading.extraction import EXTRACTS, extracting
 
 READ = [
     ("18", 18),
@@ -343,6 +343,12 @@ def test_a_vote_reads_as_the_verdict_does():
     way = Problem("A car drives 60 km/h for 1.5 h. How far?", "90")
     votes = [Numeric().extract(way, text) for text in ("90 km", "90", "90,000 m", "90 miles")]
     assert votes[:3] == ["90", "90", "90"] and votes[3] != "90"
+
+
+def test_a_default_of_the_environment_is_used_where_no_rule_is_given():
+    with extracting("boxed"):
+        assert (Numeric().rule, Numeric(extract="last").rule) == ("boxed", "last")
+    assert Numeric().rule == "stated"
 
 
 @pytest.mark.parametrize("extract", ["stated", "strict", "last", "boxed"])
