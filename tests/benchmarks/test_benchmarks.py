@@ -12,7 +12,7 @@ import _rlenv_benchmarks
 import pytest
 import torch
 from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, peers, sb3, update, verifier, worlds
-from _rlenv_benchmarks.measure import Case, Row, Side, measured
+from _rlenv_benchmarks.measure import Case, Row, measured
 from _rlenv_scripts.main import main
 from chat_families import chatml
 from click.testing import CliRunner
@@ -133,16 +133,6 @@ def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, chat, monkeyp
         assert len(end["rewards"]) == len(end["lengths"]) == 4
     assert posed["settings"]["learning_rate"] == job.rate and posed["task"].group_size == 2
     assert len(posed["problems"]) == 4
-
-
-def test_a_side_is_asked_in_turn_and_says_why_it_failed(tmp_path, monkeypatch):
-    lines = ["import sys, json", "print('{}', flush=True)", "for i, _ in enumerate(sys.stdin):"]
-    lines += ["    if i == 1: sys.exit('no more')", "    print(json.dumps({'turn': i}), flush=True)"]
-    (tmp_path / "one_side.py").write_text("\n".join(lines))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="one_side a failed with status 1: no more"), Side("one_side", "a") as side:
-        assert side.turn() == {"turn": 0}
-        side.turn()
 
 
 def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better():

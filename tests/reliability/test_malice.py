@@ -333,10 +333,6 @@ FEW = {  # one of each kind, and what would hang
 }  # fmt: skip
 
 
-def test_the_few_are_of_the_many():
-    assert NONSENSE.keys() > FEW
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "plant",

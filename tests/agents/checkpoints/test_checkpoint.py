@@ -217,18 +217,6 @@ def test_a_checkpoint_of_links_loads(tmp_path):
         Agent.load(tmp_path / "agent")
 
 
-def test_code_in_a_model_folder_is_not_run_whatever_the_answer(tmp_path, monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda question: "y")
-    code = {"auto_map": {"AutoConfig": "code.Config", "AutoTokenizer": ["code.Tokenizer", None]}}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "somebodys", **code}))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Tokenizer", **code}))
-    (tmp_path / "code.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
-    for kwargs in ({"verifier": "arith"}, {"verifier": "arith", "tokenizer": str(tmp_path)}):
-        with pytest.raises(ValueError, match=r"(model .* needs its own code|tokenizer .*contains custom code)"):
-            Reinforce(str(tmp_path), "TextGen-v0", env_kwargs=kwargs, **SMALL)
-        assert not (tmp_path / "ran").exists()
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_is_missing_only_where_it_is_no_copy_of_the_embeddings(tied, tmp_path):
     model = tiny_model("llama", 14)

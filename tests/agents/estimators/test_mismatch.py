@@ -51,18 +51,6 @@ def test_the_four_modes_against_a_plain_loop(seed: int, mode: str, ends: tuple[f
     assert found.isfinite().all()
 
 
-def test_the_four_modes_by_hand() -> None:
-    """Ratios 2, 0.25 and 4 in one episode, whose product is 2; weights from 0.5 to 3."""
-    ratios = torch.tensor([[2.0, 0.25, 4.0]], dtype=torch.float64)
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    found = {mode: importance_weights(ratios.log(), 0 * ratios, mask, mode, 0.5, 3.0)[0].tolist() for mode in MODES}
-    assert found["token-truncate"] == pytest.approx([2, 0.5, 3])
-    assert found["token-mask"] == pytest.approx([2, 0, 0])
-    assert found["sequence-truncate"] == found["sequence-mask"] == pytest.approx([2, 2, 2])
-    tight = importance_weights(ratios.log(), 0 * ratios, mask, "sequence-mask", 0.5, 1.5)
-    assert tight.tolist() == [[0, 0, 0]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_where_acting_and_training_agree_the_weight_is_one(mode: str) -> None:
     log_pi, log_mu, mask = tables(0, scale=1e-5)

@@ -37,15 +37,6 @@ def pad(rows: list[list[int]], fill: float = NAN) -> tuple[torch.Tensor, torch.T
     return values, torch.tensor([[t < len(row) for t in range(steps)] for row in rows])
 
 
-def test_return_to_go_by_hand() -> None:
-    half = [[3.0, 4.0, 4.0], [7.0, -2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    assert return_to_go(REWARDS, MASK, gamma=0.5).tolist() == half
-    whole = [[7.0, 6.0, 4.0], [6.0, -2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    assert return_to_go(REWARDS, MASK).tolist() == whole
-    none = [[1.0, 2.0, 4.0], [8.0, -2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    assert return_to_go(REWARDS, MASK, gamma=0.0).tolist() == none
-
-
 def test_discounted_sum_by_hand() -> None:
     half = [[1.0, 2.5, 5.25], [8.0, 2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert discounted_sum(REWARDS, MASK, gamma=0.5).tolist() == half
@@ -114,20 +105,6 @@ def test_returns_keep_the_precision_and_the_rewards() -> None:
 
 
 # Generalized advantages.
-
-
-def test_generalized_advantage_by_hand() -> None:
-    """Rewards last, first and at every step; the second episode was cut off before a state of value 2."""
-    rewards = torch.tensor([[0, 0, 1, NAN], [2, 0, NAN, NAN], [1, 1, 1, 1]], dtype=torch.float64)
-    values = torch.tensor([[0.5, 0.6, 0.7, NAN], [1, -1, NAN, NAN], [0, 1, 0, 1]], dtype=torch.float64)
-    mask = ~rewards.isnan()
-    found = generalized_advantage(rewards, values, mask, 0.9, 0.8, torch.tensor([0.0, 2.0, 0.0]))
-    # The one-step errors are 0.04, 0.03, 0.3; 0.1, 2.8; 1.9, 0, 1.9, 0; and γλ is 0.72.
-    by_hand = [[0.21712, 0.246, 0.3, 0], [2.116, 2.8, 0, 0], [2.88496, 1.368, 1.9, 0]]
-    assert found.tolist() == [pytest.approx(row, abs=1e-12) for row in by_hand]
-    terminated = generalized_advantage(rewards, values, mask, 0.9, 0.8)
-    assert terminated[1].tolist() == pytest.approx([0.1 + 0.72, 1, 0, 0])
-    assert torch.equal(terminated[[0, 2]], found[[0, 2]])
 
 
 def one_step_errors(rewards: list[int], values: list[float], gamma: float, final: float) -> list[float]:

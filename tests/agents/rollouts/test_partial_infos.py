@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
@@ -17,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from agents import Collector, Reinforce, Rollout
+from agents import Collector, Rollout
 from agents.core.rollout import ERROR, FAILURES
 from agents.learner.metrics import evaluation_metrics, rollout_metrics
 from agents.rollouts.envs.make_envs import make_envs
@@ -127,27 +126,3 @@ def test_the_known_share_is_logged_once_it_is_a_share() -> None:
             record_metrics(logger, {"rollout/success_known_frac": share})
         drop_empty(logger, dict.fromkeys(FAILURES, 0), 0)
         assert logger.name_to_value.get("rollout/success_known_frac") == logged
-
-
-def test_training_logs_it() -> None:
-    agent = Reinforce("MlpPolicy", gym.wrappers.TimeLimit(Sometimes(), 5), episodes_per_update=8, device="cpu")
-    seen = []
-    for rollout, metrics in agent.updates(total_episodes=16):
-        seen.append(agent.logger.name_to_value["rollout/success_known_frac"])
-        assert metrics["rollout/success_known_frac"] == rollout.success.isnan().logical_not().float().mean()
-    assert 0 < seen[-1] < 1
-
-
-class Sometimes(gym.Env):
-    """Succeeds with action 1, and says nothing of other ends."""
-
-    observation_space = gym.spaces.Box(-1, 1, (2,))
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
-
-    def step(self, action: Any) -> Any:
-        won = bool(action == 1)
-        return self.observation_space.low, float(won), True, False, {"is_success": True} if won else {}

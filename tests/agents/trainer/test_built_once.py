@@ -134,16 +134,6 @@ def test_a_text_environment_that_does_not_say_so_gets_the_slots_of_language_mode
     assert named.num_envs == 20 and made["env"] == 3
 
 
-def test_the_environment_keeps_the_name_of_a_model_s_tokenizer(model, problems):
-    agent = RLOO(model, TEXT, env_kwargs=problems, group_size=2, **SMALL)
-    assert agent.env.spec.kwargs["tokenizer"] == model
-    assert json.loads(agent.env.spec.to_json())["kwargs"]["tokenizer"] == model
-    agent.set_env(TEXT, problems)
-    assert json.loads(agent.env.spec.to_json())["kwargs"]["tokenizer"] == model
-    assert agent.env_kwargs == problems, "as in the constructor: the user's own"
-    assert agent.origin["env_kwargs"]["tokenizer"] == model
-
-
 def test_wrong_arguments_are_refused_in_one_line(model, problems):
     agent = RLOO(model, TEXT, env_kwargs=problems, group_size=2, **SMALL)
     wrong = problems | {"x": 1}

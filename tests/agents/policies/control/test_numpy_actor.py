@@ -9,7 +9,7 @@ import torch
 from diagonal import diagonal
 from gymnasium import spaces
 
-from agents import PPO, Collector, ControlPolicy, Reinforce, make_envs
+from agents import Collector, ControlPolicy, make_envs
 from agents.policies.control.numpy_actor import NumpyActor
 from agents.rollouts.envs.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
@@ -118,17 +118,6 @@ def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:
     policy = policy_for("CartPole-v1", act_in_numpy=False)
     policy.save(tmp_path)
     assert not ControlPolicy.load(tmp_path, policy.net.observation_space, policy.action_space).act_in_numpy
-
-
-@pytest.mark.parametrize("agent", [Reinforce, pytest.param(PPO, marks=pytest.mark.slow)])
-def test_training_is_the_same_with_and_without(agent) -> None:
-    curves = []
-    for in_numpy in (True, False):
-        kwargs = {"episodes_per_update": 4, "policy_kwargs": {"act_in_numpy": in_numpy}, "device": "cpu", "seed": 3}
-        kwargs |= {"num_epochs": 1} if agent is PPO else {}
-        trained = agent("MlpPolicy", "CartPole-v1", **kwargs)
-        curves.append([figures["rollout/ep_rew_mean"] for _, figures in trained.updates(total_episodes=16)])
-    assert curves[0] == pytest.approx(curves[1], rel=1e-6) and len(curves[0]) == 4
 
 
 # The batched CartPole.

@@ -208,12 +208,3 @@ def test_a_checkpoint_whose_tokenizer_has_changed_since_is_refused(folder, other
     with pytest.raises(ValueError, match="the environment has another tokenizer than the model: token 3") as error:
         GRPO.load(tmp_path / "saved", device="cpu")
     one_line(error)
-
-
-def test_what_is_saved_in_python_loads_with_transformers(tmp_path):
-    agent = GRPO("tiny", ENV, env_kwargs=ARITH, **SMALL)
-    agent.save(tmp_path / "saved")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved/policy/model")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved/policy/model")
-    assert tokenizer.get_vocab() == agent.policy.tokenizer.get_vocab()
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == 1
