@@ -124,19 +124,6 @@ def mean_and_range(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def in_a_process(module: str, *arguments: str) -> dict[str, float]:
-    """Return the figures that a module prints as JSON; the peak of memory can only be measured per process.
-
-    Raises:
-        RuntimeError: if the process fails, with the end of what it said.
-    """
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[2:])} failed: {done.stderr[-500:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 class Side:
     """A separate process that takes turns: for every line it gets it answers with the figures of a turn, as JSON.
 
