@@ -37,6 +37,7 @@ train --episodes 0 | 0 x>=1
 train --model tinny | tinny tiny
 train --device cudaa | cudaa
 train --env TextGn-v0 | TextGn-v0
+train --env broken.py:Mine | broken.py:Mine division
 train --env CartPole-v1 --env-arg gravitas=3 | gravitas
 train --max-prompt-tokens 3 | max_prompt_tokens '1 to 3'
 train --group-size 7 | group_size=7 episodes_per_update=256
@@ -279,6 +280,7 @@ def write_inputs(folder):
         "typo.json": '{"lerning_rate": 1e-3}',
         "trl.json": '{"num_generations": 8}',
         "broken.yaml": "a: [1\nb: }",
+        "broken.py": "1 / 0",
         "list.yaml": "- 1\n",
         "empty.yaml": "",
         "number.yaml": "1: 2\n",

@@ -25,7 +25,7 @@ def find_spec(env_id: str) -> EnvSpec:
             imported. It registers the id, or has a class of that name ("file.py:Class").
 
     Raises:
-        ValueError: for an unknown id, with the closest match.
+        ValueError: for an unknown id, with the closest match; a module that cannot be imported.
     """
     module, _, name = env_id.rpartition(":")
     try:
@@ -34,7 +34,7 @@ def find_spec(env_id: str) -> EnvSpec:
             if isinstance(found, type) and issubclass(found, gym.Env):
                 return EnvSpec(name, found)
         return gym.spec(name)
-    except (gym.error.Error, ImportError, OSError, TypeError) as error:
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         hint = "" if module else f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
         raise ValueError(f"unknown environment {env_id!r}: {first_line(error).rstrip('.')}{hint}") from error
 
