@@ -25,7 +25,7 @@ CEILINGS = {
     "lines: scripts": 11_189,
     "lines: labs": 1_735,
     "lines: benchmarks": 1_513,
-    "lines: tests": 48_997,
+    "lines: tests": 48_999,
     "lines: product": 53_135,
     "files: product": 431,
     "lines: longest file of the product": 521,
