@@ -17,23 +17,15 @@ from typing import Any
 
 import click
 
-POLL_SECONDS = 0.05
-GRACE_SECONDS = 5.0
-OF_TORCHRUN = (  # environment variables of one of its processes
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
-)  # fmt: skip
+POLL_SECONDS, GRACE_SECONDS = 0.05, 5.0
+OF_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"}  # in a process
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A command to run.
-
-    Attributes:
-        command: the program and its arguments.
-        log: file for the command itself, then its standard output and standard error.
-    """
+    """A command to run, and the file for the command itself, then its standard output and standard error."""
 
     command: tuple[str, ...]
     log: Path
@@ -50,11 +42,9 @@ def available_cores() -> int:
 
 
 def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the program and the arguments that run a command of `rlenv`.
+    """Return the program and the arguments that run a command of `rlenv`, such as `train`.
 
-    Args:
-        command: such as `train`.
-        options: by parameter name; those that the command does not take, or that equal its default, are left out.
+    Options are by parameter name; those that the command does not take, or that equal its default, are left out.
     """
     arguments = [sys.executable, "-m", __name__.split(".")[0], str(command.name)]
     for parameter in command.params:
@@ -74,14 +64,9 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
 
 
 def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
-    """Run jobs in this order, `limit` at a time; yield each one as it ends, with its exit code.
+    """Run jobs in this order, `limit` at a time with so many threads each; yield each with its exit code as it ends.
 
     Close the generator to end the children early. SIGTERM and SIGHUP are a `KeyboardInterrupt` meanwhile.
-
-    Args:
-        jobs: the commands.
-        limit: how many run at a time.
-        threads: that the libraries in each child may use.
     """
     waiting, running = list(jobs), dict[subprocess.Popen, Job]()
     heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
@@ -102,9 +87,8 @@ def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[J
 
 def _start(job: Job, threads: int) -> subprocess.Popen:
     inherited = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
-    with job.log.open("w", encoding="utf-8") as log:
-        log.write(shlex.join(job.command) + "\n")
-        log.flush()
+    job.log.write_text(shlex.join(job.command) + "\n", encoding="utf-8")
+    with job.log.open("a", encoding="utf-8") as log:
         return subprocess.Popen(
             job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             env=inherited | dict.fromkeys(THREAD_LIMITS, str(threads)), start_new_session=True,
@@ -112,7 +96,7 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
 
 
 def _end(processes: Iterable[subprocess.Popen]) -> None:
-    """End processes, and on POSIX what they have started; kill those that have not ended after a while."""
+    """End processes and what they have started; kill those that have not ended after a while."""
     for process in processes:
         _signal(process, "SIGTERM")
     for process in processes:
@@ -124,10 +108,8 @@ def _end(processes: Iterable[subprocess.Popen]) -> None:
 
 
 def _signal(process: subprocess.Popen, name: str) -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, getattr(signal, name))
-    elif name == "SIGTERM":
-        process.terminate()
-    else:
+    if not hasattr(os, "killpg"):  # Windows, where only the process itself can be ended
         process.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, getattr(signal, name))
