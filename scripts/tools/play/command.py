@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,9 @@ of_a_policy = options(
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")
 @click.option(
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=None,
-    show_default="1 with --watch, else until you stop",
+    "--episodes", type=click.IntRange(min=1), show_default="1 with --watch, else until you stop",
     help="Episodes to play.",
-)
+)  # fmt: skip
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
 @of_a_policy
 @environment
@@ -82,7 +78,8 @@ def play(run: Path | None, **given: Any) -> None:
     import torch
 
     from .games import ControlGame, TextGame, show
-    from .session import episodes, open_subject, person, summary, watched
+    from .session import open_subject, person, watched
+    from .session import play as play_episodes
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
@@ -95,55 +92,29 @@ def play(run: Path | None, **given: Any) -> None:
             player = partial(watched, game, given["deterministic"], generator)
         else:
             show(game.help)
-        played, ended = _rounds(episodes(env, game, player, onlooker, given["seed"]), given)
+        wanted = given["episodes"] or (1 if given["watch"] else None)
+        result = play_episodes(env, game, player, onlooker, given["seed"], wanted)
     finally:
         env.close()
-    result = summary(played, ended)
-    click.echo(_describe(result))
+    count = result["episodes"]
+    reward = "" if count == 0 else f", mean reward {result['mean_reward']:g}"
+    solved = "" if result["success_rate"] is None else f", solved {result['success_rate']:.0%}"
+    click.echo(f"\n{count} episode{'' if count == 1 else 's'}{reward}{solved}  ({result['ended']})")
     if given["as_json"]:
         click.echo(json.dumps(result))
-    if ended == "Ctrl-C":
+    if result["ended"] == "Ctrl-C":
         click.get_current_context().exit(INTERRUPTED)
 
 
 def _check(run: Path | None, given: dict[str, Any]) -> None:
     """Refuse options that have no effect."""
-    if run is None:
-        for name in ("watch", "top", "temperature", "top_p", "policy_args", "trust", "dtype"):
-            if given_by_user(name):
-                raise ValueError(f"{flag_of(name)} is about a policy; pass a run or a model: rlenv play RUN ...")
-    else:
-        for name in ("env_id", "env_args"):
-            if given_by_user(name):
-                raise ValueError(f"{flag_of(name)} is for playing without a run; a run names its own environment")
+    of_policy, of_env = (
+        ("watch", "top", "temperature", "top_p", "policy_args", "trust", "dtype"),
+        ("env_id", "env_args"),
+    )
+    if useless := next(filter(given_by_user, of_policy if run is None else of_env), None):
+        why = "is about a policy; pass a run or a model: rlenv play RUN ..."
+        why = why if run is None else "is for playing without a run; a run names its own environment"
+        raise ValueError(f"{flag_of(useless)} {why}")
     if given_by_user("deterministic") and not given["watch"]:
         raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")
-
-
-def _rounds(endless: Iterator[dict[str, Any]], given: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """Play until the episodes are over, the person stops or the input ends; return the episodes and the reason."""
-    from .session import StoppedError, read
-
-    wanted = given["episodes"] or (1 if given["watch"] else None)
-    played: list[dict[str, Any]] = []
-    try:
-        for one in endless:
-            played.append(one)
-            if len(played) == wanted:
-                return played, "all episodes played"
-            if wanted is None and read("play again? (Enter for yes, n for no) ").strip().lower() in ("n", "no"):
-                return played, "no more"
-    except StoppedError as stopped:
-        return played, str(stopped)
-    except KeyboardInterrupt:
-        click.echo()
-        return played, "Ctrl-C"
-    raise AssertionError("episodes have no end")
-
-
-def _describe(result: dict[str, Any]) -> str:
-    """Return a session in one line."""
-    count = result["episodes"]
-    reward = "" if count == 0 else f", mean reward {result['mean_reward']:g}"
-    solved = "" if result["success_rate"] is None else f", solved {result['success_rate']:.0%}"
-    return f"\n{count} episode{'' if count == 1 else 's'}{reward}{solved}  ({result['ended']})"

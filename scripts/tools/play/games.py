@@ -18,6 +18,7 @@ from rlenv.envs.picture import token_text
 from ...console.terminal import plain
 
 QUIT, HELP, END = "/quit", "/help", "/end"
+MORE = f"{QUIT} stops, {HELP} repeats this."
 BAR = 20  # characters of the bar of a probability of 1
 VIEW, POLE = 61, 6  # columns between the ends of CartPole's track, rows of the pole
 LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
@@ -25,25 +26,17 @@ LETTERS = string.ascii_lowercase  # choose from a list
 
 
 class TextGame:
-    """TextGen-v0: an action is a token.
-
-    Args:
-        env: the environment, unwrapped attributes included.
-        top: how many tokens are listed.
-        listed: whether there is a policy whose likeliest tokens are listed.
-    """
+    """TextGen-v0: an action is a token. If there is a policy, its `top` likeliest ones are `listed`."""
 
     first = 0  # the number of the first action
 
     def __init__(self, env: Env, top: int, listed: bool) -> None:
         self.inner = cast(Any, env.unwrapped)
         self.task, self.top = self.inner.task, top
-        choosing = "a letter chooses from the list, Enter takes the first, other lines are text"
+        letters = "a letter chooses from the list, Enter takes the first, other lines are text"
+        choosing = letters if listed else "a line is text"
         literal = '"a is the text a, ' if listed else ""
-        self.help = (
-            f"Type tokens: {choosing if listed else 'a line is text'}.\n"
-            f"{literal}#17 is token 17, {END} the end token; {QUIT} stops, {HELP} repeats this."
-        )
+        self.help = f"Type tokens: {choosing}.\n{literal}#17 is token 17, {END} the end token; {MORE}"
         self._written: list[int] = []  # in this turn
 
     def begin(self, info: Mapping[str, Any]) -> None:
@@ -63,11 +56,7 @@ class TextGame:
             show(f"    {letter}  {name:<{width}}  {p:6.3f}  {'#' * round(BAR * p)}".rstrip())
 
     def parse(self, line: str, choices: Choices | None) -> list[int]:
-        """Return the tokens that a line stands for.
-
-        Raises:
-            ValueError: in one line, for a line that stands for none.
-        """
+        """Return the tokens that a line stands for; a `ValueError` of one line if it stands for none."""
         if not line and choices is not None:
             return [choices.draw(deterministic=True)]
         if line == END:
@@ -90,10 +79,6 @@ class TextGame:
         """Return how a token is shown."""
         text = token_text(self.task.tokenizer, action)
         return text if action in self.task.tokenizer.all_special_ids else quoted(text)
-
-    def chosen(self, action: int, choices: Choices) -> None:
-        """Show the probability of a token that a person chose: a typed text need not be in the list."""
-        show(f"  {self.name(action)} had the probability {choices.probability(action):.3f}")
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Keep what was played; show the reply to a turn, and what it earned."""
@@ -124,14 +109,7 @@ class TextGame:
 
 
 class ControlGame:
-    """An environment with discrete actions: CartPole is drawn, others are shown as their text or their numbers.
-
-    Args:
-        env: the environment.
-
-    Raises:
-        ValueError: if its actions are not discrete.
-    """
+    """An environment with discrete actions: CartPole is drawn, others are shown as their text or their numbers."""
 
     def __init__(self, env: Env) -> None:
         if not isinstance(env.action_space, spaces.Discrete):
@@ -141,8 +119,7 @@ class ControlGame:
         self.last = self.first + int(env.action_space.n) - 1
         self.is_pole = type(env.unwrapped).__name__ == "CartPoleEnv"
         push = " (0 pushes left, 1 right)" if self.is_pole else ""
-        self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. "
-        self.help += f"{QUIT} stops, {HELP} repeats this."
+        self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. {MORE}"
         self._steps = 0
 
     def begin(self, info: Mapping[str, Any]) -> None:
@@ -163,23 +140,16 @@ class ControlGame:
             show("policy  " + "  ".join(f"{self.name(action)} {choices.probability(action):.3f}" for action in actions))
 
     def parse(self, line: str, choices: Choices | None) -> list[int]:
-        """Return the actions that a line stands for, counted from 0.
-
-        Raises:
-            ValueError: in one line, for a line that stands for none.
-        """
-        if not line.strip() and choices is not None:
-            return [choices.draw(deterministic=True)]
+        """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
         if not line.strip():
-            raise ValueError(f"nothing was typed; {self.help}")
+            if choices is None:
+                raise ValueError(f"nothing was typed; {self.help}")
+            return [choices.draw(deterministic=True)]
         return [_whole(word, self.first, self.last, "action") - self.first for word in line.split()]
 
     def name(self, action: int) -> str:
         """Return how an action is shown."""
         return str(self.first + action)
-
-    def chosen(self, action: int, choices: Choices) -> None:
-        """Show nothing: the probabilities of all actions were shown."""
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Count the step."""
@@ -204,9 +174,7 @@ def quoted(text: str) -> str:
 def cartpole(env: Any, observation: Any) -> list[str]:
     """Return CartPole as characters, at its true angle: a character is about twice as high as it is wide.
 
-    Args:
-        env: Gymnasium's CartPoleEnv, which knows where the track ends.
-        observation: position (m), velocity, angle (rad), angular velocity.
+    The observation holds position (m), velocity, angle (rad), angular velocity.
     """
     place, _, angle, _ = map(float, observation)
     cart = 1 + round((place / env.x_threshold + 1) / 2 * (VIEW - 1))  # its column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from .games import HELP, QUIT, ControlGame, TextGame, show
 
 Game = TextGame | ControlGame
 Choose = Callable[[Any, Choices | None], int]
+AGAIN = "play again? (Enter for yes, n for no) "
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
 }  # arguments that an environment of one episode does not take  # fmt: skip
@@ -34,11 +35,7 @@ class StoppedError(Exception):
 
 
 def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlooker | None]:
-    """Return the environment that is played, and the policy of the run, if any.
-
-    Raises:
-        ValueError: as `subjects.find` says, and for arguments that the environment does not take.
-    """
+    """Return the environment that is played, and the policy of the run, if any."""
     if run is None:
         return _make(given["env_id"], _arguments(given)), None
     subject = subjects.find(run, given)
@@ -48,10 +45,8 @@ def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlo
     if subject.text:
         env_kwargs = env_kwargs | {"tokenizer": loaded.task.tokenizer}
         policy = SampledPolicy(policy, given["temperature"], given["top_p"])
-    else:
-        for name in ("temperature", "top_p", "top"):
-            if given_by_user(name):
-                raise ValueError(f"{flag_of(name)} has no meaning for {subject.env_id}")
+    elif useless := next(filter(given_by_user, ("temperature", "top_p", "top")), None):
+        raise ValueError(f"{flag_of(useless)} has no meaning for {subject.env_id}")
     return _make(subject.env_id, env_kwargs), Onlooker(policy, loaded.device)
 
 
@@ -92,14 +87,16 @@ def person(game: Game) -> Choose:
         while not waiting:
             line = read("> ")
             try:
-                waiting.extend([] if line.strip() == HELP else game.parse(line, choices))
+                if line.strip() == HELP:
+                    show(game.help)
+                else:
+                    waiting.extend(game.parse(line, choices))
             except ValueError as error:
                 show(f"  {error}")
-            if line.strip() == HELP:
-                show(game.help)
-        if choices is not None:
-            game.chosen(waiting[0], choices)
-        return waiting.pop(0)
+        action = waiting.pop(0)
+        if choices is not None and isinstance(game, TextGame):  # a typed text need not be in the list
+            show(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
+        return action
 
     return choose
 
@@ -122,11 +119,7 @@ def watched(game: Game, deterministic: bool, generator: torch.Generator) -> Choo
 
 
 def read(prompt: str) -> str:
-    """Return a line of standard input; in a pipe it is printed too, so that the output can be read alone.
-
-    Raises:
-        StoppedError: for a line that asks to stop, and at the end of the input.
-    """
+    """Return a line of standard input, in a pipe printed too; a `StoppedError` at its end or if it asks to stop."""
     try:
         line = input(prompt)
     except EOFError:
@@ -141,31 +134,23 @@ def read(prompt: str) -> str:
     return line
 
 
-def episodes(
-    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Play episodes without end, and yield the result of each; problems, or starts, are those of the seed."""
-    for number in itertools.count(1):
-        show(f"\nepisode {number}", bold=True)
-        observation, info = env.reset(seed=seed if number == 1 else None)
-        game.begin(info)
-        choose = player()
-        if onlooker is not None:
-            onlooker.start()
-        total, steps, over, cut = 0.0, 0, False, False
-        while not (over or cut):
-            action = choose(observation, None if onlooker is None else onlooker.look(observation))
-            observation, reward, over, cut, info = env.step(game.first + action)
-            total, steps = total + float(reward), steps + 1
-            game.played(action, float(reward), info)
-        game.finish(total, info, cut)
-        success = info.get("is_success")
-        yield {"reward": total, "steps": steps, "is_success": None if success is None else bool(success),
-               "truncated": cut}  # fmt: skip
-
-
-def summary(played: list[dict[str, Any]], ended: str) -> dict[str, Any]:
-    """Return the result of a session, for --json."""
+def play(
+    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int, wanted: int | None
+) -> dict[str, Any]:
+    """Play so many episodes, or until somebody stops; return what --json prints."""
+    played: list[dict[str, Any]] = []
+    ended = "all episodes played"
+    try:
+        while wanted is None or len(played) < wanted:
+            if wanted is None and played and read(AGAIN).strip().lower() in ("n", "no"):
+                raise StoppedError("no more")
+            show(f"\nepisode {len(played) + 1}", bold=True)
+            played.append(_episode(env, game, player, onlooker, None if played else seed))
+    except StoppedError as stopped:
+        ended = str(stopped)
+    except KeyboardInterrupt:
+        show()
+        ended = "Ctrl-C"
     judged = [one["is_success"] for one in played if one["is_success"] is not None]
     return {
         "episodes": len(played),
@@ -174,3 +159,22 @@ def summary(played: list[dict[str, Any]], ended: str) -> dict[str, Any]:
         "ended": ended,
         "played": played,
     }
+
+
+def _episode(
+    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int | None
+) -> dict[str, Any]:
+    observation, info = env.reset(seed=seed)
+    game.begin(info)
+    choose = player()
+    if onlooker is not None:
+        onlooker.start()
+    total, steps, over, cut = 0.0, 0, False, False
+    while not (over or cut):
+        action = choose(observation, None if onlooker is None else onlooker.look(observation))
+        observation, reward, over, cut, info = env.step(game.first + action)
+        total, steps = total + float(reward), steps + 1
+        game.played(action, float(reward), info)
+    game.finish(total, info, cut)
+    success = info.get("is_success")
+    return {"reward": total, "steps": steps, "is_success": None if success is None else bool(success), "truncated": cut}
