@@ -43,6 +43,7 @@ def export(
     AutoModelForSequenceClassification loads the reward model of a run of `rlenv reward-model`.
     """
     from ..runs import run_folder
+    from .model_card import write_card
 
     if private and push is None:
         raise ValueError("--private is about the repository of --push, which was not given")
@@ -51,12 +52,12 @@ def export(
     judge = run_folder.reward_model_of(run)
     saved = run_folder.checkpoint_of(run / run_folder.BEST if best else run) if judge is None else None
     source = Path(judge or "") if saved is None else saved.path
-    check_target(folder, source, overwrite)
-    name = folder.resolve().name
-    fill = _language_model(saved, name, merge) if saved is not None else _reward_model(source, name, merge)
+    _check_target(folder, source, overwrite)
+    fill = _language_model(saved, merge) if saved is not None else _reward_model(source, merge)
 
     def marked(target: Path) -> None:
         fill(target)
+        write_card(source, target, merge, folder.resolve().name, is_judge=saved is None)
         (target / MARK).write_text(json.dumps({"checkpoint": source.name}) + "\n", encoding="utf-8")
 
     _write(folder, marked)
@@ -66,36 +67,36 @@ def export(
     click.echo(json.dumps(result) if as_json else f"Exported to {result.get('url', folder)}")
 
 
-def _language_model(saved: Checkpoint, name: str, merge: bool) -> Callable[[Path], None]:
-    """Return what writes the policy of a checkpoint into a folder."""
+def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
+    """Return what writes the policy of a checkpoint into a folder; no environment or verifier is made."""
+    from agents.policies import LanguageModelPolicy, text_spaces
     from agents.policies.language.models.export import end_tokens, write_generation_config
+    from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder
-    from .model_card import write_card
 
-    policy = load_policy(saved)
+    held, model = f"{str(saved.path)!r} holds no", saved.path / run_folder.MODEL
+    if saved.policy.kind != LanguageModelPolicy.kind:
+        raise ValueError(f"{held} language model; rlenv export is for text")
+    if not (model / "tokenizer_config.json").is_file():
+        raise ValueError(f"{held} tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it")
+    tokenizer = load_tokenizer(model, "")
+    policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
+    policy.tokenizer = tokenizer
 
     def fill(target: Path) -> None:
         policy.export(target, merge=merge)
-        ends = end_tokens(saved.path / run_folder.MODEL, policy.tokenizer)
         width = policy.model.config.get_text_config().vocab_size
-        write_generation_config(target, policy.tokenizer, ends, policy.vocab_size, width)
-        write_card(saved.path, target, name, merge)
+        write_generation_config(target, tokenizer, end_tokens(model, tokenizer), policy.vocab_size, width)
 
     return fill
 
 
-def _reward_model(source: Path, name: str, merge: bool) -> Callable[[Path], None]:
-    """Return what writes a reward model into a folder.
-
-    Raises:
-        ValueError: if its adapter is to be written alone, and it has none.
-    """
+def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
+    """Return what writes a reward model into a folder."""
     from agents.learner.reward_model import make_reward_model, merged, save_reward_model
     from agents.policies.language.models.adapters import has_adapter
     from rlenv.text.tokenizer import load_tokenizer
-
-    from .model_card import write_reward_card
 
     if not merge and not has_adapter(source):
         raise ValueError("this reward model has no adapter to write alone; omit --adapter")
@@ -105,78 +106,45 @@ def _reward_model(source: Path, name: str, merge: bool) -> Callable[[Path], None
     def fill(target: Path) -> None:
         save_reward_model(merged(model) if merge else model, target)
         tokenizer.save_pretrained(target)
-        write_reward_card(source.parent, target, name, merge)
 
     return fill
 
 
-def check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
-    """Check that an export may be written here.
-
-    Raises:
-        ValueError: if the folder holds a run or a checkpoint, or without --overwrite, anything but an earlier export.
-    """
+def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
+    """Refuse a folder with a run or a checkpoint, or without --overwrite, with anything but an earlier export."""
     from ..runs import run_folder
 
     run_folder.check_place(folder)
     inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))
     if inside or run_folder.candidates(folder) or checkpoint.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{str(folder)!r} holds a run or a checkpoint, or is in one; choose another folder")
-    if not folder.exists() or not any(folder.iterdir()) or (folder / MARK).is_file():
-        return
-    if not overwrite:
-        raise ValueError(
-            f"{str(folder)!r} is not empty and not an earlier export; choose another folder, "
-            "or pass --overwrite to write into it"
-        )
+    if _holds_others(folder) and not overwrite:
+        advice = "choose another folder, or pass --overwrite to write into it"
+        raise ValueError(f"{str(folder)!r} is not empty and not an earlier export; {advice}")
 
 
-def load_policy(saved: Checkpoint) -> Any:
-    """Return the language model of a checkpoint with its tokenizer; no environment or verifier is made.
-
-    Raises:
-        ValueError: if the checkpoint holds another policy, or no tokenizer.
-    """
-    from agents.policies import LanguageModelPolicy, text_spaces
-    from rlenv.text.tokenizer import load_tokenizer
-
-    from ..runs import run_folder
-
-    checkpoint = saved.path
-    if saved.policy.kind != LanguageModelPolicy.kind:
-        raise ValueError(f"{str(checkpoint)!r} holds no language model; rlenv export is for text")
-    model = checkpoint / run_folder.MODEL
-    if not (model / "tokenizer_config.json").is_file():
-        raise ValueError(
-            f"{str(checkpoint)!r} holds no tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it"
-        )
-    tokenizer = load_tokenizer(model, "")
-    policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
-    policy.tokenizer = tokenizer
-    return policy
+def _holds_others(folder: Path) -> bool:
+    return folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file()
 
 
 def _write(folder: Path, fill: Any) -> None:
     """Replace an earlier export whole; write into a folder of other files, without weights that are not the model's."""
     from agents.core.files import write_folder
 
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
-        for pattern in WEIGHTS:
-            for old in folder.glob(pattern):
-                old.unlink()
+    if _holds_others(folder):
+        for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
+            old.unlink()
         fill(folder)
     else:
         write_folder(folder.resolve(), fill)
 
 
 def upload(folder: Path, repo: str, private: bool = False) -> str:
-    """Upload a folder to a repository of the hub, which is made if it does not exist; return its address.
-
-    Raises:
-        ValueError: in one line, offline, without the right to write there, or for an invalid name.
-    """
+    """Upload a folder to a repository of the hub, which is made if it does not exist; return its address."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
+
+    from agents.core.checks import first_line
 
     faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library raises other errors
     hub = HfApi()
@@ -184,9 +152,7 @@ def upload(folder: Path, repo: str, private: bool = False) -> str:
         url = hub.create_repo(repo, private=private or None, exist_ok=True)
         hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload with rlenv export")
     except faults as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"{str(folder)!r} was exported but not uploaded to {repo!r}: {reason} (log in with: hf auth login; "
-            f"to upload it later: hf upload {repo} {folder})"
-        ) from error
+        later = f"log in with: hf auth login; to upload it later: hf upload {repo} {folder}"
+        lost = f"{str(folder)!r} was exported but not uploaded to {repo!r}: {first_line(error)} ({later})"
+        raise ValueError(lost) from error
     return str(url)

@@ -168,7 +168,7 @@ def test_no_verifier_is_imported_to_export(tmp_path):
 
 @pytest.fixture(scope="module")
 def checkpoint_alone(tmp_path_factory):
-    """A run folder that is exported quickly: it has no learning curve to draw."""
+    """A run folder that is only a checkpoint."""
     path = tmp_path_factory.mktemp("runs") / "bare"
     trained(path)
     return path
