@@ -50,7 +50,7 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         `sample`, which get a line below.
     """
     if not interactive(sys.stderr):
-        yield PlainProgress(title, total, done, passing)
+        yield _lines(title, total, done, passing)
         return
     _bars.append(_console())
     try:
@@ -106,43 +106,29 @@ class _Time(ProgressColumn):
         return Text(f"{'?' if task.time_remaining is None else _span(task.time_remaining)} left")
 
 
-class PlainProgress:
-    """Prints a line when a minute has gone, or 5 % more is done and two seconds have gone, and at the end.
+def _lines(title: str, total: int, before: int, passing: bool) -> Show:
+    """Return what prints a line after a minute, or after 5 % of the work and two seconds, and at the end."""
+    shown, started = before, time.monotonic()
+    at = started
 
-    Args:
-        title: of the work.
-        total: the amount of work.
-        done: what was done before.
-        passing: whether to print nothing at the end.
-    """
-
-    def __init__(self, title: str, total: int, done: int = 0, passing: bool = False) -> None:
-        self.title, self.total, self.before, self.passing = title, total, done, passing
-        self._shown, self._started = done, time.monotonic()
-        self._at = self._started
-
-    def __call__(self, done: int, note: str = "", live: str = "", sample: tuple[str, str] | None = None) -> None:
-        """Print a line with the note, if it is time."""
+    def show(done: int, note: str = "", *_: object, **__: object) -> None:  # of a terminal
+        nonlocal shown, at
         now = time.monotonic()
-        complete = not self.passing and done >= self.total > self._shown
-        enough = done - self._shown >= LINE_SHARE * self.total and now - self._at >= LEAST_SECONDS
-        if not (complete or enough or now - self._at >= LINE_SECONDS):
+        complete = not passing and done >= total > shown
+        enough = done - shown >= LINE_SHARE * total and now - at >= LEAST_SECONDS
+        if not (complete or enough or now - at >= LINE_SECONDS):
             return
-        self._shown, self._at = done, now
-        seconds = now - self._started
-        moved, most = done - self.before, self.total - self.before
+        shown, at = done, now
+        moved, most, seconds = done - before, total - before, now - started
         known = moved >= LINE_SHARE * most  # the first steps take longer than the others
-        left = _span(seconds * max(self.total - done, 0) / moved) if known else "?"
-        say(f"{self.title}: {min(done / self.total, 1):4.0%}  {_span(seconds)}, {left} left  {note}".rstrip())
+        left = _span(seconds * max(total - done, 0) / moved) if known else "?"
+        say(f"{title}: {min(done / total, 1):4.0%}  {_span(seconds)}, {left} left  {note}".rstrip())
+
+    return show
 
 
 class Rate:
-    """Says how fast something is counted, in the last ten seconds or so.
-
-    Args:
-        unit: what is counted, such as "tokens".
-        count: where it starts.
-    """
+    """Says how fast something such as "tokens" is counted, in the last ten seconds or so."""
 
     SECONDS, STEP = 10.0, 0.5  # length of the window, and between two counts that are kept
 

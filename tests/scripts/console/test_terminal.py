@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from _rlenv_scripts.console import progress, terminal
-from _rlenv_scripts.console.progress import PlainProgress, progress_bar, say
+from _rlenv_scripts.console.progress import progress_bar, say
 from _rlenv_scripts.setup import session
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
@@ -146,10 +146,10 @@ def clock(monkeypatch):
 
 
 def test_plain_lines_are_sparse(clock, capsys):
-    show = PlainProgress("work", 1000)
-    for done in range(1, 1001):
-        clock.now += 0.1
-        show(done, "")
+    with progress_bar("work", 1000) as show:
+        for done in range(1, 1001):
+            clock.now += 0.1
+            show(done, "")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 20
     assert lines[0] == "work:   5%  5 s, 95 s left"
