@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -76,7 +76,7 @@ class _Live(Progress):
             TextColumn("{task.description}"),
             *([BarColumn(min(screen.width - FIGURES, 40))] if screen.width > FIGURES else []),
             TextColumn("{task.percentage:>3.0f}%"),
-            _Time(),
+            TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         )
         super().__init__(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
@@ -85,25 +85,8 @@ class _Live(Progress):
         """Return the line, and that of the sample."""
         yield self.make_tasks_table(self.tasks)
         if any(self.sample):
-            yield _in_a_line(*self.sample, self.console.width)
-
-
-def _in_a_line(prompt: str, completion: str, width: int) -> Text:
-    """Return the end of a prompt, in half of the width at most, and a completion."""
-    asked = Text(one_line(prompt)[-(width // 2) :])
-    while asked.cell_len > width // 2:  # wide characters
-        asked = asked[1:]
-    return Text.assemble(asked, " -> ", one_line(completion[:width]), no_wrap=True, overflow="ellipsis")
-
-
-class _Time(ProgressColumn):
-    """The time left; at the end, that taken."""
-
-    def render(self, task: Task) -> Text:
-        """Return it, "?" before it is known."""
-        if task.finished:
-            return Text(_span(task.finished_time or 0.0))
-        return Text(f"{'?' if task.time_remaining is None else _span(task.time_remaining)} left")
+            prompt, completion = (one_line(text) for text in self.sample)
+            yield Text(f"{prompt[-(self.console.width // 2) :]} -> {completion}", no_wrap=True, overflow="ellipsis")
 
 
 def _lines(title: str, total: int, before: int, passing: bool) -> Show:

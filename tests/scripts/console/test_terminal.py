@@ -90,7 +90,7 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written, va
     assert CURSOR.search(said)
     assert bool(COLOR.search(said)) == (not variables)
     plain = COLOR.sub("", said)
-    assert "100%" in plain and "reward [0.5], 7 tokens/s" in plain and "left" in plain
+    assert "100%" in plain and "reward [0.5], 7 tokens/s" in plain and "0:00:0" in plain
     assert r"1+\n\x1b]0;me\x07= -> \x1b[2J[b]\r\t" in plain
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
 
