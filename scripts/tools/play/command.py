@@ -18,29 +18,22 @@ INTERRUPTED = 130  # exit code: 128 + SIGINT
 of_a_policy = options(
     click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed."),
     click.option(
-        "--temperature",
-        type=float,
-        default=None,
-        show_default="of the training; 1 for a model",
+        "--temperature", type=float, default=None, show_default="of the training; 1 for a model",
         help="Of the probabilities that are shown and drawn with. Text only.",
     ),
     click.option("--top-p", type=float, default=1.0, help="Keep the likeliest tokens of this probability. Text only."),
     click.option(
-        "--policy-arg",
-        "policy_args",
-        type=KeyValue(),
-        multiple=True,
+        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
         help="Argument of a model, such as dtype=bfloat16.",
     ),
     click.option(
         "--deterministic/--stochastic", default=True, help="With --watch: take the likeliest action, or draw one."
     ),
     click.option(
-        "--trust",
-        is_flag=True,
+        "--trust", is_flag=True,
         help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
     ),
-)
+)  # fmt: skip
 
 
 @click.command(
@@ -60,7 +53,7 @@ of_a_policy = options(
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")
 @click.option(
-    "--episodes", type=click.IntRange(min=1), show_default="1 with --watch, else until you stop",
+    "--episodes", type=click.IntRange(min=1), default=None, show_default="1 with --watch, else until you stop",
     help="Episodes to play.",
 )  # fmt: skip
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")

@@ -64,11 +64,10 @@ class TextGame:
         if line[:1] == "#" and len(line) > 1:
             return [_whole(line[1:], 0, self.task.vocab_size - 1, "token")]
         if choices is not None and len(line) == 1 and line in LETTERS:
-            likeliest = choices.likeliest(self.top)
-            if (place := LETTERS.index(line)) >= len(likeliest):
-                last = LETTERS[len(likeliest) - 1]
-                raise ValueError(f"{quoted(line)} is not a letter of the list; allowed: a to {last}")
-            return [likeliest[place][0]]
+            listed = dict(zip(LETTERS, choices.likeliest(self.top), strict=False))
+            if line not in listed:
+                raise ValueError(f"{quoted(line)} is not a letter of the list; allowed: a to {max(listed)}")
+            return [listed[line][0]]
         text = line[1:].removesuffix('"') if line[:1] == '"' else line
         tokens = self.task.encoder.spell("answer", [text])[0] if text else []
         if not tokens:
