@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -37,8 +36,7 @@ def find_document(completion: str) -> str:
     """
     text = opened(conclusion(completion).strip(WHITESPACE), _is_json)
     blocks, outside = split(text)
-    with contextlib.suppress(ValueError):
-        read_json(text)
+    if _is_json(text):
         return text
     fitting = in_language(blocks, ("json",)) or in_language(blocks, ("text", "txt", "plaintext"))
     if fitting:
@@ -115,8 +113,7 @@ def _in_prose(text: str) -> list[tuple[str, bool]]:
             if not depth:
                 before = text[text.rfind("\n", 0, start) + 1 : start]
                 alone = not (before + text[position:].partition("\n")[0]).strip(_MARKS)
-                with contextlib.suppress(ValueError):
-                    read_json(text[start:position])
+                if _is_json(text[start:position]):
                     found.append((text[start:position], alone))
     return found
 

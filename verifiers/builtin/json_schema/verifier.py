@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from ...reading.extraction import STRICT
 from ...reading.quiet import quiet
 from ...reading.statements.documents import document_rule
 from .examples import EXAMPLES
-from .formats import FORMATS
 from .reading import find_document, read_json, real, unfenced
 
 _ASKED = "{} Answer in JSON.\n"
-_FENCES = "json", "", "JSON", " Json"
+_FRAMES = "{}", "\n{}\n", "```json\n{}\n```", "```\n{}\n```", "``` JSON\n{}\n```"
+_FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # what jsonschema checks whatever else is installed
 
 
 @register_verifier("json_schema")
@@ -34,8 +35,8 @@ class JsonSchema(Verifier):
     beyond a float, no key twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of
     at most 300 digits. Numbers are compared exactly: 19.99 is a multiple of 0.01.
 
-    "format" is checked for date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uri-reference, uuid,
-    json-pointer and regex; others are ignored, as JSON Schema allows.
+    "format" is checked for date, email (a text with @), ipv4, ipv6, regex and uuid; others are ignored, as JSON Schema
+    allows.
 
     The problem's metadata may have a "schema", which is used first. A schema may refer to its own parts
     (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
@@ -109,13 +110,9 @@ class JsonSchema(Verifier):
             return []
         document = json.loads(problem.answer)
         others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.text == _ASKED.format(task)), [])
-        spaced, unescaped = json.dumps(document, indent=2), json.dumps(document, ensure_ascii=False)
-        return [
-            spaced, f"\n{problem.answer}\n", json.dumps(document, indent="\t"), unescaped,
-            json.dumps(document, separators=(",", ":")), json.dumps(_reversed(document)),
-            *(f"```{name}\n{text}\n```" for name, text in zip(_FENCES, (spaced, problem.answer) * 2, strict=True)),
-            *map(json.dumps, others),
-        ]  # fmt: skip
+        dense = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        written = (json.dumps(document, indent=2), json.dumps(document, indent="\t"), dense, problem.answer)
+        return [*(frame.format(text) for frame in _FRAMES for text in written), *map(json.dumps, others)]
 
 
 def validator(schema: Any) -> Any:
@@ -137,46 +134,34 @@ def validator(schema: Any) -> Any:
 def _validator(text: str) -> Any:
     purpose = ("json", "verifier 'json_schema'")
     jsonschema, referencing = require("jsonschema", *purpose), require("referencing.jsonschema", *purpose)
-    schema = json.loads(text)
-    exact = json.loads(text, parse_float=real)
-    kind = _draft(jsonschema, schema.get("$schema"))
+    schema = json.loads(text, parse_float=real)
+    name = schema.get("$schema")
+    kind = jsonschema.Draft202012Validator if name is None else jsonschema.validators.validator_for(
+        {"$schema": str(name)}, default=None
+    )  # fmt: skip
+    if kind is None:
+        raise ValueError(f"json_schema: unknown $schema {name!r}; allowed: that of a published draft, or none")
     try:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"json_schema: bad schema at {error.json_path}: {error.message[:300]}") from error
     nothing: Any = referencing.Registry()  # the default one would fetch what it does not know
-    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(exact)
-    resolver = nothing.resolver_with_root(root)
+    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+    unresolvable = require("referencing.exceptions", *purpose).Unresolvable
     for reference in _references(schema):
-        if not reference.startswith("#"):
-            raise ValueError(
-                f"json_schema: the schema refers to {reference!r}; allowed: its own parts, as in #/$defs/x"
-            )
         try:
-            resolver.lookup(reference)
-        except require("referencing.exceptions", *purpose).Unresolvable as error:
-            raise ValueError(f"json_schema: the schema has no part {reference!r}") from error
-    return kind(exact, registry=nothing, format_checker=_format_checker(jsonschema))
-
-
-def _format_checker(jsonschema: Any) -> Any:
-    checker = jsonschema.FormatChecker(formats=())  # those it brings depend on what else is installed
-    for name, check in FORMATS.items():
-        checker.checks(name)(partial(_holds, check))
-    return checker
-
-
-def _holds(check: Callable[[str], bool], value: Any) -> bool:
-    return not isinstance(value, str) or check(value)
-
-
-def _draft(jsonschema: Any, name: Any) -> Any:
-    if name is None:
-        return jsonschema.Draft202012Validator
-    found = jsonschema.validators.validator_for({"$schema": name}, default=None) if isinstance(name, str) else None
-    if found is None:
-        raise ValueError(f"json_schema: unknown $schema {name!r}; allowed: that of a published draft, or none")
-    return found
+            if not reference.startswith("#"):
+                raise unresolvable(reference)
+            nothing.resolver_with_root(root).lookup(reference)
+        except unresolvable as error:
+            raise ValueError(
+                f"json_schema: the schema has no part {reference!r}; allowed: its own parts, as in #/$defs/x"
+            ) from error
+    formats = jsonschema.FormatChecker(formats=_FORMATS)
+    formats.checks("regex", raises=(re.error, OverflowError, RecursionError))(
+        lambda value: not isinstance(value, str) or bool(re.compile(value))
+    )
+    return kind(schema, registry=nothing, format_checker=formats)
 
 
 def _references(schema: Any) -> list[str]:
@@ -189,16 +174,9 @@ def _references(schema: Any) -> list[str]:
 
 
 def _loaded(path: str | Path) -> Any:
-    if Path(path).exists() and not Path(path).is_file():  # a pipe would keep everybody waiting
-        raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema, but a folder, pipe or device")
     try:
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would keep everybody waiting
+            raise ValueError("it is a folder, pipe or device")
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema: {error}") from error
-
-
-def _reversed(value: Any) -> Any:
-    """Return a document with the keys of its objects in the opposite order."""
-    if isinstance(value, dict):
-        return {key: _reversed(item) for key, item in reversed(value.items())}
-    return [_reversed(item) for item in value] if isinstance(value, list) else value
