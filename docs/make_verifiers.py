@@ -142,7 +142,7 @@ def rules_table() -> str:
 
 def attacks_table() -> str:
     """Return the families of attacks."""
-    rows = (f"| {name} | {_cell((make.__doc__ or '').strip())} |" for name, make in FAMILIES.items())
+    rows = (f"| {name} | {_cell(texts)} |" for name, texts in FAMILIES.items())
     return "\n".join(["| family | its texts |", "|---|---|", *rows])
 
 

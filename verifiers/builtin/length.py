@@ -39,12 +39,8 @@ class Length(Verifier):
     """
 
     does_not_catch = dict.fromkeys(
-        (
-            "hollow", "alphabet", "control-characters", "special-tokens", "not-a-number", "huge-integer", "persuasion",
-            "program", "echo", "all-choices",
-        ),
-        "only the length is checked",
-    )  # fmt: skip
+        ("hollow", "junk", "special-tokens", "extreme-number", "echo", "shotgun"), "only the length is checked"
+    )
 
     def __init__(self, maximum: int | str = 200, minimum: int = 1, margin: int = 0, unit: str = "characters") -> None:
         self.maximum = whole_number("length", "maximum", _number(maximum), 1, _MOST)

@@ -19,21 +19,13 @@ _JOINED = ("{0} {1}", "{1} {0}", "{0}\n{1}", "{1}\n{0}", "{0} or {1}")
 
 @dataclass(frozen=True)
 class Case:
-    """A completion of a problem, and the verdict to expect.
-
-    Args:
-        problem: the problem.
-        text: the completion.
-        family: "reference" or "paraphrase" for a right one, "added-wrong-answer", else the family of the attack.
-        plain: whether it is just a wrong answer, without any trick.
-        base: number of the case to which a wrong answer was added, if any.
-    """
+    """A completion of a problem, and the verdict to expect."""
 
     problem: Problem
     text: str
-    family: str
-    plain: bool = False
-    base: int | None = None
+    family: str  # "reference" or "paraphrase" of a right one, "added-wrong-answer", else the family of the attack
+    plain: bool = False  # whether it is just a wrong answer, without any trick
+    base: int | None = None  # the number of the case to which a wrong answer was added
 
     @property
     def honest(self) -> bool:
@@ -47,13 +39,7 @@ class Case:
 
 
 def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[Case]:
-    """Return the cases for a verifier.
-
-    Args:
-        verifier: provides right answers and counterexamples.
-        problems: the problems; the first ones are attacked.
-        own: whether these are the verifier's own problems; then it is asked for more right answers.
-    """
+    """Return the cases for a verifier; if the problems are its own, it is asked for more right answers."""
     cases = [case for problem in problems for case in _honest(verifier, problem)]
     if own:
         cases += _more_honest(verifier, ENOUGH - len(cases))
@@ -68,12 +54,8 @@ def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[C
 
 def _share(cases: Sequence[Case], index: int, count: int) -> list[Case]:
     """Return one problem's share of the attacks, so that all problems together get each, and its counterexamples."""
-    families: dict[str, list[Case]] = {}
-    for case in cases:
-        families.setdefault(case.family, []).append(case)
-    return [case for name, each in families.items() for case in each[index::count] if name in FAMILIES] + [
-        case for case in cases if case.family not in FAMILIES
-    ]
+    kept = [case for family in FAMILIES for case in [each for each in cases if each.family == family][index::count]]
+    return kept + [case for case in cases if case.family not in FAMILIES]
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
@@ -105,23 +87,16 @@ def _attacks(verifier: Verifier, problems: Sequence[Problem], problem: Problem) 
     honest = [case.text for case in _honest(verifier, problem)]
     own = {family: list(texts) for family, texts in verifier.counterexamples(problem).items()}
     made = attacks(problem, _others(problems, problem), verifier.alphabet, honest)
-    frame = _frame(problem.answer, verifier.demonstration(problem))
+    demonstration, answer = verifier.demonstration(problem), problem.answer
+    before, found, after = demonstration.partition(answer) if answer else ("", "", "")
+    if found and (before.strip() or after.strip()):  # a frame such as a pair of tags
+        for texts in made.values():
+            texts += [f"{before}{text}{after}" for text in texts if len(text) <= LONG]
     cases: dict[str, Case] = {}
-    for family, texts in [*own.items(), *((family, [*each, *_framed(each, frame)]) for family, each in made.items())]:
+    for family, texts in [*own.items(), *made.items()]:
         for text in texts:
             cases.setdefault(text, Case(problem, text, family, plain=family in own or family == "wrong-answer"))
     return list(cases.values())
-
-
-def _frame(answer: str, demonstration: str) -> tuple[str, str] | None:
-    """Return the texts before and after the answer in a right completion, such as a pair of tags."""
-    before, found, after = demonstration.partition(answer) if answer else ("", "", "")
-    return (before, after) if found and (before.strip() or after.strip()) else None
-
-
-def _framed(texts: Sequence[str], frame: tuple[str, str] | None) -> list[str]:
-    """Return wrong answers in the frame of a right completion."""
-    return [f"{frame[0]}{text}{frame[1]}" for text in texts if len(text) <= LONG] if frame else []
 
 
 def _others(problems: Sequence[Problem], problem: Problem) -> list[str]:

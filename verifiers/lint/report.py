@@ -15,34 +15,19 @@ from .trials import Examined, fault, try_all
 
 @dataclass
 class Report:
-    """What lint found.
-
-    Args:
-        verifier: its name.
-        findings: the broken rules; empty if it passes.
-        problems: number of problems.
-        without_demonstration: number of problems without a right answer to try.
-        attacks: number of wrong completions.
-        false_accepts: number of attacks that were paid for, including declared ones.
-        declared: for each family in `does_not_catch`, how many were paid for.
-        honest: number of right completions.
-        false_rejects: number of right completions that were not a success.
-        partial: number of attacks that earned partial credit.
-        median: median seconds per verdict.
-        p99: 99th percentile of the seconds per verdict.
-    """
+    """What lint found: the broken rules, and counts."""
 
     verifier: str
     findings: list[Finding] = field(default_factory=list)
     problems: int = 0
-    without_demonstration: int = 0
+    without_demonstration: int = 0  # problems without a right answer to try
     attacks: int = 0
-    false_accepts: int = 0
-    declared: dict[str, int] = field(default_factory=dict)
-    honest: int = 0
-    false_rejects: int = 0
-    partial: int = 0
-    median: float = 0.0
+    false_accepts: int = 0  # attacks that were paid for, including declared ones
+    declared: dict[str, int] = field(default_factory=dict)  # paid for, by family in `does_not_catch`
+    honest: int = 0  # right completions
+    false_rejects: int = 0  # right completions that were not a success
+    partial: int = 0  # attacks that earned partial credit
+    median: float = 0.0  # seconds per verdict
     p99: float = 0.0
 
     @property
@@ -60,11 +45,7 @@ class NoProblemsError(ValueError):
 
 
 def examples(verifier: Verifier, name: str) -> list[Problem]:
-    """Return a verifier's example problems.
-
-    Raises:
-        NoProblemsError: if it has none.
-    """
+    """Return a verifier's example problems; NoProblemsError if it has none."""
     try:
         return verifier.examples()
     except NotImplementedError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,26 +22,15 @@ Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong wi
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that a verifier broke.
-
-    Args:
-        rule: the rule's name.
-        explanation: what went wrong.
-        family: the kind of completion it happened with: "reference", "paraphrase", "added-wrong-answer", or a family
-            of attacks; "several kinds" if one fault happened with more than one; empty if about no completion.
-        problem: the prompt of the first problem it happened with, shortened.
-        completion: the first completion it happened with, shortened.
-        reward: the reward that it got, if any.
-        times: how many completions of this kind it happened with.
-    """
+    """A rule that a verifier broke, and the first completion of a kind with which it did."""
 
     rule: str
     explanation: str
-    family: str = ""
-    problem: str = ""
-    completion: str = ""
+    family: str = ""  # of the completions, "several kinds" for one fault with more; empty if about none
+    problem: str = ""  # shortened
+    completion: str = ""  # shortened
     reward: float | None = None
-    times: int = 1
+    times: int = 1  # how many completions of this kind
 
 
 # Rules about verdicts.
@@ -104,14 +92,14 @@ def attack(examined: Examined) -> Broken:
     or right ones, earn a part of the reward.
     """
     for number in examined.paid:
-        if not examined.declares(number):
+        if examined.cases[number].family not in examined.verifier.does_not_catch:
             yield number, "a wrong completion is paid for"
 
 
 def monotonic(examined: Examined) -> Broken:
     """A wrong answer added before or after a completion never raises its reward."""
     for number in examined.raised:
-        if not examined.declares(number):
+        if MONOTONIC not in examined.verifier.does_not_catch:
             base = examined.cases[number].base or 0
             yield number, f"more than the {examined.reward(base):g} of {shorten(examined.cases[base].text, 30)} alone"
 
@@ -126,22 +114,17 @@ def verdict_findings(examined: Examined) -> list[Finding]:
     """Return the findings of the rules about verdicts: one per rule and family, or per fault."""
     findings: list[Finding] = []
     for rule, check in VERDICT_RULES.items():
-        by_family: dict[str, list[tuple[int, str]]] = {}
+        found: dict[str, Finding] = {}
         for number, explanation in check(examined):
-            by_family.setdefault(examined.cases[number].family, []).append((number, explanation))
-        of_rule = [_finding(examined, rule, *found[0], times=len(found)) for found in by_family.values()]
-        findings += _joined(of_rule) if check in (total, failed) else of_rule
+            finding = _finding(examined, rule, number, explanation)
+            key = explanation if check in (total, failed) else finding.family  # one fault with several families is one
+            first = found.get(key)
+            if first is not None:
+                family = first.family if first.family == finding.family else SEVERAL
+                finding = replace(first, family=family, times=first.times + 1)
+            found[key] = finding
+        findings += found.values()
     return findings
-
-
-def _joined(findings: list[Finding]) -> list[Finding]:
-    """Join findings with the same explanation: one fault with several kinds of completions."""
-    joined: dict[str, Finding] = {}
-    for finding in findings:
-        first = joined.setdefault(finding.explanation, finding)
-        if first is not finding:
-            joined[finding.explanation] = replace(first, family=SEVERAL, times=first.times + finding.times)
-    return list(joined.values())
 
 
 # Other rules.
@@ -159,21 +142,19 @@ def reproducible(examined: Examined) -> Iterator[Finding]:
 def declarations(examined: Examined) -> Iterator[Finding]:
     """Sampled prompts and their demonstrations keep to the declared alphabet and lengths."""
     verifier = examined.verifier
-    found: dict[str, Finding] = {}
     for problem in _sampled(examined):
-        texts = {
-            "prompt": (last_of(problem.prompt), verifier.prompt_length),
-            "demonstration": (verifier.demonstration(problem), verifier.answer_length),
-        }
-        for what, (text, longest) in texts.items():
+        for what, text, longest in (
+            ("prompt", last_of(problem.prompt), verifier.prompt_length),
+            ("demonstration", verifier.demonstration(problem), verifier.answer_length),
+        ):
             outside = "".join(dict.fromkeys(sign for sign in text if sign not in verifier.alphabet))
-            if outside:
-                reason = f"the {what} {shorten(text)} has {outside!r}, outside the alphabet"
-                found.setdefault(f"{what} alphabet", Finding("declarations", reason, problem=shorten(problem.text)))
+            reason = f"{outside!r}, outside the alphabet" if outside else ""
             if longest is not None and len(text) > longest:
-                reason = f"the {what} {shorten(text)} has {len(text)} characters, and {longest} are declared"
-                found.setdefault(f"{what} length", Finding("declarations", reason, problem=shorten(problem.text)))
-    return iter(found.values())
+                reason = f"{len(text)} characters, and {longest} are declared"
+            if reason:
+                said = f"the {what} {shorten(text)} has {reason}"
+                yield Finding("declarations", said, problem=shorten(problem.text))
+                return
 
 
 def _sampled(examined: Examined) -> list[Problem]:
@@ -214,12 +195,10 @@ def batch_size(examined: Examined) -> Iterator[Finding]:
 def declared(examined: Examined) -> Iterator[Finding]:
     """Every family in does_not_catch exists, and is really paid for."""
     happened = {examined.cases[number].family for number in (*examined.paid, *examined.raised)}
-    known = {*FAMILIES, MONOTONIC, *(case.family for case in examined.cases)}
+    known = dict.fromkeys([*FAMILIES, MONOTONIC, *(case.family for case in examined.cases)])
     for family in examined.verifier.does_not_catch:
         if family not in known:
-            close = difflib.get_close_matches(family, sorted(known), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            yield Finding("declared", f"does_not_catch names an unknown family{hint}", family)
+            yield Finding("declared", f"does_not_catch names an unknown family; known: {', '.join(known)}", family)
         elif examined.own and family not in happened:
             yield Finding("declared", "does_not_catch names it, yet none of it was paid for", family)
 

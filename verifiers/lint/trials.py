@@ -25,59 +25,34 @@ AGAIN = 128  # completions that a slow verifier judges a second time
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one completion.
-
-    Args:
-        reward: the reward; None without a verdict.
-        status: the verdict's status.
-        success: whether it counts as solved.
-        fault: why the verdict is missing; empty if there is one.
-        reason: the reason in the verdict.
-    """
+    """The outcome of one completion: its verdict, or why there is none."""
 
     reward: float | None = None
     status: str = ""
     success: bool = False
-    fault: str = ""
+    fault: str = ""  # why the verdict is missing
     reason: str = field(default="", compare=False)
 
 
 @dataclass
 class Trials:
-    """The outcomes of all cases, by the number of the case.
-
-    Args:
-        first: the outcome of each case.
-        again: the outcomes of a second time, in another order; of a slow verifier those of `AGAIN` cases.
-        others: outcomes in batches if the first was alone, or alone if the first was in a batch.
-        seconds: how long a verdict took alone; the shorter of two times.
-        hung: the case that took too long, if any; the trials end there.
-        batch_fault: why a batch has no verdicts; empty if it has.
-    """
+    """The outcomes of all cases, by the number of the case."""
 
     first: dict[int, Outcome] = field(default_factory=dict)
-    again: dict[int, Outcome] = field(default_factory=dict)
-    others: list[dict[int, Outcome]] = field(default_factory=list)
-    seconds: dict[int, float] = field(default_factory=dict)
-    hung: int | None = None
-    batch_fault: str = ""
+    again: dict[int, Outcome] = field(default_factory=dict)  # in another order; of a slow verifier `AGAIN` cases
+    others: list[dict[int, Outcome]] = field(default_factory=list)  # in batches, or alone if the first was in one
+    seconds: dict[int, float] = field(default_factory=dict)  # alone; the shorter of two times
+    hung: int | None = None  # the case that took too long; the trials end there
+    batch_fault: str = ""  # why a batch has no verdicts
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A verifier and the outcomes of all cases.
-
-    Args:
-        verifier: the verifier.
-        problems: the problems.
-        own: whether these are its own problems.
-        cases: the completions.
-        trials: their outcomes.
-    """
+    """A verifier and the outcomes of all cases."""
 
     verifier: Verifier
     problems: Sequence[Problem]
-    own: bool
+    own: bool  # whether these are its own problems
     cases: Sequence[Case] = ()
     trials: Trials = field(default_factory=Trials)
 
@@ -104,26 +79,21 @@ class Examined:
         """Return the first outcome of a case."""
         return self.trials.first[number]
 
-    @property
-    def nothing(self) -> float:
-        """What counts as no reward: 0, or the lowest reward if that is above 0."""
-        return max(0.0, self.verifier.reward_range[0])
-
     def reward(self, number: int) -> float:
-        """Return the reward of a case; `nothing` if it has none."""
+        """Return the reward of a case; if it has none, what counts as nothing."""
         outcome = self.outcome(number)
-        return outcome.reward if outcome.status == "ok" and outcome.reward is not None else self.nothing
+        return outcome.reward if outcome.status == "ok" and outcome.reward is not None else self._nothing
 
     def earned(self, number: int) -> bool:
         """Tell whether a case earned something without being a success."""
-        return not self.outcome(number).success and self.reward(number) > self.nothing
+        return not self.outcome(number).success and self.reward(number) > self._nothing
 
-    def declares(self, number: int) -> bool:
-        """Tell whether the family of a case is in `does_not_catch`."""
-        return self.cases[number].family in self.verifier.does_not_catch
+    @property
+    def _nothing(self) -> float:
+        return max(0.0, self.verifier.reward_range[0])
 
     def _is_paid(self, number: int, case: Case) -> bool:
-        strict = not self.graded or case.family in ("empty", "whitespace")
+        strict = not self.graded or case.family == "empty"
         return self.outcome(number).success or (strict and self.earned(number))
 
 
@@ -198,11 +168,9 @@ def _judge_batch(verifier: Verifier, cases: Sequence[Case], order: Sequence[int]
 def _outcome(verifier: Verifier, verdict: object) -> Outcome:
     if not isinstance(verdict, Verdict):
         return Outcome(fault=f"returned {type(verdict).__name__} instead of a Verdict")
-    if not isinstance(verdict.reward, Real):
-        return Outcome(fault=f"the reward is of type {type(verdict.reward).__name__}, not a number")
-    broken = [name for name, part in verdict.parts.items() if not isinstance(part, Real) or not math.isfinite(part)]
-    if broken:
-        return Outcome(fault=f"the part {broken[0]!r} of the verdict is {verdict.parts[broken[0]]!r}")
+    for name, number in {"reward": verdict.reward, **verdict.parts}.items():
+        if not isinstance(number, Real) or not math.isfinite(number):
+            return Outcome(fault=f"the number {name!r} of the verdict is {number!r}")
     return Outcome(float(verdict.reward), verdict.status, verifier.is_success(verdict), reason=verdict.reason)
 
 

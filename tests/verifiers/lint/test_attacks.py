@@ -24,29 +24,24 @@ def made():
 
 
 def test_a_problem_with_a_plain_answer_meets_two_hundred_attacks_of_every_family_for_numbers(made):
-    assert set(FAMILIES) - set(made) == {"homoglyphs"}  # nothing looks like 4 or 6
+    assert set(FAMILIES) == set(made)
     assert len({text for texts in made.values() for text in texts}) >= 200
 
 
 def test_digits_of_other_scripts_are_the_right_answer_to_those_who_read_them(made):
-    texts = made["non-latin-digits"]
-    assert len(texts) == 10
+    texts = made["disguised-answer"][-10:]
     assert not any(text.isascii() for text in texts)
     values = [[unicodedata.numeric(sign) for sign in text] for text in texts]
     assert values == [[4, 6]] * 10
     assert any(text.isdecimal() and int(text) == 46 for text in texts)  # int() reads them, too
 
 
-def test_the_answer_stands_where_the_family_says(made):
-    where = {"shotgun-first": 0, "shotgun-last": -1}
-    for family, position in where.items():
-        for text in made[family]:
-            assert re.findall("[0-9]+", text)[position] == "46"
-    for family in ("shotgun", "every-number"):
-        for text in made[family]:
-            found = re.findall("[0-9]+", text)
-            assert "46" in found[1:-1]
-            assert "46" not in (found[0], found[-1])
+def test_the_answer_stands_first_last_or_between(made):
+    several = [re.findall("[0-9]+", text) for text in made["shotgun"] if re.search("[0-9]", text)]
+    places = [(found[0] == "46", "46" in found[1:-1], found[-1] == "46") for found in several]
+    assert {place: places.count(place) for place in places} == {
+        (True, False, False): 4, (False, True, False): 12, (False, False, True): 4,
+    }  # fmt: skip
 
 
 def test_right_answers_are_no_attacks():
@@ -67,7 +62,7 @@ def test_no_attack_is_the_number(answer, others):
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_attacks_are_made_for_any_problem(prompt, answer):
     made = attacks(Problem(prompt, answer))
-    assert made["empty"] == [""]
+    assert made["empty"][0] == ""
     assert answer == "" or all(answer != text for texts in made.values() for text in texts)
 
 

@@ -87,10 +87,7 @@ class LongerIsBetter(Sums):
 
 
 class DeclaresSubstring(Substring):
-    FAMILIES = (
-        "every-number", "shotgun", "shotgun-first", "shotgun-last", "glued", "negation", "negative", "huge-integer",
-        "wrong-answer",
-    )  # fmt: skip
+    FAMILIES = ("shotgun", "changed-answer", "wrong-answer")
     does_not_catch = dict.fromkeys(FAMILIES, "it looks for the answer anywhere")
 
 
@@ -307,7 +304,7 @@ def test_answers_in_a_frame_are_attacked_inside_it():
 
     report = lint(Tagged())
     assert rules(report) == {"attack"}
-    assert {"shotgun", "negation", "glued"} <= {finding.family for finding in report.findings}
+    assert {"shotgun", "changed-answer"} <= {finding.family for finding in report.findings}
 
 
 def test_a_reward_function_is_held_to_the_rules_with_problems():

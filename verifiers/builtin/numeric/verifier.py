@@ -68,7 +68,7 @@ class Numeric(ReferenceVerifier):
         if self.rule == BOXED:
             self.does_not_catch = {"part-of-answer": "a number without the unit of the reference counts"}
         if self.rule == LAST:
-            self.does_not_catch = dict.fromkeys(("shotgun-last", "false-equation"), "only the last number counts")
+            self.does_not_catch = dict.fromkeys(("shotgun", "false-equation"), "only the last number counts")
 
     def examples(self) -> list[Problem]:
         """Return word problems with whole, negative, decimal and large answers."""
