@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base import Problem, Verifier
 from .cases import corpus
-from .rules import Finding, batch_size, declarations, declared, hang, picklable, reproducible, speed, verdict_findings
+from .rules import Finding, other_findings, problem_findings, verdict_findings
 from .trials import Examined, fault, try_all
 
 
@@ -70,7 +70,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     try:
         chosen = list(examples(verifier, report.verifier) if problems is None else problems)
         examined = Examined(verifier, chosen, problems is None, corpus(verifier, chosen, problems is None))
-        report.findings += [*reproducible(examined), *declarations(examined)]
+        report.findings += problem_findings(examined)
     except NoProblemsError:
         raise
     except Exception as error:
@@ -78,15 +78,13 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         return report
     if not chosen:
         raise NoProblemsError(f"no problems to try verifier {report.verifier} with")
-    report.findings += picklable(examined)
     report.problems = len(examined.problems)
     report.without_demonstration = sum(not verifier.demonstration(problem) for problem in examined.problems)
     examined = replace(examined, trials=try_all(verifier, examined.cases))
-    report.findings += hang(examined)
     if examined.trials.hung is None:
         _count(report, examined)
-        rules = (verdict_findings, batch_size, declared, speed)
-        report.findings += [finding for rule in rules for finding in rule(examined)]
+        report.findings += verdict_findings(examined)
+    report.findings += other_findings(examined)
     return report
 
 
@@ -95,7 +93,7 @@ def _count(report: Report, examined: Examined) -> None:
     report.attacks = sum(case.attack for case in cases)
     report.honest = sum(case.honest for case in cases)
     report.false_accepts = len(paid)
-    report.false_rejects = sum(case.honest and not examined.outcome(n).success for n, case in enumerate(cases))
+    report.false_rejects = sum(case.honest and not examined.trials.first[n].success for n, case in enumerate(cases))
     earned = [number for number, case in enumerate(cases) if case.attack and examined.earned(number)]
     report.partial = len(set(earned) - set(paid))
     report.declared = {

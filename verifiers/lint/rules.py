@@ -1,13 +1,13 @@
-"""The rules of lint; the docstring of each function is the rule."""
+"""The rules of lint."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 
-from ..base import VERIFIER_FAILED, Problem
+from ..base import VERIFIER_FAILED, Problem, Verifier
 from ..conversation import last_of
 from ..isolation.workers.pool import WorkerPool
 from .attacks import FAMILIES
@@ -17,7 +17,26 @@ from .trials import HANGS, Examined, Outcome, fault
 SLOW = 0.005  # seconds
 SAMPLED = 50  # problems
 SEVERAL = "several kinds"  # instead of a family
-Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong with it
+RULES = {
+    "total": "Every text gets a Verdict with finite numbers, and no exception.",
+    "failed": "No verdict has the status timeout or error; these are for faults, not for bad answers.",
+    "range": "Rewards are within the declared range.",
+    "deterministic": "The same completion gets the same verdict again, in any order.",
+    "batch": "A completion gets the same verdict in a batch as alone, in any order.",
+    "reference": "The reference answer (the demonstration) is a success.",
+    "paraphrase": "The verifier's paraphrases of right answers are successes.",
+    # Nothing means 0, or the lowest reward if that is above 0. A verifier gives partial credit if plain wrong answers,
+    # or right ones, earn a part of the reward.
+    "attack": "No wrong completion is a success; without partial credit, none earns anything; an empty one never does.",
+    "monotonic": "A wrong answer added before or after a completion never raises its reward.",
+    "reproducible": "The same seed gives the same problem again.",
+    "declarations": "Sampled prompts and their demonstrations keep to the declared alphabet and lengths.",
+    "picklable": "The verifier and its problems can be sent to a worker process.",
+    "hang": "No verdict takes ten seconds; if one does, lint stops.",
+    "declared": "Every family in does_not_catch exists, and is really paid for.",
+    "speed": "99 of 100 verdicts take at most 5 ms, unless the verifier declares that it is slow or isolated.",
+    "problems": "Problems, demonstrations and paraphrases are made without an error.",
+}
 
 
 @dataclass(frozen=True)
@@ -33,116 +52,57 @@ class Finding:
     times: int = 1  # how many completions of this kind
 
 
-# Rules about verdicts.
-
-
-def total(examined: Examined) -> Broken:
-    """Every text gets a Verdict with finite numbers, and no exception."""
-    for number, outcome in examined.trials.first.items():
-        if outcome.fault:
-            yield number, outcome.fault
-
-
-def failed(examined: Examined) -> Broken:
-    """No verdict has the status timeout or error; these are for faults, not for bad answers."""
-    for number, outcome in examined.trials.first.items():
-        if outcome.status in VERIFIER_FAILED:
-            yield number, f"the verdict's status is {outcome.status}: {outcome.reason or 'no reason is given'}"
-
-
-def reward_range(examined: Examined) -> Broken:
-    """Rewards are within the declared range."""
-    low, high = examined.verifier.reward_range
-    for number, outcome in examined.trials.first.items():
-        if outcome.reward is not None and not low <= outcome.reward <= high:
-            yield number, f"outside the declared range {low:g} to {high:g}"
-
-
-def deterministic(examined: Examined) -> Broken:
-    """The same completion gets the same verdict again, in any order."""
-    for number, outcome in examined.trials.again.items():
-        if outcome != examined.outcome(number):
-            yield number, f"judged a second time: {_said(outcome)}"
-
-
-def batch(examined: Examined) -> Broken:
-    """A completion gets the same verdict in a batch as alone, in any order."""
-    if any(True for _ in deterministic(examined)):
-        return  # then a difference says nothing about batches
-    for outcomes in examined.trials.others:
-        for number, outcome in outcomes.items():
-            if outcome != examined.outcome(number):
-                yield number, f"alone and in a batch it differs: {_said(examined.outcome(number))}, {_said(outcome)}"
-
-
-def reference(examined: Examined) -> Broken:
-    """The reference answer (the demonstration) is a success."""
-    return _rejected(examined, REFERENCE)
-
-
-def paraphrase(examined: Examined) -> Broken:
-    """The verifier's paraphrases of right answers are successes."""
-    return _rejected(examined, PARAPHRASE)
-
-
-def attack(examined: Examined) -> Broken:
-    """No wrong completion is a success; without partial credit, none earns anything; an empty one never does.
-
-    Nothing means 0, or the lowest reward if that is above 0. A verifier gives partial credit if plain wrong answers,
-    or right ones, earn a part of the reward.
-    """
-    for number in examined.paid:
-        if examined.cases[number].family not in examined.verifier.does_not_catch:
-            yield number, "a wrong completion is paid for"
-
-
-def monotonic(examined: Examined) -> Broken:
-    """A wrong answer added before or after a completion never raises its reward."""
-    for number in examined.raised:
-        if MONOTONIC not in examined.verifier.does_not_catch:
-            base = examined.cases[number].base or 0
-            yield number, f"more than the {examined.reward(base):g} of {shorten(examined.cases[base].text, 30)} alone"
-
-
-VERDICT_RULES: dict[str, Callable[[Examined], Broken]] = {
-    check.__name__.removeprefix("reward_"): check
-    for check in (total, failed, reward_range, deterministic, batch, reference, paraphrase, attack, monotonic)
-}
-
-
 def verdict_findings(examined: Examined) -> list[Finding]:
     """Return the findings of the rules about verdicts: one per rule and family, or per fault."""
-    findings: list[Finding] = []
-    for rule, check in VERDICT_RULES.items():
-        found: dict[str, Finding] = {}
-        for number, explanation in check(examined):
-            finding = _finding(examined, rule, number, explanation)
-            key = explanation if check in (total, failed) else finding.family  # one fault with several families is one
-            first = found.get(key)
-            if first is not None:
-                family = first.family if first.family == finding.family else SEVERAL
-                finding = replace(first, family=family, times=first.times + 1)
-            found[key] = finding
-        findings += found.values()
-    return findings
+    found: dict[tuple[str, str], Finding] = {}
+    for rule, number, explanation in sorted(_broken(examined), key=lambda each: list(RULES).index(each[0])):
+        finding = _finding(examined, rule, number, explanation)
+        key = rule, explanation if rule in ("total", "failed") else finding.family  # one fault is one finding
+        if first := found.get(key):
+            family = first.family if first.family == finding.family else SEVERAL
+            finding = replace(first, family=family, times=first.times + 1)
+        found[key] = finding
+    return list(found.values())
 
 
-# Other rules.
+def _broken(examined: Examined) -> Iterator[tuple[str, int, str]]:
+    """Yield each rule about verdicts that a case breaks, with the number of the case, and what is wrong with it."""
+    verifier, cases, trials = examined.verifier, examined.cases, examined.trials
+    low, high = verifier.reward_range
+    for number, outcome in trials.first.items():
+        family = cases[number].family
+        if outcome.fault:
+            yield "total", number, outcome.fault
+        elif outcome.status in VERIFIER_FAILED:
+            reason = outcome.reason or "no reason is given"
+            yield "failed", number, f"the verdict's status is {outcome.status}: {reason}"
+        elif family in (REFERENCE, PARAPHRASE) and not outcome.success:
+            yield family, number, f"a right answer is not a success: {_said(outcome)}"
+        if outcome.reward is not None and not low <= outcome.reward <= high:
+            yield "range", number, f"outside the declared range {low:g} to {high:g}"
+    again = [(number, outcome) for number, outcome in trials.again.items() if outcome != examined.trials.first[number]]
+    for number, outcome in again:
+        yield "deterministic", number, f"judged a second time: {_said(outcome)}"
+    for number, outcome in [each for outcomes in trials.others for each in outcomes.items() if not again]:
+        if (first := examined.trials.first[number]) != outcome:
+            yield "batch", number, f"alone and in a batch it differs: {_said(first)}, {_said(outcome)}"
+    for number in examined.paid:
+        if cases[number].family not in verifier.does_not_catch:
+            yield "attack", number, "a wrong completion is paid for"
+    for number in examined.raised if MONOTONIC not in verifier.does_not_catch else ():
+        base = cases[number].base or 0
+        yield "monotonic", number, f"more than the {examined.reward(base):g} of {shorten(cases[base].text, 30)} alone"
 
 
-def reproducible(examined: Examined) -> Iterator[Finding]:
-    """The same seed gives the same problem again."""
-    for first, again in zip(_sampled(examined), _sampled(examined), strict=True):
+def problem_findings(examined: Examined) -> Iterator[Finding]:
+    """Return the findings of the rules about the problems that a verifier makes: reproducible and declarations."""
+    verifier, sampled = examined.verifier, _sampled(examined.verifier)
+    for first, again in zip(sampled, _sampled(verifier), strict=True):
         if first != again:
             pair = f"{shorten(first.text, 30)} and {shorten(again.text, 30)}"
             yield Finding("reproducible", f"two generators with one seed give different problems: {pair}")
-            return
-
-
-def declarations(examined: Examined) -> Iterator[Finding]:
-    """Sampled prompts and their demonstrations keep to the declared alphabet and lengths."""
-    verifier = examined.verifier
-    for problem in _sampled(examined):
+            break
+    for problem in sampled:
         for what, text, longest in (
             ("prompt", last_of(problem.prompt), verifier.prompt_length),
             ("demonstration", verifier.demonstration(problem), verifier.answer_length),
@@ -157,73 +117,42 @@ def declarations(examined: Examined) -> Iterator[Finding]:
                 return
 
 
-def _sampled(examined: Examined) -> list[Problem]:
+def _sampled(verifier: Verifier) -> list[Problem]:
     """Return some problems of each level; empty if the verifier does not make problems."""
     try:
-        return [
-            examined.verifier.sample_at(random.Random(seed), 1 + seed % examined.verifier.levels)
-            for seed in range(SAMPLED)
-        ]
+        return [verifier.sample_at(random.Random(seed), 1 + seed % verifier.levels) for seed in range(SAMPLED)]
     except NotImplementedError:
         return []
 
 
-def picklable(examined: Examined) -> Iterator[Finding]:
-    """The verifier and its problems can be sent to a worker process."""
+def other_findings(examined: Examined) -> Iterator[Finding]:
+    """Return the findings of the rules picklable, hang, batch (whole ones), declared and speed."""
+    verifier, trials = examined.verifier, examined.trials
     try:
-        WorkerPool(examined.verifier, workers=1)  # starts no process yet
+        WorkerPool(verifier, workers=1)  # starts no process yet
     except ValueError as error:
         yield Finding("picklable", str(error))
     try:
         ForkingPickler.dumps(list(examined.problems))
     except Exception as error:
         yield Finding("picklable", f"its problems cannot be pickled: {fault(error)}")
-
-
-def hang(examined: Examined) -> Iterator[Finding]:
-    """No verdict takes ten seconds; if one does, lint stops."""
-    if examined.trials.hung is not None:
-        yield _finding(examined, "hang", examined.trials.hung, f"no verdict after {HANGS:g} seconds")
-
-
-def batch_size(examined: Examined) -> Iterator[Finding]:
-    """A batch returns as many verdicts as completions, and does not raise."""
-    if examined.trials.batch_fault:
-        yield Finding("batch", f"verify_batch: {examined.trials.batch_fault}")
-
-
-def declared(examined: Examined) -> Iterator[Finding]:
-    """Every family in does_not_catch exists, and is really paid for."""
+    if trials.hung is not None:
+        yield _finding(examined, "hang", trials.hung, f"no verdict after {HANGS:g} seconds")
+        return
+    if trials.batch_fault:
+        yield Finding("batch", f"verify_batch: {trials.batch_fault}")
     happened = {examined.cases[number].family for number in (*examined.paid, *examined.raised)}
     known = dict.fromkeys([*FAMILIES, MONOTONIC, *(case.family for case in examined.cases)])
-    for family in examined.verifier.does_not_catch:
+    for family in verifier.does_not_catch:
         if family not in known:
             yield Finding("declared", f"does_not_catch names an unknown family; known: {', '.join(known)}", family)
         elif examined.own and family not in happened:
             yield Finding("declared", "does_not_catch names it, yet none of it was paid for", family)
-
-
-def speed(examined: Examined) -> Iterator[Finding]:
-    """99 of 100 verdicts take at most 5 ms, unless the verifier declares that it is slow or isolated."""
-    by_time = sorted(examined.trials.seconds, key=lambda number: examined.trials.seconds[number])
-    slow = [number for number in by_time if examined.trials.seconds[number] > SLOW]
-    if len(slow) > 0.01 * len(by_time) and not (examined.verifier.isolated or examined.verifier.slow):
-        seconds = examined.trials.seconds[by_time[-1]]
-        yield _finding(examined, "speed", by_time[-1], f"took {1000 * seconds:.1f} ms", times=len(slow))
-
-
-RULES: dict[str, str] = {
-    **{name: (check.__doc__ or "").split("\n\n")[0] for name, check in VERDICT_RULES.items()},
-    **{check.__name__: check.__doc__ or "" for check in (reproducible, declarations, picklable, hang, declared, speed)},
-    "problems": "Problems, demonstrations and paraphrases are made without an error.",
-}
-
-
-def _rejected(examined: Examined, family: str) -> Broken:
-    for number, outcome in examined.trials.first.items():
-        reached = not outcome.fault and outcome.status not in VERIFIER_FAILED
-        if examined.cases[number].family == family and reached and not outcome.success:
-            yield number, f"a right answer is not a success: {_said(outcome)}"
+    by_time = sorted(trials.seconds, key=lambda number: trials.seconds[number])
+    slow = sum(seconds > SLOW for seconds in trials.seconds.values())
+    if slow > 0.01 * len(by_time) and not (verifier.isolated or verifier.slow):
+        took = f"took {1000 * trials.seconds[by_time[-1]]:.1f} ms"
+        yield _finding(examined, "speed", by_time[-1], took, times=slow)
 
 
 def _said(outcome: Outcome) -> str:

@@ -75,18 +75,14 @@ class Examined:
             if case.base is not None and self.reward(number) > self.reward(case.base)
         ]  # fmt: skip
 
-    def outcome(self, number: int) -> Outcome:
-        """Return the first outcome of a case."""
-        return self.trials.first[number]
-
     def reward(self, number: int) -> float:
         """Return the reward of a case; if it has none, what counts as nothing."""
-        outcome = self.outcome(number)
+        outcome = self.trials.first[number]
         return outcome.reward if outcome.status == "ok" and outcome.reward is not None else self._nothing
 
     def earned(self, number: int) -> bool:
         """Tell whether a case earned something without being a success."""
-        return not self.outcome(number).success and self.reward(number) > self._nothing
+        return not self.trials.first[number].success and self.reward(number) > self._nothing
 
     @property
     def _nothing(self) -> float:
@@ -94,7 +90,7 @@ class Examined:
 
     def _is_paid(self, number: int, case: Case) -> bool:
         strict = not self.graded or case.family == "empty"
-        return self.outcome(number).success or (strict and self.earned(number))
+        return self.trials.first[number].success or (strict and self.earned(number))
 
 
 class _TooLongError(BaseException):
