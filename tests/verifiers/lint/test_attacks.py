@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
-from verifiers.lint.attacks import FAMILIES, attacks
+from verifiers.lint.attacks import FAMILIES, attacks, number, same
 from verifiers.lint.cases import wrong_answers
-from verifiers.lint.likeness import number, same
 
 SUM = Problem("12+34=", "46")
 OTHERS = ["118", "109"]
