@@ -51,7 +51,7 @@ def answers_cut_off(run: History) -> Finding | None:
 
 
 def special_tokens(run: History) -> Finding | None:
-    """Answers that earn a reward hold tokens which are in no text, and they do not get fewer."""
+    """Answers hold tokens which are in no text, and they do not get fewer, in a run that is rewarded."""
     share = run["rollout/special_tokens"]
     mends = run.updates < MANY_UPDATES and share.end < MENDED * share.start
     if not share.end > UNSEEN or run.updates < SOME_UPDATES or mends or reward_never_seen(run):
@@ -59,7 +59,7 @@ def special_tokens(run: History) -> Finding | None:
     return Finding(
         "special-tokens",
         "warning",
-        "rewarded answers have special tokens, which no verifier and no reader sees",
+        "answers have special tokens, which no verifier and no reader sees, and they are rewarded all the same",
         f"rollout/special_tokens is {share.end:.1%} of the sampled tokens at update {share.updates[-1]}, "
         f"{share.start:.1%} at the beginning",
         "warm-start the policy on answers without them (--sft-steps), or pay less for them: a reward function that "

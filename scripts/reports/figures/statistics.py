@@ -63,8 +63,10 @@ def worse(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> 
         before, after: figures of `Agent.evaluate`; None if none was made. Success is compared first, then the reward.
     """
     for figure in ("success_rate", "mean_reward"):
-        if before and after and not any(each.get(figure) is None for each in (before, after)):
+        if before and after and None not in (before.get(figure), after.get(figure)):
             low, high = difference_interval(before, after, figure)
+            if low > 0:  # more success, whatever else the reward counts
+                return None
             if high < 0:
                 change = f"{before[figure]:.3g} -> {after[figure]:.3g}"
                 return f"{figure.replace('_', ' ')} {change}, 95 % interval of the difference {low:.3g} to {high:.3g}"

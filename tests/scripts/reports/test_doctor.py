@@ -145,6 +145,7 @@ def test_figures_beside_the_limits_of_a_rule(name):
         (evaluated(1.0, 1.0, 10), evaluated(0.7, 0.7, 10), False),  # Fisher's exact test: p = 0.21
         (evaluated(None, 8.5), evaluated(None, 8.0), True),
         (evaluated(0.0, 0.5), evaluated(0.0, 0.3), True),  # a reward without successes
+        (evaluated(0.3, 0.9), evaluated(0.6, 0.7), False),  # the reward counts something else, too
         (evaluated(0.5, 0.5), None, False),  # still running
     ],
 )
