@@ -25,7 +25,7 @@ CEILINGS = {
     "lines: scripts": 10_955,
     "lines: labs": 1_735,
     "lines: benchmarks": 1_513,
-    "lines: tests": 48_966,
+    "lines: tests": 48_971,
     "lines: product": 52_346,
     "files: product": 429,
     "lines: longest file of the product": 521,
