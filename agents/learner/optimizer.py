@@ -71,6 +71,7 @@ class PolicyOptimizer:
         self.rate = self._rate_at(1.0, 0)
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
+        self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
         critic = [p for p in policy.critic_parameters() if p.requires_grad]
         self.sides = (self.weights.of(policy.actor_parameters()), self.weights.of(critic))
         self.skipped = self.total_skipped = 0
@@ -130,7 +131,7 @@ class PolicyOptimizer:
                 for parameter in side:
                     parameter.grad = None
         self._decay()
-        if self.rate > min(torch.finfo(weight.dtype).max for weight in self.weights.masters):
+        if self.rate > self.most_rate:
             raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite")
         self.adam.step()
         self.weights.copy_down()

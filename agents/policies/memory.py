@@ -286,9 +286,7 @@ class _Held:
                 replies = answered * each * self.size
         known = self.text.model_type in WRITTEN_OUT and work.dtype in ("float32", "bfloat16")
         if known and work.device == "cpu" and work.pack_weights:  # see `packed.py`
-            stacked = (
-                work.dtype == "bfloat16" and work.lora_rank
-            )  # then the second copy of the layers is the packed one
+            stacked = work.dtype == "bfloat16" and work.lora_rank  # the second copy of the layers is the packed one
             packed = (0 if stacked else self.layers) + self.size * vocab_size * self.wide
         gradients = 0 if self.masters else self.gradients  # master weights drop theirs after a step
         beside = self.whole if self.reference else 0

@@ -152,8 +152,7 @@ class Collector:
                 record.finish(dones, ended, cut, _end_info(infos))
             if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
-            if record.count - record.ended_at >= ENDLESS:
-                self._check_limit(record.count - record.ended_at)
+            self._check_limit(record.count - record.ended_at)
             obs, starts = self._restart(record, obs, dones, infos)
         rollout = record.rollout()
         self.failure = record.failure or self.failure
@@ -192,7 +191,7 @@ class Collector:
         return np.asarray(ended), np.asarray(cut), np.asarray(ended) | np.asarray(cut)
 
     def _check_limit(self, steps: int) -> None:
-        if steps * self.envs.num_envs >= self.budget and longest_episode(self.envs) is None:
+        if steps >= ENDLESS and steps * self.envs.num_envs >= self.budget and longest_episode(self.envs) is None:
             raise ValueError(
                 f"no episode has ended in {steps} steps of each slot, and the environment names no limit: pass "
                 "max_episode_steps (env_kwargs={'max_episode_steps': 1000}, --env-arg max_episode_steps=1000), or wrap "
