@@ -77,4 +77,4 @@ def test_every_agent_trains_float32_copies_of_weights_of_16_bits(name: str, base
     for (weight, master), start in zip(pairs, before, strict=True):
         assert master.dtype == torch.float32 and not torch.equal(master, start)
         assert torch.equal(weight, master.bfloat16()) and not torch.equal(weight.float(), master)
-    assert 0 < metrics["train/logp_gap_max"] < 0.3, "and update() raises above HALF_KL_TOLERANCE"
+    assert metrics["train/logp_gap_max"] < 0.3, "and update() raises above HALF_KL_TOLERANCE"

@@ -1,0 +1,94 @@
+r"""The place of an answer: where in a completion a verifier finds what it judges.
+
+| place | the answer is |
+|---|---|
+| boxed | what stands in `\boxed{}` |
+| hash | the rest of a line after `####` |
+| tag | what stands in `<answer></answer>` |
+| stated | what follows "answer ... is", ":" or "="; without any, the last conclusion, "= X" or "is X", of the text |
+| last | the last number for `numeric`, the last line that is not empty for every other verifier |
+| any | the first of these, in this order, that occurs in the text |
+
+Thoughts, `<think>...</think>`, are cut off first, and one that never ends leaves no answer. All answers that stand in
+one place, or follow "answer is", have to agree; a text where they differ gives none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from .reading.text import conclusion, last_line
+
+PLACES = ("any", "boxed", "hash", "tag", "stated", "last")
+REQUESTS = {  # what asks a model for a place
+    "boxed": r"Put the answer in \boxed{}.",
+    "hash": "End with a line that has #### and the answer.",
+    "tag": "Put the answer in <answer></answer>.",
+    "stated": 'End with "The answer is" and the answer.',
+}
+_LONGEST = 200  # characters of a statement
+_MOST = 1_000  # conclusions, from the last one
+
+T = TypeVar("T")
+_BRACE = re.compile(r"(\\boxed ?\{)|\\.|[{}]", re.DOTALL)
+_HASH = re.compile(r"####([^\n]*)")
+_TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
+_STATED = re.compile(rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b|[:=])\s{{0,9}}([^\n]{{1,{_LONGEST}}})", re.IGNORECASE)
+_CONCLUDED = re.compile(r"(?:=|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
+
+
+def answer_in(
+    text: str,
+    place: str,
+    read: Callable[[str], T | None],
+    begins: Callable[[str], T | None] | None = None,
+    last: Callable[[str], T | None] | None = None,
+) -> T | None:
+    r"""Return the answer that a completion gives in a place; None without one, or with several that differ.
+
+    Args:
+        text: the completion.
+        place: one of `PLACES`.
+        read: reads the text in a place: of "x = 4" the number 4; None where it has no answer.
+        begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
+        last: reads a whole text that has no place; by default `read` on its last line.
+    """
+    text = conclusion(text)
+    for name, marked in _MARKED.items():
+        if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
+            return _agreed(map(read, found))
+    if place in ("any", "stated"):
+        stated = [each for each in map(read, _STATED.findall(text)) if each is not None]
+        if stated:
+            return _agreed(stated)
+        for verb in reversed([*_CONCLUDED.finditer(text)][-_MOST:]):
+            value = (begins or read)(text[verb.end() : verb.end() + _LONGEST].partition("\n")[0])
+            if value is not None:
+                return value
+    if place in ("any", "last"):
+        return last(text) if last else read(last_line(text)[0])
+    return None
+
+
+def boxes(text: str) -> list[str]:
+    r"""Return the texts in `\boxed{}`, whose braces are balanced; of boxes inside each other the outer one."""
+    found, start, depth = [], 0, 0
+    for brace in _BRACE.finditer(text):
+        if depth == 0 and brace[1]:
+            start, depth = brace.end(), 1
+        elif depth:
+            depth += {"{": 1, "}": -1}.get(brace[0][-1] if brace[1] or len(brace[0]) == 1 else "", 0)
+            if depth == 0:
+                found.append(text[start : brace.start()])
+    return found
+
+
+_MARKED: dict[str, Callable[[str], list[str]]] = {"boxed": boxes, "hash": _HASH.findall, "tag": _TAG.findall}
+
+
+def _agreed(values: Iterable[T | None]) -> T | None:
+    """Return the value that all of these are, as far as they could be read; None without one."""
+    read = [value for value in values if value is not None]
+    return read[0] if read and all(value == read[0] for value in read) else None
