@@ -11,6 +11,7 @@ import gc
 
 gc.disable()  # until everything is imported and collected
 
+import itertools
 import shutil
 import signal
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import pytest
 import torch
 from commands import forking, start
 from drawn import FEW, MANY
+from gymnasium.utils import seeding
 from hypothesis import settings
 
 import verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
@@ -35,6 +37,16 @@ os.fsync = lambda descriptor: os.fstat(descriptor) and None  # no test is about 
 settings.register_profile("same", derandomize=True, max_examples=FEW, deadline=None)
 settings.register_profile("random", database=None, max_examples=MANY, deadline=None, print_blob=True)
 settings.load_profile("same")
+
+with_seed, unseeded = seeding.np_random, itertools.count()
+
+
+def same_draws(seed: int | None = None) -> Any:
+    """Seed what a test does not seed, such as an environment, by the number of such generators before it."""
+    return with_seed(next(unseeded) if seed is None else seed)
+
+
+seeding.np_random = same_draws
 
 for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup, or in the background of a script
@@ -70,6 +82,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @cache
 def makes_once(file: Path) -> bool:
     return 'scope="module"' in file.read_text(encoding="utf-8")
+
+
+def pytest_runtest_setup() -> None:
+    """Count from zero, so that the draws of a test do not depend on the tests before it."""
+    global unseeded
+    unseeded = itertools.count()
 
 
 @pytest.fixture(scope="session")
