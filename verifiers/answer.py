@@ -28,14 +28,15 @@ REQUESTS = {  # what asks a model for a place
     "tag": "Put the answer in <answer></answer>.",
     "stated": 'End with "The answer is" and the answer.',
 }
-_LONGEST = 200  # characters of a statement
-_MOST = 1_000  # conclusions, from the last one
+_FORMS = {"boxed": "\\boxed{{{}}}", "hash": "#### {}", "tag": "<answer>{}</answer>", "stated": "The answer is {}."}
+_LONGEST = 100  # characters of a statement
+_MOST = 300  # statements, from the last one
 
 T = TypeVar("T")
 _BRACE = re.compile(r"(\\boxed ?\{)|\\.|[{}]", re.DOTALL)
 _HASH = re.compile(r"####([^\n]*)")
 _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
-_STATED = re.compile(rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b|[:=])\s{{0,9}}([^\n]{{1,{_LONGEST}}})", re.IGNORECASE)
+_STATED = re.compile(rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b:?|[:=])(?=[\s*]{{0,9}}([^\n]{{1,{_LONGEST}}}))", re.IGNORECASE)
 _CONCLUDED = re.compile(r"(?:=|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
 
 
@@ -60,7 +61,7 @@ def answer_in(
         if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
             return _agreed(map(read, found))
     if place in ("any", "stated"):
-        stated = [each for each in map(read, _STATED.findall(text)) if each is not None]
+        stated = [each for each in map(read, _STATED.findall(text)[-_MOST:]) if each is not None]
         if stated:
             return _agreed(stated)
         for verb in reversed([*_CONCLUDED.finditer(text)][-_MOST:]):
@@ -70,6 +71,13 @@ def answer_in(
     if place in ("any", "last"):
         return last(text) if last else read(last_line(text)[0])
     return None
+
+
+def placed(answer: str, place: str) -> str:
+    """Return a reference answer with its last line in a place."""
+    *above, last = answer.strip().split("\n")
+    form = _FORMS.get(place)
+    return "\n".join([*above, form.format(last.removeprefix("####").strip())]) if form else answer
 
 
 def boxes(text: str) -> list[str]:

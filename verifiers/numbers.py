@@ -76,11 +76,11 @@ _SYMBOLS = "|".join(map(re.escape, _SIGNS))
 _NUMBER = re.compile(
     r"(?<![\w.,/^])(?P<minus>(?<![0-9)])(?<![0-9)] )-)?(?:(?P<sign>[$€£]) ?(?P<sign_minus>-)?)?"
     r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:(?P<power>[eE][-+]?[0-9]{1,2})|"
-    r" ?/ ?(?P<parts>[0-9]+)|(?: (?P<over>[0-9]+)/(?P<under>[0-9]+)))?(?![0-9½¼¾]|[.,/][0-9])"
+    r" ?/ ?(?P<parts>[0-9]+)|(?: (?P<over>[0-9]+)/(?P<under>[0-9]+)))?(?![\d½¼¾_]|[eE][-+]?[0-9]|[.,/][0-9])"
     rf" ?(?:(?P<percent>%|(?i:per ?cent\b))|(?P<unit>(?:(?i:{_WORDS})|{_SYMBOLS})(?![\w^²³/])))?"
 )
 _BEFORE = re.compile(r"[0-9)\]] ?[-+*/×÷^] ?\(?$|[+*/×÷^] ?\(?$")  # the number is part of an operation
-_AFTER = re.compile(r"\)? ?(?:[+*×÷^]|[-/x] ?[$(0-9.]|\()")
+_AFTER = re.compile(r"\)? ?(?:[+*×÷^²³]|[-/x] ?[$(0-9.]|\()")
 _LEAD = re.compile(r"(?:(?:about|approximately|exactly|equal to|only|just|therefore|now|:) ?)*", re.IGNORECASE)
 _PLAIN = [
     (re.compile(pattern), to)
@@ -95,7 +95,7 @@ _PLAIN = [
         (r"\\[()\[\],;:! ]|\*\*|[`\u00a0]", " "),
         (r"\\([%$])", r"\1"),
         (r"\$\$|\$(?! ?[-0-9.])|\$(?=[^$\n]{1,80}\$(?![0-9.]))", " "),
-        (r"\N{MINUS SIGN}", "-"),
+        (r"\N{MINUS SIGN}|\b(?:[Mm]inus|[Nn]egative) (?=[$€£]?[0-9.])", "-"),
         (r"  +", " "),
     )
 ]
@@ -155,3 +155,12 @@ def _number(found: re.Match[str]) -> Number | None:
     unit = found["unit"] or found["sign"] or ""
     name = _NAMES.get(unit) or _NAMES.get(unit.lower(), "")
     return Number(-value if found["minus"] or found["sign_minus"] else value, bool(found["percent"]), name)
+
+
+def written(number: Fraction) -> str:
+    """Return a number as a whole number or a decimal if it is one, else as a fraction."""
+    places = next((n for n in range(13) if 10**n % number.denominator == 0), None)
+    if places is None:
+        return str(number)
+    digits = str(abs(number) * 10**places).zfill(places + 1)
+    return ("-" if number < 0 else "") + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)

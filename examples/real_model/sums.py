@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from verifiers import Problem
-from verifiers.builtin.numeric.verifier import Numeric
+from verifiers.builtin.numeric import Numeric
 from verifiers.plugins.arguments import whole_number
 
 

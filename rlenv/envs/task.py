@@ -20,7 +20,6 @@ from verifiers.dialogues import check_replays
 from verifiers.dialogues.tools.calls import Call, read_calls
 from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
-from verifiers.reading.extraction import STATED, extracting
 
 from ..problems.curriculum import Curriculum
 from ..problems.files import listed_problems
@@ -113,8 +112,6 @@ class TextGenTask:
         verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as it does with them.
-        extract: what verifiers take for the answer of a completion, where their own argument `extract` does not say
-            it: "stated", "strict", "last" or "boxed"; see `verifiers.reading.extraction`.
         trust: False refuses verifiers that are not registered, and tools of files and modules; for names that come from
             a checkpoint.
 
@@ -153,12 +150,11 @@ class TextGenTask:
         verifier_timeout: float | None = None,
         verifier_memory_mb: int | None = None,
         flag_errors: bool = False,
-        extract: str = STATED,
         trust: bool = True,
     ) -> None:
         if long_prompts not in LONG_PROMPTS:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
-        with trusting(trust), extracting(extract):
+        with trusting(trust):
             own = make_verifier(verifier, **(verifier_kwargs or {}))
             made = with_tools(own, tools)
         pool = make_pool(made, verifier_workers, verifier_timeout, verifier_memory_mb)

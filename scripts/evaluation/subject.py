@@ -146,8 +146,6 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
     if settings.is_text(saved["env"]):
         if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
-        if own_verifier:
-            env_kwargs.pop("extract", None)  # not the rule of the verifier it was trained with
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
         env_kwargs |= _whole_file(given["split"], env_kwargs.get("problems"), kept.get("problems"))
     else:

@@ -7,7 +7,7 @@ from ..dialogues.worlds.openenv.verifier import OpenEnv
 from ..dialogues.worlds.textarena import TextArena
 from .arith import Arith
 from .calculator_sums import CalculatorSums
-from .choice.verifier import Choice
+from .choice import Choice
 from .code.feedback import CodeFeedback
 from .code.verifier import Code
 from .countdown import Countdown
@@ -17,7 +17,7 @@ from .guess import Guess
 from .json_schema.verifier import JsonSchema
 from .length import Length
 from .math.verifier import Math
-from .numeric.verifier import Numeric
+from .numeric import Numeric
 from .reasoning_gym.verifier import ReasoningGym
 from .regex.verifier import Regex
 from .reward_model import RewardModel

@@ -1,0 +1,162 @@
+"""choice: one of several choices, given by its label or its text in the answer's place."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
+
+from ..answer import PLACES, answer_in, placed
+from ..base import Problem
+from ..plugins.arguments import one_of
+from ..plugins.registry import register_verifier
+from ..reading.reference import ReferenceVerifier
+from ..reading.text import collapsed
+
+_MARKUP = re.compile(r"\\(?:text(?:bf)?|math(?:rm|bf)) ?\{([^{}]{0,200})\}|\*\*|[`$]|\\[()\[\]]")
+_LABEL = re.compile(
+    r"[\s(\[\"']*(?:(?:option|choice) [(\[]?)?(\w)(?=\W*$|[)\].:,;!\"']| [-(–]| (?:because|since|is)\b)"
+)
+_LEAD = re.compile(r"\W*(?:(?:the|an?) )?", re.IGNORECASE)
+_LONGEST = 1_000
+
+
+@register_verifier("choice")
+class Choice(ReferenceVerifier):
+    r"""The choice in the answer's place; reward 1.0 for the right one, else 0.0.
+
+    docs/answers.md says where the answer stands. A choice is named by its label ("B", "(B)", "B.", "option B"), by its
+    text, or by both ("B) Lima"), in upper or lower case. A place with the texts of two choices, or with a label and
+    the text of another choice, gives no answer.
+
+    Prompts and alphabet: those of the listed problems. The problem's metadata has "choices": a list of texts, labelled
+    A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The reference is a
+    label or a text; one that is none of the choices is the verdict "error". Not caught: a guess, which is right one
+    time in as many as there are choices; what a sentence says about its choice ("not B", "B or C").
+
+    Args:
+        labels: the labels of problems without "choices", one character each.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
+        place: where the answer stands: "any", "boxed", "hash", "tag", "stated" or "last".
+
+    Raises:
+        ValueError: for labels that are not different letters or digits, or another place.
+    """
+
+    does_not_catch = {"hedge": "of two labels the first one is read"}
+
+    def __init__(self, labels: str = "ABCD", inside: str | None = None, place: str = "any") -> None:
+        super().__init__(inside)
+        labels = str(labels)
+        if not labels.isalnum() or len(set(labels.casefold())) != len(labels):
+            raise ValueError(f"choice: labels must be different letters or digits, such as ABCD, got {labels!r}")
+        self.labels = labels
+        self.place = one_of("choice", "place", place, PLACES)
+
+    def examples(self) -> list[Problem]:
+        """Return questions with four choices."""
+        return [_posed(question, choices, label) for question, choices, label in EXAMPLES]
+
+    def fault(self, problem: Problem) -> str:
+        """Return why the right choice is not known."""
+        if self._right(problem):
+            return ""
+        return f"the reference answer {problem.answer!r} is none of the choices {', '.join(self._choices(problem))}"
+
+    def matches(self, problem: Problem, text: str) -> bool:
+        """Tell whether the right choice is named."""
+        right = self._right(problem)
+        return right is not None and self.answer_in(problem, text) == right
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        choices = self._choices(problem)
+        return answer_in(text, self.place, lambda part: named(part, choices), lambda part: named(part, choices, True))
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return self._wrapped(placed(problem.answer, self.place))
+
+    def spellings(self, problem: Problem) -> list[str]:
+        """Return the label in the usual forms, and below some working."""
+        label = self._right(problem)
+        if label is None:
+            return []
+        forms = [placed(form.format(label), self.place) for form in ("({})", "{}.", "option {}")]
+        text = self._choices(problem)[label]
+        return [*forms, placed(f"{label}) {text}", self.place), placed(text, self.place)] if text else forms
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return another choice, two choices, and the right label with the text of another choice."""
+        choices, label = self._choices(problem), self._right(problem)
+        other = next((each for each in choices if each != label), None)
+        if label is None or other is None:
+            return {}
+        several = [f"\\boxed{{{label}}} \\boxed{{{other}}}", f"The answer is {label}.\nThe answer is {other}."]
+        families = {"disagreement": several}
+        if choices[label] and choices[other]:
+            families["another-text"] = [placed(f"{label}) {choices[other]}", self.place)]
+        return families
+
+    def _right(self, problem: Problem) -> str | None:
+        return named(problem.answer, self._choices(problem))
+
+    def _choices(self, problem: Problem) -> dict[str, str]:
+        given = problem.metadata.get("choices")
+        if isinstance(given, Mapping):
+            return {str(label): str(text) for label, text in given.items()}
+        if isinstance(given, (list, tuple)):
+            return dict(zip(string.ascii_uppercase, map(str, given), strict=False))
+        return dict.fromkeys(self.labels, "")
+
+
+def named(text: str, choices: Mapping[str, str], begins: bool = False) -> str | None:
+    """Return the label of the choice that a text names; None for none, or for two.
+
+    Args:
+        text: what stands in a place.
+        choices: labels with their texts, which may be empty.
+        begins: whether the text has to begin with the choice.
+    """
+    text = plain(text[:_LONGEST])
+    labels = {label.casefold(): label for label in choices}
+    texts = {plain(each): label for label, each in choices.items() if each}
+    longest = "|".join(sorted(map(re.escape, texts), key=len, reverse=True))
+    any_text = re.compile(rf"(?<!\w)(?:{longest})(?!\w)" if texts else r"(?!)")
+    found = _LABEL.match(text)
+    if found and found[1] in labels:
+        following = any_text.match(text, _start(text, found.end()))
+        return labels[found[1]] if not following or texts[following[0]] == labels[found[1]] else None
+    if begins:
+        first = any_text.match(text, _start(text, 0))
+        return texts[first[0]] if first else None
+    mentioned = {texts[each] for each in any_text.findall(text)}
+    return mentioned.pop() if len(mentioned) == 1 else None
+
+
+def _start(text: str, position: int) -> int:
+    """Return where the next word begins, behind an article."""
+    lead = _LEAD.match(text, position)
+    return lead.end() if lead else position
+
+
+def plain(text: str) -> str:
+    """Return a text in small letters, without markup, and with one space between words."""
+    return collapsed(_MARKUP.sub(r"\1", text)).casefold()
+
+
+def _posed(question: str, texts: list[str], label: str) -> Problem:
+    listed = "".join(f"{name}) {text}\n" for name, text in zip(string.ascii_uppercase, texts, strict=False))
+    return Problem(f"{question}\n{listed}Answer:", label, {"choices": texts})
+
+
+EXAMPLES = [
+    ("What is the capital of Peru?", ["Quito", "Lima", "Bogota", "La Paz"], "B"),
+    ("Which of these is a prime number?", ["21", "27", "29", "33"], "C"),
+    ("Which gas do plants take in?", ["oxygen", "helium", "nitrogen", "carbon dioxide"], "D"),
+    ("Is 91 a prime number?", ["yes", "no"], "B"),
+    ("Which fraction equals one half?", ["$\\frac{1}{3}$", "$\\frac{2}{4}$", "$\\frac{3}{5}$"], "B"),
+    ("How far is it around a square of side 3?", ["9 cm", "12 cm", "6 cm", "12 cm²", "9 cm²"], "B"),
+]

@@ -1,1 +1,0 @@
-"""choice: the letter of a multiple-choice answer."""

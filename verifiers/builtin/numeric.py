@@ -1,0 +1,131 @@
+r"""numeric: the number in the answer's place, compared with the reference number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from typing_extensions import override
+
+from ..answer import PLACES, answer_in, placed
+from ..base import Problem
+from ..numbers import Number, first_number, last_number, leading_number, plain, written
+from ..plugins.arguments import not_negative, one_of
+from ..plugins.registry import register_verifier
+from ..reading.reference import ReferenceVerifier
+
+_PERCENT = re.compile(r"%|\bper ?cent", re.IGNORECASE)
+
+
+@register_verifier("numeric")
+class Numeric(ReferenceVerifier):
+    r"""The number in the answer's place against the reference number; reward 1.0 within the tolerance, else 0.0.
+
+    docs/answers.md says where the answer stands and what a number is: 18, -18, 1,234, 18.0, .5, 3/4, 3 1/2, 1.8e1,
+    25%, $18 or 18 km, in ASCII digits, also in LaTeX. Of an operation, "9 * 2 = 18", only the result is read.
+    Numbers are compared exactly, as fractions. Where the prompt or the reference says percent, 25% is 25, else 0.25.
+    If the reference has a unit, the answer has the same one or none; nothing is converted.
+
+    Prompts and alphabet: those of the listed problems. Not caught: what a sentence says about its number ("not 18",
+    "18 or 19"); a wrong unit where the reference has none; a wrong noun (18 pears for 18 apples).
+
+    Args:
+        tolerance: how far the number may be from the reference.
+        relative: how far, as a share of the reference; the larger of the two counts.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
+        place: where the answer stands: "any", "boxed", "hash", "tag", "stated" or "last".
+    """
+
+    does_not_catch = {"hedge": "of two numbers one is read"}
+
+    def __init__(
+        self, tolerance: float = 0, relative: float = 0, inside: str | None = None, place: str = "any"
+    ) -> None:
+        super().__init__(inside)
+        self.tolerance = not_negative("numeric", "tolerance", tolerance)
+        self.relative = not_negative("numeric", "relative", relative)
+        self.place = one_of("numeric", "place", place, PLACES)
+
+    def examples(self) -> list[Problem]:
+        """Return word problems with whole, negative, decimal and large answers."""
+        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
+
+    def fault(self, problem: Problem) -> str:
+        """Return why the reference answer cannot be compared with."""
+        return "" if _reference(problem.answer) else f"the reference answer has no number: {problem.answer[-100:]!r}"
+
+    def matches(self, problem: Problem, text: str) -> bool:
+        """Tell whether the completion's number is close enough, and in the reference's unit or in none."""
+        given, reference = number_in(text, self.place), _reference(problem.answer)
+        if given is None or reference is None or (given.unit and reference.unit and given.unit != reference.unit):
+            return False
+        wanted = meant(reference, reference, problem.text)
+        margin = max(self.tolerance, self.relative * abs(wanted))
+        return abs(meant(given, reference, problem.text) - wanted) <= margin
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return self._wrapped(placed(problem.answer, self.place))
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        given, reference = number_in(text, self.place), _reference(problem.answer)
+        return None if given is None else str(meant(given, reference or given, problem.text))
+
+    def spellings(self, problem: Problem) -> list[str]:
+        """Return the reference number in a sentence, below some working, and in other notations."""
+        reference = _reference(problem.answer)
+        if reference is None:
+            return []
+        text = written(reference.value) + "%" * reference.percent
+        forms = [placed(text, self.place)]
+        if self.place == "any":
+            forms += [
+                f"First 3, then 4.\n\n{text}",
+                f"The answer is {text}.",
+                f"1 * 1 = 1, so it is **{text}**.",
+                f"#### {text}",
+            ]
+            forms += [f"<think>17</think>$\\boxed{{{text}}}$"]
+        return forms
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return another number, the number in an operation, and two numbers in one place."""
+        reference = _reference(problem.answer)
+        if reference is None:
+            return {}
+        text, other = written(reference.value), written(reference.value + 17)
+        return {
+            "another-number": [placed(other, self.place), placed(f"-{text}" if reference.value else "1", self.place)],
+            "operation": [placed(f"{text} + 17", self.place)],
+            "disagreement": [f"\\boxed{{{text}}} \\boxed{{{other}}}", f"The answer is {text}. The answer is {other}."],
+        }
+
+
+def number_in(text: str, place: str = "any") -> Number | None:
+    """Return the number that a text gives as its answer."""
+    return answer_in(plain(text), place, first_number, leading_number, last_number)
+
+
+_reference = lru_cache(maxsize=4096)(number_in)
+
+
+def meant(number: Number, reference: Number, prompt: str) -> Fraction:
+    """Return what a number means: percent are hundredths, unless the prompt or the reference says percent."""
+    hundredths = number.percent and not (reference.percent or _PERCENT.search(prompt))
+    return number.value / 100 if hundredths else number.value
+
+
+EXAMPLES = [
+    ("A pen costs 3 coins. What do 6 pens cost?", "18"),
+    ("It is 4 degrees and gets 9 degrees colder. How cold is it then?", "-5"),
+    ("What is 7 divided by 2, as a decimal?", "3.5"),
+    ("What is 1 divided by 3, as a fraction?", "1/3"),
+    ("A train has 12 cars with 84 seats each. How many seats are there?", "1,008"),
+    ("A box holds 24 eggs, 5 are broken. How many are whole?", "24 - 5 is what is left.\n#### 19"),
+    ("What percent of 50 is 20?", "40"),
+    ("How many grams are 2.5 kilograms?", "2,500 g"),
+    ("A bill of $40 is split by 5. What does each pay?", "$8"),
+]

@@ -1,1 +1,0 @@
-"""numeric: a number, compared within a tolerance."""
