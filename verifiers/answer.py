@@ -10,7 +10,8 @@ r"""The place of an answer: where in a completion a verifier finds what it judge
 | any | the first of these, in this order, that occurs in the text |
 
 Thoughts, `<think>...</think>`, are cut off first, and one that never ends leaves no answer. All answers that stand in
-one place, or follow "answer is", have to agree; a text where they differ gives none.
+one place, or follow "answer is", have to agree; a text where they differ gives none. Of longer completions the last
+20,000 characters are read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ REQUESTS = {  # what asks a model for a place
     "stated": 'End with "The answer is" and the answer.',
 }
 _FORMS = {"boxed": "\\boxed{{{}}}", "hash": "#### {}", "tag": "<answer>{}</answer>", "stated": "The answer is {}."}
+_LONGEST_TEXT = 20_000  # characters, the last ones of a completion
 _LONGEST = 100  # characters of a statement
 _MOST = 300  # statements, from the last one
 
@@ -36,7 +38,9 @@ T = TypeVar("T")
 _BRACE = re.compile(r"(\\boxed ?\{)|\\.|[{}]", re.DOTALL)
 _HASH = re.compile(r"####([^\n]*)")
 _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
-_STATED = re.compile(rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b:?|[:=])(?=[\s*]{{0,9}}([^\n]{{1,{_LONGEST}}}))", re.IGNORECASE)
+_STATED = re.compile(
+    rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b:?|[:=])(?=[\s*]{{0,9}}([^\n]{{1,{_LONGEST}}}))", re.IGNORECASE
+)
 _CONCLUDED = re.compile(r"(?:=|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
 
 
@@ -56,7 +60,7 @@ def answer_in(
         begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
         last: reads a whole text that has no place; by default `read` on its last line.
     """
-    text = conclusion(text)
+    text = conclusion(text)[-_LONGEST_TEXT:]
     for name, marked in _MARKED.items():
         if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
             return _agreed(map(read, found))

@@ -81,7 +81,7 @@ _NUMBER = re.compile(
 )
 _BEFORE = re.compile(r"[0-9)\]] ?[-+*/×÷^] ?\(?$|[+*/×÷^] ?\(?$")  # the number is part of an operation
 _AFTER = re.compile(r"\)? ?(?:[+*×÷^²³]|[-/x] ?[$(0-9.]|\()")
-_LEAD = re.compile(r"(?:(?:about|approximately|exactly|equal to|only|just|therefore|now|:) ?)*", re.IGNORECASE)
+_LEAD = re.compile(r" ?(?:(?:about|approximately|exactly|equal to|only|just|therefore|now|:) ?)*", re.IGNORECASE)
 _PLAIN = [
     (re.compile(pattern), to)
     for pattern, to in (
@@ -109,20 +109,20 @@ def plain(text: str) -> str:
 
 
 def numbers_in(text: str) -> Iterator[Number]:
-    """Yield the numbers of a plain text, but for those in an operation: of "40 + 3 = 43" the last one."""
-    for found in _NUMBER.finditer(text):
+    """Yield the numbers of a text, but for those in an operation: of "40 + 3 = 43" the last one."""
+    for found in _NUMBER.finditer(plain(text)):
         number = _number(found)
         if number is not None:
             yield number
 
 
 def first_number(text: str) -> Number | None:
-    """Return the first number of a plain text."""
+    """Return the first number of a text."""
     return next(numbers_in(text), None)
 
 
 def last_number(text: str) -> Number | None:
-    """Return the last number of a plain text."""
+    """Return the last number of a text."""
     for part in (text[-_TAIL:].partition(" ")[2], text):
         found = [*numbers_in(part)]
         if found:
@@ -131,7 +131,8 @@ def last_number(text: str) -> Number | None:
 
 
 def leading_number(text: str) -> Number | None:
-    """Return the number that a plain text begins with, perhaps after "about" or "exactly"."""
+    """Return the number that a text begins with, perhaps after "about" or "exactly"."""
+    text = plain(text)
     lead = _LEAD.match(text)
     found = _NUMBER.match(text, lead.end() if lead else 0)
     return None if found is None else _number(found)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ..answer import PLACES, answer_in, placed
 from ..base import Problem
-from ..numbers import Number, first_number, last_number, leading_number, plain, written
+from ..numbers import Number, first_number, last_number, leading_number, written
 from ..plugins.arguments import not_negative, one_of
 from ..plugins.registry import register_verifier
 from ..reading.reference import ReferenceVerifier
@@ -106,7 +106,7 @@ class Numeric(ReferenceVerifier):
 
 def number_in(text: str, place: str = "any") -> Number | None:
     """Return the number that a text gives as its answer."""
-    return answer_in(plain(text), place, first_number, leading_number, last_number)
+    return answer_in(text, place, first_number, leading_number, last_number)
 
 
 _reference = lru_cache(maxsize=4096)(number_in)
