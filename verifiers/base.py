@@ -214,8 +214,8 @@ class Verifier:
         slow: a verdict may take longer than 5 ms, because it runs a program or a model.
         waits: its dialogues wait for something outside this process, such as a server; without worker processes,
             those whose turns end together reply in threads.
-        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, and why wrong
-            completions of that kind are rewarded.
+        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, or
+            "wrong-answer", and why wrong completions of that kind are rewarded.
         wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
         columns: metadata that it cannot judge without, by name.
         needs: optional modules that it requires, each with the extra of this package that installs it.

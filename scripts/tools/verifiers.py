@@ -168,11 +168,11 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
 def _judged(
     verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    from verifiers.lint.cases import wrong_answers
+    from verifiers.lint.cases import wrong_cases
 
     demonstration = verifier.demonstration(problem)
     texts = [("demonstration", demonstration)] if demonstration else []
-    texts += [("wrong", text) for text in wrong_answers(verifier, problems, problem)[:1]]
+    texts += [("wrong", case.text) for case in wrong_cases(verifier, problems, problem)[:1]]
     texts += [("empty", ""), *(("yours", text) for text in completions)]
     verdicts = verifier.verify_batch([problem] * len(texts), [text for _, text in texts])
     for (kind, text), verdict in zip(texts, verdicts, strict=True):
@@ -215,10 +215,10 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:
     """Check the verifiers NAMES: right answers must be accepted, wrong ones rejected.
 
-    Each verifier judges its reference answers and their paraphrases, which must be successes, and hundreds of wrong
-    completions, which must not: empty, the prompt again, every number, all choices, long junk, control characters,
-    special tokens, digits of other scripts, numbers of 5,000 digits, deep nesting, several answers at once, and more.
-    Adding a wrong answer must not raise a reward; verdicts must be fast and must not depend on time, order or batch.
+    Each verifier judges its demonstrations and paraphrases, which must be successes, and wrong completions, which must
+    not: wrong answers, and eight attacks, such as the prompt again, all options listed, several answers, two boxes,
+    100,000 characters, and digits of other scripts. Verdicts must be fast and must not depend on order or batch.
+    Whether "12 or 13" is paid for is reported, and breaks no rule.
 
     The exit code is 0 if all rules hold, else 1.
     """
@@ -271,7 +271,9 @@ def _show_notes(report: Report) -> None:
             "whether right answers to them are paid for was not checked"
         )
     if report.partial:
-        click.echo(f"{name}: {report.partial} attacks earn part of a success, as plain wrong answers do")
+        click.echo(f"{name}: {report.partial} attacks earn part of a success, at most {report.most:g}")
+    for form, count in report.hedges.items():
+        click.echo(f"{name}: the hedge {form!r} is paid for, {count} times")
     for finding in report.findings:
         times = f" ({finding.times} times)" if finding.times > 1 else ""
         where = f"{finding.family}{times}: " if finding.family else ""

@@ -30,12 +30,9 @@ class Format(Verifier):
     """
 
     does_not_catch = dict.fromkeys(
-        (
-            "hollow", "junk", "special-tokens", "extreme-number", "echo", "shotgun", "wrong-answer", "part-of-answer",
-            "changed-answer", "disguised-answer",
-        ),
+        ("echo", "all-listed", "several-answers", "junk", "look-alike", "wrong-answer"),
         "the content of the sections is not checked",
-    )  # fmt: skip
+    )
 
     def __init__(self, tags: str | Sequence[str] = ("think", "answer")) -> None:
         names = tags.split(",") if isinstance(tags, str) else tags

@@ -38,9 +38,7 @@ class Length(Verifier):
         unit: characters or words.
     """
 
-    does_not_catch = dict.fromkeys(
-        ("hollow", "junk", "special-tokens", "extreme-number", "echo", "shotgun"), "only the length is checked"
-    )
+    does_not_catch = dict.fromkeys(("echo", "all-listed", "junk"), "only the length is checked")
 
     def __init__(self, maximum: int | str = 200, minimum: int = 1, margin: int = 0, unit: str = "characters") -> None:
         self.maximum = whole_number("length", "maximum", _number(maximum), 1, _MOST)

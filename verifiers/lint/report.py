@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..base import Problem, Verifier
-from .cases import corpus
-from .rules import Finding, other_findings, problem_findings, verdict_findings
-from .trials import Examined, fault, try_all
+from ..conversation import last_of
+from .attacks import ATTACKS
+from .cases import HEDGES, WRONG, cases_of, shorten
+from .trials import Trial, fault, try_all
+
+USUAL, LONGEST = 0.005, 1.0  # seconds
+SAMPLED = 50  # problems
+RULES = {
+    "failed": "Every text gets a verdict within its range, alone and in a batch: no exception, no error, no timeout.",
+    "deterministic": "A completion gets the same verdict again: alone, in a batch, in any order.",
+    "right": "Demonstrations and paraphrases are successes.",
+    "attack": "No attack, counterexample or wrong answer is a success; an empty text earns nothing.",
+    "problems": "Problems are made without an error, the same for the same seed, in the declared alphabet and lengths.",
+    "declared": "Every attack in `does_not_catch` exists, and is really paid for.",
+    "speed": "Half of the verdicts take at most 5 ms, and all at most 1 s, unless it declares `slow` or `isolated`.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that a verifier broke, and the first completion of a kind with which it did."""
+
+    rule: str
+    explanation: str
+    family: str = ""  # of the completion; empty if it is about none
+    problem: str = ""  # shortened
+    completion: str = ""  # shortened
+    reward: float | None = None
+    times: int = 1  # how many completions of this kind
 
 
 @dataclass
@@ -23,10 +51,12 @@ class Report:
     without_demonstration: int = 0  # problems without a right answer to try
     attacks: int = 0
     false_accepts: int = 0  # attacks that were paid for, including declared ones
-    declared: dict[str, int] = field(default_factory=dict)  # paid for, by family in `does_not_catch`
+    declared: dict[str, int] = field(default_factory=dict)  # paid for, by attack in `does_not_catch`
+    hedges: dict[str, int] = field(default_factory=dict)  # paid for, by form; no rule is about them
     honest: int = 0  # right completions
     false_rejects: int = 0  # right completions that were not a success
-    partial: int = 0  # attacks that earned partial credit
+    partial: int = 0  # attacks that earned a part of a success
+    most: float = 0.0  # reward of one of these
     median: float = 0.0  # seconds per verdict
     p99: float = 0.0
 
@@ -53,7 +83,7 @@ def examples(verifier: Verifier, name: str) -> list[Problem]:
 
 
 def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: str = "") -> Report:
-    """Check a verifier against the rules in `rules.py`.
+    """Check a verifier against the rules in `RULES`.
 
     Args:
         verifier: the verifier.
@@ -69,8 +99,10 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     report = Report(name or type(verifier).__name__)
     try:
         chosen = list(examples(verifier, report.verifier) if problems is None else problems)
-        examined = Examined(verifier, chosen, problems is None, corpus(verifier, chosen, problems is None))
-        report.findings += problem_findings(examined)
+        sampled = _sampled(verifier) if problems is None else []
+        cases = cases_of(verifier, chosen, sampled)
+        report.findings += _of_problems(verifier, sampled)
+        report.without_demonstration = sum(not verifier.demonstration(problem) for problem in chosen)
     except NoProblemsError:
         raise
     except Exception as error:
@@ -78,27 +110,86 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         return report
     if not chosen:
         raise NoProblemsError(f"no problems to try verifier {report.verifier} with")
-    report.problems = len(examined.problems)
-    report.without_demonstration = sum(not verifier.demonstration(problem) for problem in examined.problems)
-    examined = replace(examined, trials=try_all(verifier, examined.cases))
-    if examined.trials.hung is None:
-        _count(report, examined)
-        report.findings += verdict_findings(examined)
-    report.findings += other_findings(examined)
+    report.problems = len(chosen)
+    trials = try_all(verifier, cases)
+    _count(report, verifier, trials)
+    report.findings += [*_of_verdicts(verifier, trials), *_of_declarations(verifier, trials, own=problems is None)]
     return report
 
 
-def _count(report: Report, examined: Examined) -> None:
-    paid, raised, cases = examined.paid, examined.raised, examined.cases
-    report.attacks = sum(case.attack for case in cases)
-    report.honest = sum(case.honest for case in cases)
-    report.false_accepts = len(paid)
-    report.false_rejects = sum(case.honest and not examined.trials.first[n].success for n, case in enumerate(cases))
-    earned = [number for number, case in enumerate(cases) if case.attack and examined.earned(number)]
-    report.partial = len(set(earned) - set(paid))
-    report.declared = {
-        family: sum(cases[number].family == family for number in (*paid, *raised))
-        for family in examined.verifier.does_not_catch
-    }
-    times = sorted(examined.trials.seconds.values())
+def _count(report: Report, verifier: Verifier, trials: Sequence[Trial]) -> None:
+    paid = Counter(trial.case.family for trial in trials if trial.paid)
+    report.declared = {family: paid[family] for family in verifier.does_not_catch}
+    report.hedges = {form: paid[form] for form in HEDGES if paid[form]}
+    attacks = [trial for trial in trials if trial.case.attack]
+    report.attacks, report.false_accepts = len(attacks), sum(trial.paid for trial in attacks)
+    earned = [float(trial.verdicts[0].reward) for trial in attacks if trial.earned and not trial.paid]
+    report.partial, report.most = len(earned), max(earned, default=0.0)
+    honest = [trial.success for trial in trials if trial.case.honest]
+    report.honest, report.false_rejects = len(honest), honest.count(False)
+    times = sorted(trial.seconds for trial in trials if trial.seconds is not None)
     report.median, report.p99 = statistics.median(times), times[int(0.99 * (len(times) - 1))]
+
+
+def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[Finding]:
+    """Return the findings about verdicts: one per rule and family, or per fault."""
+    found: dict[tuple[str, str], Finding] = {}
+    for rule, explanation, trial in sorted(_broken(verifier, trials), key=lambda each: list(RULES).index(each[0])):
+        case, reward = trial.case, trial.verdicts[0].reward
+        finding = Finding(rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), reward)
+        key = rule, explanation if rule == "failed" else case.family
+        found[key] = replace(found[key], times=found[key].times + 1) if key in found else finding
+    return list(found.values())
+
+
+def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, str, Trial]]:
+    """Yield each rule about verdicts that a trial breaks, with what is wrong."""
+    for trial in trials:
+        rewards = ", ".join(f"{verdict.reward:g} ({verdict.status})" for verdict in trial.verdicts)
+        if trial.failure:
+            yield "failed", f"{trial.failure.status}: {trial.failure.reason or 'no reason is given'}", trial
+        elif trial.changed:
+            yield "deterministic", f"alone, in a batch, in another order: {rewards}", trial
+        elif trial.case.honest and not trial.success:
+            yield "right", "a right answer is not a success", trial
+        if trial.paid and trial.case.attack and trial.case.family not in verifier.does_not_catch:
+            yield "attack", "a wrong completion is paid for", trial
+    timed = [(trial.seconds, number) for number, trial in enumerate(trials) if trial.seconds is not None]
+    usual, (longest, number) = statistics.median(seconds for seconds, _ in timed), max(timed)
+    if (usual > USUAL or longest > LONGEST) and not (verifier.isolated or verifier.slow):
+        yield "speed", f"half take {1000 * usual:.1f} ms or more, this one {1000 * longest:.1f} ms", trials[number]
+
+
+def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Finding]:
+    """Yield the findings about the problems that a verifier makes; of their texts only the first."""
+    if sampled != _sampled(verifier):
+        yield Finding("problems", "two generators with one seed give different problems")
+    for problem in sampled:
+        texts = last_of(problem.prompt), verifier.demonstration(problem)
+        limits = ("prompt", verifier.prompt_length), ("demonstration", verifier.answer_length)
+        for text, (what, longest) in zip(texts, limits, strict=True):
+            outside = "".join(sign for sign in dict.fromkeys(text) if sign not in verifier.alphabet)
+            if outside or (longest is not None and len(text) > longest):
+                declared = f"characters outside the alphabet: {outside!r}" if outside else f"{longest} are declared"
+                said = f"the {what} {shorten(text)} has {len(text)} characters; {declared}"
+                yield Finding("problems", said, problem=shorten(problem.text))
+                return
+
+
+def _sampled(verifier: Verifier) -> list[Problem]:
+    """Return some problems of each level; empty if the verifier does not make problems."""
+    try:
+        return [verifier.sample_at(random.Random(seed), 1 + seed % verifier.levels) for seed in range(SAMPLED)]
+    except NotImplementedError:
+        return []
+
+
+def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[Finding]:
+    """Yield the findings about `does_not_catch`; only the verifier's own problems have to show each hole."""
+    known = dict.fromkeys([*ATTACKS, WRONG, *(trial.case.family for trial in trials if trial.case.attack)])
+    paid = {trial.case.family for trial in trials if trial.paid}
+    for family in verifier.does_not_catch:
+        if family not in known:
+            yield Finding("declared", f"does_not_catch names an unknown attack; known: {', '.join(known)}", family)
+        elif own and family not in paid:
+            yield Finding("declared", "does_not_catch names it, yet none of it was paid for", family)

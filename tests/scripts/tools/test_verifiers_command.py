@@ -68,15 +68,16 @@ def test_list_and_lint_go_on_after_a_plugin_that_ends_while_it_is_imported(tmp_p
 
 def test_lint_ends_with_1_where_a_rule_is_broken(judges):
     outcome = run("lint", "judges:lenient", "judges:strict", *judges, code=1)
-    assert "judges:lenient: attack: shotgun" in outcome.stdout
+    assert "judges:lenient: attack: several-answers" in outcome.stdout
     assert "judges:strict: attack" not in outcome.stdout
     good, bad = data("lint", "judges:strict", "judges:lenient", *judges, code=1)["verifiers"]
     assert (good["passed"], bad["passed"]) == (True, False)
-    assert bad["false_accepts"] > 20
+    assert bad["false_accepts"] > 10
 
 
 def test_lint_says_what_is_declared_and_what_could_not_be_checked(tmp_path, judges):
-    assert "length: declared: hollow is paid for, " in run("lint", "length").stdout
+    assert "the hedge 'RIGHT or WRONG' is paid for" in run("lint", "format").stdout
+    assert "length: declared: junk is paid for, " in run("lint", "length").stdout
     (tmp_path / "open.jsonl").write_text('{"prompt": "Say something."}\n')
     lines = run("lint", "judges:strict", "--problems", tmp_path / "open.jsonl", code=1).stdout
     assert "1 of 1 problems have no reference answer" in lines

@@ -1,7 +1,5 @@
-"""The attacks are many, wrong by construction, and what their names say."""
+"""The attacks are wrong by construction, and what their names say."""
 
-import re
-import string
 import unicodedata
 
 import pytest
@@ -10,80 +8,79 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
-from verifiers.lint.attacks import FAMILIES, attacks, number, same
-from verifiers.lint.cases import wrong_answers
+from verifiers.lint.attacks import ATTACKS, LONG, all_but, attacks, wrong_answers
+from verifiers.lint.cases import WRONG, wrong_cases
 
 SUM = Problem("12+34=", "46")
-OTHERS = ["118", "109"]
+MADE = attacks(SUM, ["118", "109"], "<a>{}</a>")
 
 
-@pytest.fixture(scope="module")
-def made():
-    return attacks(SUM, OTHERS, "0123456789+=")
+def texts_of(problems, family):
+    return [case.text for case in wrong_cases(Arith(), problems, problems[0]) if case.family == family]
 
 
-def test_a_problem_with_a_plain_answer_meets_two_hundred_attacks_of_every_family_for_numbers(made):
-    assert set(FAMILIES) == set(made)
-    assert len({text for texts in made.values() for text in texts}) >= 200
+def test_a_number_meets_every_attack():
+    assert set(MADE) == set(ATTACKS)
+    assert all(MADE.values()) and sum(map(len, MADE.values())) >= 100
+    assert max(map(len, MADE["huge"])) >= LONG
 
 
-def test_digits_of_other_scripts_are_the_right_answer_to_those_who_read_them(made):
-    texts = made["disguised-answer"][-10:]
-    assert not any(text.isascii() for text in texts)
-    values = [[unicodedata.numeric(sign) for sign in text] for text in texts]
-    assert values == [[4, 6]] * 10
-    assert any(text.isdecimal() and int(text) == 46 for text in texts)  # int() reads them, too
+def test_the_right_answer_is_listed_between_wrong_ones_and_has_a_place_beside_a_wrong_one():
+    for text in MADE["several-answers"]:
+        assert text.index("118") < text.index("46") < text.index("109")
+    assert any(" 1000 46 1 " in text for text in MADE["all-listed"])
+    repeated = [
+        "\\boxed{46} \\boxed{118}",
+        "#### 118\n#### 46",
+        "The answer is 46. The answer is 118.",
+        "<a>118</a>\n<a>46</a>",
+    ]
+    assert set(repeated) <= set(MADE["place-repeated"])
 
 
-def test_the_answer_stands_first_last_or_between(made):
-    several = [re.findall("[0-9]+", text) for text in made["shotgun"] if re.search("[0-9]", text)]
-    places = [(found[0] == "46", "46" in found[1:-1], found[-1] == "46") for found in several]
-    assert {place: places.count(place) for place in places} == {
-        (True, False, False): 4, (False, True, False): 12, (False, False, True): 4,
-    }  # fmt: skip
-
-
-def test_right_answers_are_no_attacks():
-    honest = ["46.", "The answer is 46", "forty-six"]
-    texts = {text for texts in attacks(SUM, ["46.0", "Forty six", "47"], honest=honest).values() for text in texts}
-    assert not texts & {"46", "46.0", "Forty six", *honest}
-    assert "47" in texts
-
-
-@drawn(15)
-@given(st.integers(-(10**6), 10**6), st.lists(st.integers(-(10**6), 10**6), max_size=5))
-def test_no_attack_is_the_number(answer, others):
-    for texts in attacks(Problem("p", str(answer)), [str(other) for other in others]).values():
-        assert not any(text.isascii() and number(text) == answer for text in texts)
-
-
-@drawn(40)
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_attacks_are_made_for_any_problem(prompt, answer):
-    made = attacks(Problem(prompt, answer))
-    assert made["empty"][0] == ""
-    assert answer == "" or all(answer != text for texts in made.values() for text in texts)
+def test_digits_of_other_scripts_are_the_right_answer_to_those_who_read_them():
+    texts = [text for text in MADE["look-alike"] if not text.isascii() and len(text) == 2]
+    assert [[unicodedata.numeric(sign) for sign in text] for text in texts[:6]] == [[4, 6]] * 6
 
 
 @pytest.mark.parametrize(
-    ("text", "other", "are"),
+    ("answer", "choices", "wrong"),
     [
-        ("46", "46.0", True), ("46", " 46. ", True), ("+5", "5", True), ("-5", "5", False), ("4.6", "46", False),
-        ("0.3333", "0.33333", True), ("4.5", "4.59", False), ("999", "1000", False),
-        ("Paris", "paris!", True), ("Paris", "Pari", False), ("1+2", "1 + 2", True), ("1+2", "1-2", False),
-        ("46", "٤٦", False), ("46", "4\u200b6", False), ("?", "?", True), ("?", "!", False), ("", "", True),
+        ("B", ["Quito", "Lima", "Bonn"], ["A", "C"]), ("lima", ["Quito", "Lima"], ["Quito", "lim"]),
+        ("y", {"x": "Quito", "y": "Lima"}, ["x"]), ("yes", None, ["no", "ye"]),
+        ("46", None, ["1", "99", "47", "-46", "4"]), ("Bonn", None, ["1", "Bon"]),
+        ("2,5", None, ["1"]), ("", None, ["1"]),
     ],
 )  # fmt: skip
-def test_sameness(text, other, are):
-    assert same(text, other) is are
-    assert same(other, text) is are
+def test_wrong_answers_are_other_options_or_those_of_other_problems(answer, choices, wrong):
+    problem = Problem("p", answer, {} if choices is None else {"choices": choices})
+    assert wrong_answers(problem, ["1"]) == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "same"),
+    [
+        ("46", "46.0", True), ("46", " 46. ", True), ("+5", "5", True), ("-5", "5", False), ("4.6", "46", False),
+        (".5", "0.5", True), ("Paris", "paris!", True), ("Paris", "Pari", False), ("46", "٤٦", False),
+        ("46", "4\u200b6", False), ("?", "?", True), ("?", "!", False),
+    ],
+)  # fmt: skip
+def test_a_text_that_writes_the_answer_differently_is_no_attack(text, other, same):
+    assert (all_but([text], [other]) == []) is (all_but([other], [text]) == []) is same
 
 
 def test_an_answer_to_the_same_prompt_may_be_right():
     problems = [Problem("a fruit", "apple"), Problem("a fruit", "pear"), Problem("a town", "Paris")]
+    assert texts_of(problems, WRONG) == ["Paris", "appl"]
 
-    class Any(Arith):
-        alphabet = string.printable
 
-    assert "pear" not in wrong_answers(Any(), problems, problems[0])
-    assert "Paris" in wrong_answers(Any(), problems, problems[0])
+def test_a_number_that_a_text_contains_by_chance_is_no_attack():
+    assert "Verdict(reward=1.0)" not in attacks(Problem("p", "1"))["junk"]
+
+
+@drawn(15)
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_attacks_are_made_for_any_problem_and_never_the_answer(prompt, answer):
+    made = wrong_cases(Arith(), [Problem(prompt, answer), Problem("q", "1")], Problem(prompt, answer))
+    assert [case.text for case in made if case.family == "empty"][:1] == [""]
+    assert all(case.text != answer for case in made if answer)

@@ -1,22 +1,19 @@
 """Every rule finds the verifier that breaks it, and only that; a good verifier passes."""
 
-import functools
 import itertools
 import os
 import random
 import re
 import signal
 import string
-import threading
 import time
 
 import pytest
 
-import verifiers.lint.trials as trials
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
-from verifiers.function import FunctionVerifier
-from verifiers.lint.report import lint
-from verifiers.lint.rules import RULES
+from verifiers.lint import trials
+from verifiers.lint.attacks import ATTACKS
+from verifiers.lint.report import RULES, lint
 
 
 class Sums(Verifier):
@@ -41,133 +38,78 @@ class Sums(Verifier):
         return float(completion.strip() == problem.answer)
 
 
-class Substring(Sums):
-    def reward(self, problem, completion):
-        return float(problem.answer in completion)
-
-
-class FirstNumber(Sums):
-    def reward(self, problem, completion):
-        found = re.search("[0-9]+", completion.strip()[:100])
-        return float(found is not None and found[0] == problem.answer)
-
-
-class NotANumber(Sums):
-    def reward(self, problem, completion):
-        text = completion.strip()
-        if not re.fullmatch("[0-9]{1,9}|-?(nan|inf|NaN)", text):
-            return 0.0
-        return float(not abs(float(text) - int(problem.answer)) > 0.5)
-
-
-class Leaves(Sums):
-    def reward(self, problem, completion):
-        if "exit" in completion:
-            raise SystemExit(0)
-        return super().reward(problem, completion)
-
-
-class Random(Sums):
-    def __init__(self):
-        self.rng = random.Random(0)
-
-    def reward(self, problem, completion):
-        return super().reward(problem, completion) * self.rng.choice([1.0, 0.99, 0.98])
-
-    success_reward = 0.9
-
-
-class LongerIsBetter(Sums):
-    """Partial credit for every number that is named."""
-
-    def reward(self, problem, completion):
-        if super().reward(problem, completion):
-            return 1.0
-        return min(0.5, 0.1 * len(re.findall(r"\b[0-9]+\b", completion[:1000], re.ASCII)))
-
-
-class DeclaresSubstring(Substring):
-    FAMILIES = ("shotgun", "changed-answer", "wrong-answer")
-    does_not_catch = dict.fromkeys(FAMILIES, "it looks for the answer anywhere")
-
-
-class Slow(Sums):
-    def examples(self):
-        return super().examples()[:1]
-
-    def reward(self, problem, completion):
-        if "4" in completion[:4]:
-            time.sleep(0.006)
-        return super().reward(problem, completion)
-
-
-class Unpicklable(Sums):
-    def __init__(self):
-        self.lock = threading.Lock()
-
-
-class NoProblems(Sums):
-    def examples(self):
-        raise KeyError("examples")
-
-
-class Hangs(Sums):
-    def reward(self, problem, completion):
-        while completion == "...":
-            time.sleep(0.01)
-        return super().reward(problem, completion)
-
-
 def differing(name, **changed):
     """Return a class that differs from the good one in these attributes."""
     return type(name, (Sums,), changed)
 
 
-def paying(name, reward):
-    return differing(name, reward=lambda self, problem, completion: float(reward(problem.answer, completion)))
+def paying(name, reward, **changed):
+    def paid(self, problem, text):
+        return float(text.strip() == problem.answer or reward(problem.answer, text.strip()) or 0)
+
+    return differing(name, reward=paid, **changed)
 
 
-def failing_once(self, problem, completion):
-    return Verdict(0.0, status="error") if completion == "?" else Sums.verify(self, problem, completion)
+def first_number(answer, text):
+    found = re.match("[0-9]+", text)
+    return found is not None and found[0] == answer
 
 
-SEEDS = itertools.count()
-BAD = {
-    paying("Empty", lambda answer, text: text.strip() in answer and text.strip() in ("", answer)): "attack",
-    paying("AnyDigits", lambda a, text: (t := text.strip()).isdecimal() and len(t) < 9 and int(t) == int(a)): "attack",
-    paying("Prefix", lambda answer, text: bool(text.strip()) and answer.startswith(text.strip())): "attack",
-    Substring: "attack",
-    FirstNumber: "attack",
-    NotANumber: "attack",
-    Leaves: "total",
-    differing("NoVerdict", verify=Sums.reward): "total",
-    differing("Fails", verify=failing_once): "failed",
-    paying("OutOfRange", lambda answer, text: 2 * (text.strip() == answer)): "range",
-    Random: "deterministic",
-    differing(
-        "Others", verify_batch=lambda self, problems, texts: [self.verify(problems[0], t) for t in texts]
-    ): "batch",
-    differing("Short", verify_batch=lambda self, *pairs: Verifier.verify_batch(self, *pairs)[1:]): "batch",
-    paying("TooStrict", lambda answer, text: text == answer): "paraphrase",
-    differing("RejectsItsReference", demonstration=lambda self, problem: f"{problem.answer}="): "reference",
-    LongerIsBetter: "monotonic",
-    differing("DeclaresTooMuch", does_not_catch={"shotgun": "it does, really"}): "declared",
-    Slow: "speed",
-    Unpicklable: "picklable",
-    differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "reproducible",
-    differing("OutsideItsAlphabet", alphabet="0123456789+"): "declarations",
-    NoProblems: "problems",
+def not_a_number(answer, text):
+    return re.fullmatch("-?(nan|inf)", text) and not abs(float(text) - int(answer)) > 0.5
+
+
+def leaves(self, problem, completion):
+    raise SystemExit(0) if "exit" in completion else ValueError("no number")
+
+
+def judged(self, problems, completions):
+    return [Sums.verify(self, *pair) for pair in zip(problems, completions, strict=True)]
+
+
+SUBSTRING = {"all-listed", "several-answers", "place-repeated", "junk", "wrong-answer"}
+PAYS = {  # each attack is the one that finds a verifier
+    paying("Nothing", lambda answer, text: text in answer and len(text) != 1): {"empty", "wrong-answer"},
+    paying("Prompt", lambda answer, text: "+" in text and text.endswith("=") and len(text) < 9): {"echo"},
+    paying("Substring", lambda answer, text: answer in text): SUBSTRING,
+    paying("LastBox", lambda answer, text: f"\\boxed{{{answer}}}" == text[-len(answer) - 8 :]): {"place-repeated"},
+    paying("NotANumber", not_a_number): {"junk"},
+    paying("Long", lambda answer, text: len(text) > 50_000): {"huge"},
+    paying("AnyDigits", lambda answer, text: text.isdecimal() and len(text) < 9 and int(text) == int(answer)): {
+        "look-alike"
+    },
+    paying("Prefix", lambda answer, text: text and answer.startswith(text)): {"wrong-answer"},
 }
-
-
-@pytest.fixture(scope="module")
-def linted():
-    """Return a function that gives the report on a class of verifiers, which is made once for all tests."""
-    return functools.cache(lambda bad: lint(bad()))
+CALLS, SEEDS = itertools.count(), itertools.count()
+BAD = {
+    differing("Raises", reward=leaves): "failed",
+    differing("NoVerdict", verify=Sums.reward): "failed",
+    differing("UnknownField", verify=lambda self, problem, text: Verdict(1.0, success=True)): "failed",
+    differing("TimesOut", verify=lambda self, problem, text: Verdict(0.0, status="timeout")): "failed",
+    paying("OutOfRange", lambda answer, text: 2 * (text == "?")): "failed",
+    differing("Short", verify_batch=lambda self, *pairs: Verifier.verify_batch(self, *pairs)[1:]): "failed",
+    differing("Remembers", reward=lambda *case: Sums.reward(*case) - next(CALLS) % 7 / 70, reward_range=(-1.0, 1.0),
+              success_reward=0.9): "deterministic",
+    differing("Others", verify_batch=lambda self, problems, texts: [self.verify(problems[0], t) for t in texts]):
+        "deterministic",
+    differing("TooStrict", reward=lambda self, problem, text: float(text == problem.answer)): "right",
+    differing("RejectsItsReference", demonstration=lambda self, problem: f"{problem.answer}="): "right",
+    differing("DeclaresTooMuch", does_not_catch={"echo": "it does, really"}): "declared",
+    differing("DeclaresOldNames", does_not_catch={"shotgun": "unknown"}): "declared",
+    differing("Slow", verify=lambda *case: time.sleep(0.006) or Sums.verify(*case), verify_batch=judged): "speed",
+    differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "problems",
+    differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
+    differing("LongerThanDeclared", prompt_length=5): "problems",
+    differing("NoProblems", examples=lambda self: {}["examples"]): "problems",
+}  # fmt: skip
 
 
 def rules(report):
     return {finding.rule for finding in report.findings}
+
+
+def families(report):
+    return {finding.family for finding in report.findings if finding.rule == "attack"}
 
 
 class Asks(Sums):
@@ -182,129 +124,93 @@ class Asks(Sums):
         )
 
 
-@pytest.mark.parametrize("good", [Sums, pytest.param(Arith, marks=pytest.mark.slow), Asks])
+@pytest.mark.parametrize("good", [Sums, Arith, Asks])
 def test_a_good_verifier_passes(good):
     report = lint(good())
-    assert (report.findings, report.passed) == ([], True)
-    assert report.attacks >= 200
-    assert report.honest >= 200
+    assert (report.findings, report.passed, report.hedges) == ([], True, {})
+    assert report.attacks >= 200 and report.honest >= 50
     assert (report.false_accepts, report.false_rejects, report.partial) == (0, 0, 0)
-    assert report.problems == len(good().examples())
-    assert report.without_demonstration == 0
+    assert (report.problems, report.without_demonstration) == (len(good().examples()), 0)
     assert 0 < report.median <= report.p99
 
 
+@pytest.mark.parametrize("bad", PAYS, ids=lambda cls: cls.__name__)
+def test_an_attack_finds_the_verifier_that_pays_for_it(bad):
+    report = lint(bad())
+    assert (rules(report), families(report)) == ({"attack"}, PAYS[bad])
+
+
 @pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
-def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad, linted):
-    report = linted(bad)
-    assert rules(report) == {BAD[bad]}
-    assert not report.passed
+def test_a_rule_finds_the_verifier_that_breaks_it(bad):
+    report = lint(bad())
+    assert BAD[bad] in rules(report) and not report.passed
+    assert report.as_dict()["findings"][0]["rule"] == report.findings[0].rule
+
+
+def test_every_rule_and_attack_is_tried_here():
+    assert {*BAD.values(), "attack"} == set(RULES)
+    assert set.union(*PAYS.values()) == {*ATTACKS, "wrong-answer"}
 
 
 def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
-    class UnknownField(Sums):
-        def verify(self, problem, completion):
-            return Verdict(1.0, success=completion == problem.answer)
-
-    report = lint(UnknownField())
-    [finding] = report.findings
-    assert (finding.rule, finding.family) == ("total", "several kinds")
-    assert finding.times == report.attacks + report.honest + 40  # and the answers with a wrong one added
-    assert "unexpected keyword argument 'success'; the fields of a Verdict are reward, parts, status, reason" in (
-        finding.explanation
-    )
-
-
-def test_every_rule_has_a_verifier_that_breaks_it():
-    assert {*BAD.values(), "hang"} == set(RULES)
-    assert all(text.endswith(".") for text in RULES.values())
+    [finding] = lint(next(bad for bad in BAD if bad.__name__ == "UnknownField")()).findings
+    assert "'success'" in finding.explanation and "reward, parts, status, reason" in finding.explanation
+    assert finding.times > 200
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
 def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
     monkeypatch.setattr(trials, "HANGS", 0.2)
-    report = lint(Hangs())
-    assert rules(report) == {"hang"}
-    assert report.findings[0].completion == "'...'"
-    assert not report.passed
+    report = lint(paying("Hangs", lambda answer, text: next(0 for _ in itertools.count() if text != "..."))())
+    [failed] = [finding for finding in report.findings if finding.rule == "failed"]
+    assert failed.completion == "'...'" and "timeout" in failed.explanation
 
 
-def test_a_declared_weakness_is_no_finding_but_counted(linted):
-    report = lint(DeclaresSubstring())
-    assert report.findings == []
-    assert report.false_accepts == sum(report.declared.values()) == linted(Substring).false_accepts
-    assert all(report.declared.values())
+def test_a_hedge_is_reported_and_breaks_no_rule():
+    report = lint(paying("LastOfTwo", lambda answer, text: re.search(rf"^[0-9]+ or {answer}$", text) is not None)())
+    assert (report.findings, report.hedges) == ([], {"WRONG or RIGHT": 2})
 
 
-def test_partial_credit_is_recognized_where_no_answer_is_known():
-    """A function that pays a part, on problems without answers: only what it takes for solved is paid for."""
+def test_a_declared_weakness_is_no_finding_but_counted():
+    declares = paying("Declares", lambda answer, text: answer in text, does_not_catch=dict.fromkeys(SUBSTRING, "it is"))
+    report = lint(declares())
+    assert report.findings == [] and all(report.declared.values())
+    assert report.false_accepts == sum(report.declared.values())
 
-    def share(prompts, completions, **columns):
-        return [min(sum(map(text.count, "aeiou")) / 8, 1.0) for text in completions]
 
-    report = lint(FunctionVerifier(share), [Problem("Say vowels: "), Problem("Say more of them: ")])
-    assert report.partial > 0
-    assert {finding.reward for finding in report.findings if finding.rule == "attack"} <= {1.0}
+def test_a_part_of_a_success_is_counted_and_nothing_is_paid_for_an_empty_text():
+    part = lint(paying("Part", lambda answer, text: 0.25 * bool(text.isdigit() and text.isascii()))())
+    assert (part.findings, part.most) == ([], 0.25) and part.partial > 0
+    assert families(lint(paying("Empty", lambda answer, text: 0.25 * (not text))())) == {"empty"}
 
 
 def test_counterexamples_of_the_verifier_are_attacks():
-    class Lenient(Sums):
-        def counterexamples(self, problem):
-            return {"in apples": [f"{problem.answer} apples"]}
-
-        def reward(self, problem, completion):
-            return float(completion.strip().removesuffix(" apples") == problem.answer)
-
-    report = lint(Lenient())
-    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "in apples", 2)]
-
-
-def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks():
-    class Dear(Sums):
-        slow = True
-
-        def verify(self, problem, completion):
-            calls.append(completion)
-            return super().verify(problem, completion)
-
-    calls = []
-    report = lint(Dear())
-    assert report.findings == []
-    assert 200 <= report.attacks < 300
-    assert (report.honest >= 200, report.false_rejects) == (True, 0)
-    assert len(calls) == report.attacks + report.honest + 40 + trials.AGAIN + trials.ALONE
-
-
-def test_an_isolated_verifier_is_tried_in_worker_processes():
-    class Apart(Sums):
-        isolated = True
-
-        def verify(self, problem, completion):
-            return Verdict(0.0, status="error") if os.getpid() == here else super().verify(problem, completion)
-
-    here = os.getpid()
-    report = lint(Apart())
-    assert report.findings == []
-    assert report.attacks >= 400  # all of them
+    lenient = paying("Lenient", lambda answer, text: text == f"{answer} apples")
+    lenient.counterexamples = lambda self, problem: {"in apples": [f"{problem.answer} apples"]}
+    assert [(f.rule, f.family, f.times) for f in lint(lenient()).findings] == [("attack", "in apples", 2)]
 
 
 def test_answers_in_a_frame_are_attacked_inside_it():
-    class Tagged(Sums):
-        alphabet = string.printable
+    def tagged(answer, text):
+        found = re.search("<answer>(.*)</answer>", text[:2000])
+        return found is not None and answer in found[1]
 
-        def demonstration(self, problem):
-            return f"<answer>{problem.answer}</answer>"
+    bad = paying("Tagged", tagged, alphabet=string.printable)
+    bad.demonstration = lambda self, problem: f"<answer>{problem.answer}</answer>"
+    assert {"several-answers", "junk", "place-repeated"} <= families(lint(bad()))
 
-        def paraphrases(self, problem):
-            return [f"so <answer>{problem.answer}</answer>"]
 
-        def reward(self, problem, completion):
-            found = re.search("<answer>(.*)</answer>", completion[:2000])
-            return float(found is not None and problem.answer in found[1])
+@pytest.mark.parametrize("kind", ["slow", "isolated"])
+def test_a_slow_or_isolated_verifier_is_tried_in_part_alone_and_the_latter_in_workers(kind):
+    def verify(self, problem, completion):
+        calls.append(completion)
+        apart = Verdict(0.0, status="error") if kind == "isolated" and os.getpid() == here else None
+        return apart or Sums.verify(self, problem, completion)
 
-    report = lint(Tagged())
-    assert rules(report) == {"attack"}
-    assert {"shotgun", "changed-answer"} <= {finding.family for finding in report.findings}
+    calls, here = [], os.getpid()
+    report = lint(differing("Dear", verify=verify, **{kind: True})())
+    assert report.findings == []
+    assert len(calls) == (0 if kind == "isolated" else report.attacks + 6 + report.honest + 2 * trials.ALONE)
 
 
 def test_a_reward_function_is_held_to_the_rules_with_problems():
@@ -316,34 +222,10 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
 
     problems = [Problem(f"capital of {land}?", town) for land, town in [("France", "Paris"), ("Chad", "N'Djamena")]]
     good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
-    assert rules(good) == set()
-    assert rules(bad) == {"attack"}
-    assert (good.honest, good.problems) == (2, 2)
+    assert (rules(good), good.honest, good.problems) == (set(), 2, 2)
+    assert families(bad) == SUBSTRING - {"all-listed", "wrong-answer"}
 
 
-def test_two_reports_of_one_verifier_are_the_same(linted):
-    first, again = linted(FirstNumber).as_dict(), lint(FirstNumber()).as_dict()
-    for report in (first, again):
-        del report["median"], report["p99"]
-    assert first == again
-
-
-def test_partial_credit_is_counted_where_answers_earn_it():
-    class Graded(Sums):
-        def reward(self, problem, completion):
-            text = completion.strip()
-            return 1.0 if text == problem.answer else 0.25 if re.fullmatch("[0-9]{1,3}", text, re.ASCII) else 0.0
-
-    report = lint(Graded())
-    assert report.findings == []
-    assert report.partial > 0
-    assert report.false_accepts == 0
-
-
-def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_nothing():
-    class PaysForTags(Sums):
-        def reward(self, problem, completion):
-            return 0.5 if completion == "<answer></answer>" else super().reward(problem, completion)
-
-    report = lint(PaysForTags())
-    assert [(f.rule, f.family, f.reward) for f in report.findings] == [("attack", "hollow", 0.5)]
+def test_two_reports_of_one_verifier_are_the_same():
+    one, other = (lint(bad()).as_dict() for bad in [next(iter(PAYS))] * 2)
+    assert {**one, "median": 0, "p99": 0} == {**other, "median": 0, "p99": 0}

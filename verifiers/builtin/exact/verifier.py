@@ -60,7 +60,7 @@ class Exact(ReferenceVerifier):
         self.ignore_punctuation = flag("exact", "ignore_punctuation", ignore_punctuation)
         self.unicode = one_of("exact", "unicode", unicode, _FORMS)
         if unicode == "NFKC":
-            self.does_not_catch = {"disguised-answer": "full-width digits are digits in NFKC"}
+            self.does_not_catch = {"look-alike": "full-width digits are digits in NFKC"}
 
     def examples(self) -> list[Problem]:
         """Return questions with answers of one spelling."""
