@@ -123,20 +123,28 @@ def _contains(text: str, answer: str) -> bool:
     return isinstance(value, Fraction) and value in map(_form, _NUMBER.findall(text[:4000]))
 
 
-def _options(problem: Problem) -> list[list[str]]:
-    """Return labels and texts of the choices, and other usual options."""
+def _choices(problem: Problem) -> dict[str, str]:
+    """Return the labels and texts of the choices; those of A to D without any."""
     choices = problem.metadata.get("choices")
     if not isinstance(choices, Mapping):
         texts = choices if isinstance(choices, (list, tuple)) else "ABCD"
         choices = dict(zip(string.ascii_uppercase, texts, strict=False))
-    return [[*map(str, choices)], [*map(str, choices.values())], ["yes", "no"], ["true", "false"]]
+    return {str(label): str(text) for label, text in choices.items()}
+
+
+def _options(problem: Problem) -> list[list[str]]:
+    choices = _choices(problem)
+    return [[*choices], [*choices.values()], ["yes", "no"], ["true", "false"]]
 
 
 def _listed(problem: Problem, answer: str) -> list[str]:
+    """Return lists of options, the right one between the others, and lists without it."""
+    right = next((pair for pair in _choices(problem).items() if _form(answer) in map(_form, pair)), (answer,))
+    numbers = [str(each) for each in range(1, 1001)] + [answer] * isinstance(_form(answer), Fraction)
     texts = []
-    for options in (*_options(problem), [*map(str, range(1, 1001))]):
-        others = all_but([answer], options)
-        known = len(others) < len(options) or (len(options) == 1000 and isinstance(_form(answer), Fraction))
-        order = [*others, answer, *others] if known else options
+    for options in (*_options(problem), numbers):
+        others = all_but(right, options)
+        known = [option for option in options if option not in others]
+        order = [*others, known[0], *others] if known else options
         texts += [glue.join(order) for glue in (" ", ", ", "\n", " or ")]
     return texts

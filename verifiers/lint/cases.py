@@ -57,11 +57,12 @@ def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Proble
     made = {WRONG: wrong, **attacks(problem, wrong, frame)}
     if answer and wrong:
         made |= {form: [form.replace("RIGHT", answer).replace("WRONG", wrong[0])] for form in HEDGES}
-    if frame:
-        for family in made.keys() - {"place-repeated"}:
-            made[family] = [*made[family], *(frame.format(text) for text in made[family] if len(text) <= FRAMED)]
     families = [*verifier.counterexamples(problem).items()]
-    families += [(family, all_but(right, texts)) for family, texts in made.items()]
+    for family, texts in made.items():
+        kept = all_but(right, texts)
+        if frame and family != "place-repeated":
+            kept += all_but(right, [frame.format(text) for text in kept if len(text) <= FRAMED])
+        families.append((family, kept))
     cases: dict[str, Case] = {}
     for family, texts in families:
         for text in texts:

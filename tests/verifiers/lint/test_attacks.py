@@ -29,6 +29,8 @@ def test_the_right_answer_is_listed_between_wrong_ones_and_has_a_place_beside_a_
     for text in MADE["several-answers"]:
         assert text.index("118") < text.index("46") < text.index("109")
     assert any(" 1000 46 1 " in text for text in MADE["all-listed"])
+    listed = attacks(Problem("p", "C", {"choices": ["Quito", "Bonn", "Lima"]}))["all-listed"]
+    assert {"A B C A B", "Quito, Bonn, Lima, Quito, Bonn"} <= set(listed)
     repeated = [
         "\\boxed{46} \\boxed{118}",
         "#### 118\n#### 46",
