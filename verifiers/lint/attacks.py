@@ -66,7 +66,9 @@ def attacks(problem: Problem, wrong: Sequence[str] = (), frame: str = "") -> dic
         repeated = [form.format(*pair) for form in _REPEATED for pair in pairs]
         repeated += ["\n".join(map(frame.format, pair)) for pair in pairs if frame]
     alike = [answer.translate(str.maketrans(string.digits, digits)) for digits in _DIGITS]
-    alike += [answer.translate(_LETTERS), *(sign.join(answer) for sign in "\u200b\u2060\u00ad\x00\x08")]
+    alike.append(answer.translate(_LETTERS))
+    if re.fullmatch(r"-?\w+", answer):
+        alike += [sign.join(answer) for sign in "\u200b\u2060\u00ad\x00\x08"]
     made = {
         "empty": [*_EMPTY],
         "echo": [problem.text, f"{problem.text}\n{problem.text}", f'"{problem.text}"', problem.text[::-1]],

@@ -72,7 +72,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
     nothing, judged = max(0.0, verifier.reward_range[0]), [trial for trial in trials if trial.verdicts]
     for trial in judged:
         verdict = trial.verdicts[0]
-        trial.success = verifier.is_success(verdict)
+        trial.success = verdict.status == "ok" and verifier.is_success(verdict)
         trial.earned = verdict.status == "ok" and verdict.reward > nothing
     return judged
 
@@ -80,10 +80,13 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
 def _judged(verifier: Verifier, cases: Sequence[Case], alone: bool = False, longest: float = 0) -> list[Verdict]:
     try:
         with _limit(longest):
-            if alone:
-                return checked(verifier, [verifier.verify(cases[0].problem, cases[0].text)], 1)
-            made = verifier.verify_batch([case.problem for case in cases], [case.text for case in cases])
-            return checked(verifier, made, len(cases))
+            problems, texts = [case.problem for case in cases], [case.text for case in cases]
+            made = [verifier.verify(problems[0], texts[0])] if alone else verifier.verify_batch(problems, texts)
+            verdicts = checked(verifier, made, len(cases))
+            for verdict in verdicts:
+                if verdict.status == "ok":
+                    verifier.is_success(verdict)  # must not raise
+            return verdicts
     except _TooLongError:
         failed = Verdict(0.0, status="timeout", reason=f"no verdict after {longest:g} seconds")
     except (Exception, SystemExit) as error:

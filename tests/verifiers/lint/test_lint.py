@@ -50,17 +50,14 @@ def paying(name, reward, **changed):
     return differing(name, reward=paid, **changed)
 
 
-def first_number(answer, text):
-    found = re.match("[0-9]+", text)
-    return found is not None and found[0] == answer
-
-
 def not_a_number(answer, text):
     return re.fullmatch("-?(nan|inf)", text) and not abs(float(text) - int(answer)) > 0.5
 
 
 def leaves(self, problem, completion):
-    raise SystemExit(0) if "exit" in completion else ValueError("no number")
+    if "exit" in completion:
+        raise SystemExit(0)
+    return Sums.reward(self, problem, completion)
 
 
 def judged(self, problems, completions):
@@ -82,9 +79,10 @@ PAYS = {  # each attack is the one that finds a verifier
 }
 CALLS, SEEDS = itertools.count(), itertools.count()
 BAD = {
-    differing("Raises", reward=leaves): "failed",
+    differing("Leaves", reward=leaves): "failed",
     differing("NoVerdict", verify=Sums.reward): "failed",
     differing("UnknownField", verify=lambda self, problem, text: Verdict(1.0, success=True)): "failed",
+    differing("NoSuccess", is_success=lambda self, verdict: verdict.parts["answer"] > 0): "failed",
     differing("TimesOut", verify=lambda self, problem, text: Verdict(0.0, status="timeout")): "failed",
     paying("OutOfRange", lambda answer, text: 2 * (text == "?")): "failed",
     differing("Short", verify_batch=lambda self, *pairs: Verifier.verify_batch(self, *pairs)[1:]): "failed",
@@ -143,8 +141,8 @@ def test_an_attack_finds_the_verifier_that_pays_for_it(bad):
 @pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
 def test_a_rule_finds_the_verifier_that_breaks_it(bad):
     report = lint(bad())
-    assert BAD[bad] in rules(report) and not report.passed
-    assert report.as_dict()["findings"][0]["rule"] == report.findings[0].rule
+    assert rules(report) == {BAD[bad]}
+    assert report.as_dict()["passed"] is False
 
 
 def test_every_rule_and_attack_is_tried_here():
