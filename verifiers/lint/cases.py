@@ -57,14 +57,14 @@ def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Proble
     made = {WRONG: wrong, **attacks(problem, wrong, frame)}
     if answer and wrong:
         made |= {form: [form.replace("RIGHT", answer).replace("WRONG", wrong[0])] for form in HEDGES}
-    families = [*verifier.counterexamples(problem).items()]
+    tried = dict(verifier.counterexamples(problem))
     for family, texts in made.items():
         kept = all_but(right, texts)
         if frame and family != "place-repeated":
             kept += all_but(right, [frame.format(text) for text in kept if len(text) <= FRAMED])
-        families.append((family, kept))
+        tried[family] = [*tried.get(family, ()), *kept]
     cases: dict[str, Case] = {}
-    for family, texts in families:
+    for family, texts in tried.items():
         for text in texts:
             cases.setdefault(text, Case(problem, text, family))
     return list(cases.values())
