@@ -64,8 +64,8 @@ def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Proble
             kept += all_but(right, [frame.format(text) for text in kept if len(text) <= FRAMED])
         tried[family] = [*tried.get(family, ()), *kept]
     cases: dict[str, Case] = {}
-    for family, texts in tried.items():
-        for text in texts:
+    for family, completions in tried.items():
+        for text in completions:
             cases.setdefault(text, Case(problem, text, family))
     return list(cases.values())
 
