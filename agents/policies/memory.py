@@ -15,11 +15,12 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.pytorch_utils import Conv1D
 
+from .language.critic import Critic
 from .language.decoding.decoder import PREFILL, TOGETHER
+from .language.decoding.packed import ROWS
 from .language.decoding.step import WRITTEN_OUT
-from .language.models.adapters import target_names
+from .language.models.adapters import adapt, adapted_layers
 from .language.training.forward import ELEMENTS, GPU_ELEMENTS
 from .language.training.tree_attention import takes_forests
 
@@ -30,73 +31,46 @@ AFTER_THE_HEAD = {"final_logit_softcapping": None, "logit_scale": None, "logits_
 
 @dataclass(frozen=True)
 class Workload:
-    """What a run does with a language model.
+    """What one process of a run does with a language model. Attributes not listed are settings of policy and agent.
 
     Attributes:
-        vocab_size: of the environment.
         prompt_length: tokens of the longest prompt.
-        completion_length: tokens of the longest completion, or turn of a dialogue.
-        dtype: of the weights.
-        attention: "sdpa", "eager" or None.
-        critic: "head", "separate" or None.
-        entropy: whether the loss needs entropies.
-        activation_checkpointing: see `checkpointing.py`.
-        lora_rank: of an adapter, see `adapters.py`; None without one.
-        lora_targets: its layers.
-        device: where the run takes place.
-        turns: of a dialogue at most; 1 without dialogues.
-        reply_length: tokens of the longest reply.
-        context_length: tokens of the longest context, replies included; None for what all turns and replies can take.
+        context: L, tokens of the longest context, replies included.
+        sampled: T, the most tokens that are sampled in an episode.
+        reply_length: tokens of the longest reply; 0 without dialogues.
         episodes: trained on per optimizer step.
         slots: of the environment.
-        group_size: slots that share a prompt, which is read once.
+        entropy: whether the loss needs entropies.
         reference: whether there is a frozen reference.
         teacher: bytes of the weights of a frozen teacher.
-        micro_batch_size: episodes per pass; None for all.
-        micro_batch_tokens: tokens per pass; None for all.
         imitated: demonstrations per step of the warm start; 0 without one.
         evaluated: slots of evaluations; 0 without one.
-        pack_weights: whether acting on a CPU has packed copies; see `packed.py`.
-        shards: processes among which weights, gradients, optimizer and reference are dealt out; see `sharded.py`.
-            Episodes and slots are those of one process.
+        shards: processes among which weights, gradients, optimizer and reference are dealt out.
     """
 
-    vocab_size: int
     prompt_length: int
-    completion_length: int
-    dtype: str = "float32"
-    attention: str | None = None
-    critic: str | None = None
-    entropy: bool = False
-    activation_checkpointing: bool = False
-    lora_rank: int | None = None
-    lora_targets: str | None = None
-    device: str = "cpu"
-    turns: int = 1
+    context: int
+    sampled: int
     reply_length: int = 0
-    context_length: int | None = None
     episodes: int = 256
     slots: int = 256
     group_size: int = 1
-    reference: bool = False
-    teacher: int = 0
     micro_batch_size: int | None = None
     micro_batch_tokens: int | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    attention: str | None = None
+    critic: str | None = None
+    activation_checkpointing: bool = False
+    lora_rank: int | None = None
+    lora_targets: str | None = None
+    pack_weights: bool = True
+    entropy: bool = False
+    reference: bool = False
+    teacher: int = 0
     imitated: int = 0
     evaluated: int = 0
-    pack_weights: bool = True
     shards: int = 1
-
-    @property
-    def context(self) -> int:
-        """L, the longest context."""
-        most = self.prompt_length + self.turns * self.completion_length + (self.turns - 1) * self.reply_length
-        return most if self.context_length is None else min(most, self.context_length)
-
-    @property
-    def sampled(self) -> int:
-        """T, the most tokens that are sampled in an episode."""
-        return min(self.turns * self.completion_length, self.context - self.prompt_length)
 
     def rows(self, episodes: int) -> int:
         """Return how many of these episodes are in one pass, if all are as long as the context."""
@@ -118,177 +92,162 @@ class Plan(NamedTuple):
     phases: dict[str, int]
 
     @property
-    def peak(self) -> int:
-        """The most of all phases."""
-        return max(self.phases.values())
+    def busiest(self) -> str:
+        """The phase that needs most."""
+        return max(self.phases, key=lambda name: self.phases[name])
 
     @property
-    def busiest(self) -> str:
-        """The phase with the peak."""
-        return max(self.phases, key=lambda name: self.phases[name])
+    def peak(self) -> int:
+        """What that phase needs."""
+        return self.phases[self.busiest]
 
 
 def plan(config: PretrainedConfig, work: Workload) -> Plan:
     """Return what a run needs at most: every episode as long as the context, none sharing anything but its prompt.
 
-    The rollout is counted, the interpreter and its libraries are not, and neither is what allocators keep in reserve.
+    The interpreter and its libraries are not counted, and neither is what allocators keep in reserve.
 
     Args:
         config: of the model.
         work: what the run does.
     """
-    held = _Held(config, work)
-    cache, step, acting = held.acting(work.slots, max(work.slots // work.group_size, 1))
-    kept, logits, _ = held.one_pass(work.rows(work.episodes))
+    sizes, rows = _Sizes(config, work), work.rows(work.episodes)
     phases = {
-        "acting": acting,
-        "training": held.training(work.rows(work.episodes), work.episodes),
-        "optimizer step": held.always + held.gradients + held.steps,
+        "acting": sizes.acting(work.slots, max(work.slots // work.group_size, 1)),
+        "training": sizes.training(rows, work.episodes),
+        "optimizer step": sizes.held + sizes.gradients + sizes.adam,
     }
     if work.imitated:  # has a separate optimizer, before the run's has moments
-        phases["warm start"] = held.training(work.rows(work.imitated), work.imitated) + held.masters
+        phases["warm start"] = sizes.training(work.rows(work.imitated), work.imitated) + sizes.masters
     if work.evaluated:
-        phases["evaluation"] = held.acting(work.evaluated, work.evaluated)[2]
+        phases["evaluation"] = sizes.acting(work.evaluated, work.evaluated)
     parts = {
-        "weights": held.weights,
-        "gradients": held.gradients,
-        "optimizer": held.moments + held.masters,
-        "reference": held.reference,
-        "KV cache": cache,
-        "logits of acting": step,
-        "activations": kept,
-        "logits of training": logits,
+        "weights": sizes.weights,
+        "gradients": sizes.gradients,
+        "optimizer": sizes.moments + sizes.masters,
+        "reference": sizes.reference,
+        "KV cache": sizes.cache(work.slots),
+        "logits of acting": sizes.step(work.slots),
+        "activations": sizes.activations(rows),
+        "logits of training": sizes.logits(rows),
     }
-    return Plan(held.count, parts, phases)
+    return Plan(sizes.count, parts, phases)
 
 
 def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
-    """Return the largest `micro_batch_tokens` with which training stays within a budget.
+    """Return the largest `micro_batch_tokens` with which training stays within a budget; 0 if no episode fits.
 
     Args:
         config: of the model.
         work: what the run does; its own micro-batches are ignored.
         budget: bytes for the whole run, weights included.
-
-    Returns:
-        At most what all episodes of an update have together; 0 if not even one episode fits.
     """
-    held, rows = _Held(config, work), range(1, work.episodes + 1)
-    if held.always + held.gradients + held.steps > budget:
+    sizes, rows = _Sizes(config, work), range(1, work.episodes + 1)
+    if sizes.held + sizes.gradients + sizes.adam > budget:
         return 0
-    return bisect_right(rows, budget, key=lambda each: held.training(each, work.episodes + 1)) * (work.context - 1)
+    return bisect_right(rows, budget, key=lambda each: sizes.training(each, work.episodes + 1)) * (work.context - 1)
 
 
-def weight_bytes(config: PretrainedConfig, dtype: str) -> int:
-    """Return the bytes of a model's weights."""
-    return _Held(config, Workload(1, 1, 1, dtype=dtype)).weights
-
-
-class _Held:
-    """Bytes that one process holds for a whole run, and what its phases add to them."""
+class _Sizes:
+    """Bytes that a process holds for a whole run (`held`), and what the phases of a run add to them."""
 
     def __init__(self, config: PretrainedConfig, work: Workload) -> None:
-        how: dict[str, Any] = {} if work.attention is None else {"attn_implementation": work.attention}
-        with torch.device("meta"):
-            how["dtype"] = getattr(torch, work.dtype)
-            model: Any = AutoModelForCausalLM.from_config(copy.deepcopy(config), **how)
-        self.work, self.text, self.size = work, config.get_text_config(), model.dtype.itemsize
-        self.wide, self.heads = self.text.hidden_size, self.text.num_attention_heads
+        self.work, self.text = work, config.get_text_config()
+        self.wide, heads = self.text.hidden_size, self.text.num_attention_heads
         self.inner = getattr(self.text, "intermediate_size", None) or 4 * self.wide
         self.inner *= getattr(self.text, "num_experts_per_tok", None) or 1
-        head = getattr(self.text, "head_dim", None) or self.wide // self.heads
-        self.keys = head * (getattr(self.text, "num_key_value_heads", None) or self.heads)
-        on_cpu, adapted = work.device == "cpu", work.lora_rank is not None
-        self.usual = takes_forests(model.base_model)
-        self.written_out = self.usual and work.dtype == "float32" and on_cpu and not adapted
-        self._count(model)
-        wide = max(self.size, 4)  # Adam's numbers have at least 32 bits
-        self.gradients, self.moments = wide * self.trained, 2 * wide * self.trained
-        self.masters = 4 * self.trained if self.size == 2 else 0
-        self.steps = 8 * self.largest if on_cpu else 4 * self.trained  # Adam's intermediate results
-        copied = work.reference and (not adapted or work.shards > 1)  # an adapter's reference is the base itself
-        self.reference = work.teacher + (self.weights if copied else 0)
+        head = getattr(self.text, "head_dim", None) or self.wide // heads
+        self.keys = head * (getattr(self.text, "num_key_value_heads", None) or heads)
+        self._hold(config)
+
+    def _hold(self, config: PretrainedConfig) -> None:
+        """Count the weights of the policy, and what they take in any phase."""
+        work, dtype, on_cpu = self.work, getattr(torch, self.work.dtype), self.work.device == "cpu"
+        with torch.device("meta"):
+            how = {} if work.attention is None else {"attn_implementation": work.attention}
+            model: Any = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype, **how)
+            linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+            layers = [_numel(part) for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
+            rest = _numel(model) - sum(layers)
+            self.plain = takes_forests(model.base_model)
+            adapt(model, None, None, work.lora_rank, None, work.lora_targets)
+            critic = [Critic(model, work.critic == "separate")] if work.critic else []
+        policy = nn.ModuleList([model, *critic])
+        learned = [weight.numel() for weight in policy.parameters() if weight.requires_grad]
+        copied = sum(layer.base_layer.weight.numel() for _, layer in adapted_layers(model))  # a copy of these acts
+        self.count, self.size = _numel(policy), dtype.itemsize
+
+        whole, trained = self.size * (self.count + copied), -(-sum(learned) // work.shards)
+        wide = max(self.size, 4)  # the optimizer's numbers have at least 32 bits
+        self.weights, self.gradients, self.moments = -(-whole // work.shards), wide * trained, 2 * wide * trained
+        self.masters = 4 * trained if self.size == 2 else 0
+        self.adam = 8 * max(learned) // work.shards if on_cpu else 4 * trained  # intermediate results of a step
+        own = work.reference and (work.lora_rank is None or work.shards > 1)  # else an adapter's is the base itself
+        self.reference = -(-work.teacher // work.shards) + (self.weights if own else 0)
+        self.held = self.weights + self.moments + self.masters + self.reference
+        packs = on_cpu and work.pack_weights and self.text.model_type in WRITTEN_OUT and dtype in ROWS
+        stacked = copied if self.size == 2 else 0  # the copy that acts is the packed one
+        self.packed = self.size * (linear - stacked) if packs else 0
         self.whole = self.gathered = 0
         if work.shards > 1:  # whole weights act; layers in training, and gradients before their sum is dealt out
-            self.whole, self.gathered = self.weights, 3 * self.rest + 5 * self.layer
-            for name in ("weights", "gradients", "moments", "masters", "steps", "reference"):
-                setattr(self, name, -(-getattr(self, name) // work.shards))
-        tokens, steps = (8, 48) if work.turns == 1 else (16, 56)  # with replies, also first observations and positions
-        rollout = work.episodes * (tokens * work.context + steps * work.sampled)
-        self.always = self.weights + self.masters + self.moments + self.reference + rollout
+            self.whole, self.gathered = whole, self.size * (3 * rest + 5 * max(layers, default=0))
 
-    def _count(self, model: Any) -> None:
-        """Count weights: all, those that are trained, and bytes of layers and of what is in none."""
-        work, copied, sizes = self.work, 0, [weight.numel() for weight in model.parameters()]
-        parts = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
-        layers = [self.size * sum(weight.numel() for weight in part.parameters()) for part in parts]
-        self.depth, self.layer, self.layers = self.text.num_hidden_layers, max(layers, default=0), sum(layers)
-        self.rest = self.size * sum(sizes) - self.layers
-        self.count = self.trained = sum(sizes)
-        self.largest, trunk = max(sizes), sum(weight.numel() for weight in model.base_model.parameters())
-        if work.lora_rank is not None:
-            names, named = target_names(model, work.lora_targets), model.base_model.named_modules()
-            linear = [(name.rpartition(".")[2], part) for name, part in named if isinstance(part, (nn.Linear, Conv1D))]
-            shapes = [part.weight.shape for name, part in linear if name in names]
-            self.trained = trunk = work.lora_rank * sum(map(sum, shapes))
-            self.count, copied = self.count + self.trained, sum(shape.numel() for shape in shapes)
-            self.largest = work.lora_rank * max(map(max, shapes))
-        critic = self.wide * (self.wide + 2) + 1 if work.critic else 0
-        more = critic + (trunk if work.critic == "separate" else 0)
-        self.count, self.trained = self.count + more, self.trained + more
-        self.weights = self.size * (self.count + copied)  # the copy of the layers that an adapter changes acts
-
-    def one_pass(self, rows: int) -> tuple[int, int, int]:
-        """Return activations, logits and the peak of the forward and backward pass of rows that share nothing."""
-        work, recompute = self.work, self.work.activation_checkpointing
-        tokens, chosen = rows * (work.context - 1), rows * work.sampled
-        if self.written_out:  # joined weights, too; see `llama_pass`
-            layer = tokens * (7 * self.wide + 3 * self.keys + 2 * self.inner)
-            layer += self.wide * (self.wide + 2 * self.keys + 2 * self.inner)
-        else:  # norms of 16-bit models compute in float32
-            layer = tokens * ((13 if self.size == 2 else 11) * self.wide + 4 * self.inner)
+    def _layer(self, tokens: int) -> int:
+        """Return the bytes that a layer keeps for the backward pass."""
+        work, kept = self.work, 13 * self.wide + 4 * self.inner
+        if self.plain and work.device == "cpu" and work.dtype == "float32" and work.lora_rank is None:
+            kept = 7 * self.wide + 3 * self.keys + 2 * self.inner  # see `llama_pass`
         if work.attention == "eager":
-            layer += 2 * tokens * work.context * self.heads
-        layer, between = layer * self.size, tokens * self.wide * self.size
-        kept = 2 * between + self.depth * (between if recompute else layer)
-        each = (5 if work.entropy else 2) * max(self.size, 4) + (2 if self.size == 2 else 0)  # of a logit, all in all
-        if any(getattr(self.text, name, None) not in (None, plain) for name, plain in AFTER_THE_HEAD.items()):
-            kept += self.size * tokens * self.text.vocab_size
-        most = ELEMENTS if work.device == "cpu" else GPU_ELEMENTS
-        logits = each * min(chosen * self.text.vocab_size, most)
-        if chosen * self.text.vocab_size > most:  # the head's gradient is there before the last chunk
-            logits += self.size * self.text.vocab_size * self.wide
-        critic = kept + logits // 2 if work.critic == "separate" else 0
-        return kept, logits, kept + max(logits, critic, layer if recompute else 0)
+            kept += 2 * work.context * self.text.num_attention_heads
+        return self.size * tokens * kept
+
+    def activations(self, rows: int) -> int:
+        """Return what a forward pass of rows that share nothing keeps for the backward pass."""
+        tokens = rows * (self.work.context - 1)
+        states = self.size * tokens * self.wide
+        plain = all(getattr(self.text, name, None) in (None, off) for name, off in AFTER_THE_HEAD.items())
+        logits = 0 if plain else self.size * tokens * self.text.vocab_size
+        layer = states if self.work.activation_checkpointing else self._layer(tokens)
+        return 2 * states + self.text.num_hidden_layers * layer + logits
+
+    def logits(self, rows: int) -> int:
+        """Return what the log-probabilities of rows and their backward pass take."""
+        work, vocab_size = self.work, self.text.vocab_size
+        count, most = rows * work.sampled * vocab_size, ELEMENTS if work.device == "cpu" else GPU_ELEMENTS
+        each = (20 if work.entropy else 8) + (2 if self.size == 2 else 0)
+        head = self.size * vocab_size * self.wide if count > most else 0  # its gradient, beside the last chunk
+        return each * min(count, most) + head
 
     def training(self, rows: int, episodes: int) -> int:
         """Return the peak of training on some episodes, so many of them per pass."""
-        peak = self.always + self.gathered + self.one_pass(rows)[2]
-        if rows == episodes and self.work.shards == 1:  # gradients are made where activations were
-            return max(peak, self.always + self.gradients)
+        work, kept, logits = self.work, self.activations(rows), self.logits(rows)
+        critic = kept + logits // 2 if work.critic == "separate" else 0
+        again = self._layer(rows * (work.context - 1)) if work.activation_checkpointing else 0
+        peak = self.held + self.gathered + kept + max(logits, critic, again)
+        if rows == episodes and work.shards == 1:  # gradients are made where activations were
+            return max(peak, self.held + self.gradients)
         return peak + self.gradients + self.masters // 2  # gradients of 16 bits are added to those of 32
 
-    def acting(self, slots: int, prompts: int) -> tuple[int, int, int]:
-        """Return the KV cache, what a step adds to it, and the peak of acting."""
-        work, vocab_size = self.work, self.text.vocab_size
-        cache = 2 * self.depth * self.keys * slots * work.context * self.size
-        step = 20 * slots * vocab_size
-        tokens = min(prompts * work.prompt_length, max(PREFILL, work.prompt_length))
-        read = tokens * (2 * self.depth * self.keys + self.wide) * self.size
-        replies = packed = 0
-        if work.turns > 1:
-            length = max(min(work.reply_length, work.context - 2), 1)
-            answered = min(slots, max(PREFILL // length, 1))
-            if answered * length <= TOGETHER and self.usual:  # the next step reads them
-                replies = 4 * answered * length * vocab_size
-            else:
-                each = 2 * self.keys * work.context + length * (3 * self.wide + 2 * self.inner)
-                replies = answered * each * self.size
-        known = self.text.model_type in WRITTEN_OUT and work.dtype in ("float32", "bfloat16")
-        if known and work.device == "cpu" and work.pack_weights:  # see `packed.py`
-            stacked = work.dtype == "bfloat16" and work.lora_rank  # the second copy of the layers is the packed one
-            packed = (0 if stacked else self.layers) + self.size * vocab_size * self.wide
+    def cache(self, slots: int) -> int:
+        """Return the bytes of the KV cache."""
+        return 2 * self.size * self.text.num_hidden_layers * self.keys * slots * self.work.context
+
+    def step(self, slots: int) -> int:
+        """Return what choosing a token in every slot takes."""
+        return 20 * slots * self.text.vocab_size
+
+    def acting(self, slots: int, prompts: int) -> int:
+        """Return the peak of acting."""
+        work, text = self.work, self.text
+        token = self.size * (2 * text.num_hidden_layers * self.keys + 2 * self.wide + self.inner)  # that is read
+        read = token * min(prompts * work.prompt_length, max(PREFILL, work.prompt_length))
+        replies = min(slots * work.reply_length, max(PREFILL, work.reply_length))
+        replies *= 4 * text.vocab_size if self.plain and replies <= TOGETHER else token  # the former with the next step
         gradients = 0 if self.masters else self.gradients  # master weights drop theirs after a step
-        beside = self.whole if self.reference else 0
-        peak = max(cache + max(step + replies, read), beside)
-        return cache, step, self.always + gradients + self.whole + packed + peak
+        reference = self.whole if self.reference else 0  # put together after acting
+        added = max(self.cache(slots) + max(self.step(slots) + replies, read), reference)
+        return self.held + gradients + self.whole + self.packed + added
+
+
+def _numel(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())

@@ -14,6 +14,11 @@ from ..console.errors import LOWER
 from ..runs.logged import read_json
 from ..runs.torchrun import count_here
 
+SAME_NAME = (  # of settings of policy and agent, and of what a run does with a model
+    "dtype", "attention", "activation_checkpointing", "lora_rank", "lora_targets", "pack_weights",
+    "micro_batch_size", "micro_batch_tokens",
+)  # fmt: skip
+
 
 def dry_run(given: dict[str, Any]) -> None:
     """Print the memory that the run of these options needs, by part and by phase, and whether it fits.
@@ -67,32 +72,25 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     steps = settings["num_minibatches"] if settings.get("num_minibatches") else 1
     slots = settings.get("num_envs") or min(setting("num_envs"), episodes)
     evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
+    dialogues = task.dialogues
+    turns = 1 if dialogues is None else dialogues.max_turns
     work = Workload(
-        vocabulary,
         task.max_prompt_tokens,
-        task.max_new_tokens,
-        dtype=policy.get("dtype") or "float32",
-        attention=policy.get("attention"),
-        critic=policy.get("critic", "head") if cls.uses_critic else None,
-        entropy=bool(settings.get("ent_coef")),
-        activation_checkpointing=policy.get("activation_checkpointing", False),
-        pack_weights=policy.get("pack_weights", True),
-        lora_rank=policy.get("lora_rank"),
-        lora_targets=policy.get("lora_targets"),
-        device=resolve_device(given["device"], given["env_id"]).type,
+        task.max_length,
+        min(turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
+        reply_length=0 if dialogues is None else dialogues.max_reply_tokens,
         episodes=-(-episodes // (steps * processes)),
         slots=-(-slots // processes),
         group_size=settings.get("group_size") or cls.default_group_size,
+        device=resolve_device(given["device"], given["env_id"]).type,
+        critic=policy.pop("critic", "head") if cls.uses_critic else None,
+        entropy=bool(settings.get("ent_coef")),
         reference=bool(settings.get("kl_coef")) or given["log_kl"],
         teacher=_teacher_bytes(given, policy),
-        micro_batch_size=settings.get("micro_batch_size"),
-        micro_batch_tokens=settings.get("micro_batch_tokens"),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
         evaluated=-(-min(evaluated, session.EVAL_SLOTS) // processes),
         shards=processes if settings.get("shard") else 1,
-        turns=1 if task.dialogues is None else task.dialogues.max_turns,
-        reply_length=0 if task.dialogues is None else task.dialogues.max_reply_tokens,
-        context_length=task.max_length,
+        **{name: value for name, value in (policy | settings).items() if name in SAME_NAME and value is not None},
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
 
@@ -102,7 +100,7 @@ def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     from agents.checkpoints.teacher import named_teacher
     from agents.policies.language.models.adapters import base_of, has_adapter
     from agents.policies.language.models.loading import find_config
-    from agents.policies.memory import weight_bytes
+    from agents.policies.memory import Workload, plan
 
     from ..runs import run_folder
 
@@ -115,7 +113,7 @@ def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     saved = Path(model).parent / "policy.json"
     dtype = read_json(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
     with named_teacher(given["teacher"]):
-        return weight_bytes(find_config(model), dtype)
+        return plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 
 
 def available(device: str) -> int | None:

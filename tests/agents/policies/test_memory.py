@@ -15,7 +15,7 @@ from agents.policies import memory
 from agents.policies.memory import Workload
 
 PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
-TALK = {"turns": 3, "reply_length": 12, "completion_length": 6}
+TALK = {"reply_length": 12, "context": PROMPT + 3 * 6 + 2 * 12, "sampled": 3 * 6}
 CLOSE = 0.2
 
 
@@ -25,7 +25,7 @@ def config_of(name):
 
 
 def work(**settings):
-    shape = {"vocab_size": VOCABULARY, "prompt_length": PROMPT, "completion_length": COMPLETION}
+    shape = {"prompt_length": PROMPT, "context": PROMPT + COMPLETION, "sampled": COMPLETION}
     return Workload(**shape | {"episodes": ROWS, "slots": ROWS} | settings)
 
 
@@ -62,12 +62,8 @@ def test_acting_takes_what_was_measured(settings, measured):
         assert phases["acting"] - phases["optimizer step"] + step == pytest.approx(peak, rel=CLOSE), name
 
 
-def test_contexts_hold_replies_and_sampled_tokens_do_not():
-    talk = work(**TALK)
-    assert (talk.context, talk.sampled) == (PROMPT + 3 * 6 + 2 * 12, 18)
-    cut = work(**TALK, context_length=20)
-    assert (cut.context, cut.sampled) == (20, 12), "turns may fill the context without replies"
-    assert work(**TALK, micro_batch_tokens=3 * (talk.context - 1)).rows(16) == 3
+def test_rows_of_a_pass_are_as_many_as_its_tokens_allow():
+    assert work(micro_batch_tokens=3 * (PROMPT + COMPLETION - 1)).rows(16) == 3
 
 
 ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -99,10 +95,10 @@ SMOLLM2 = LlamaConfig(
     ],
 )
 def test_a_run_takes_what_was_measured(config, settings, parameters, measured):
-    size = {"prompt_length": 32, "completion_length": 96, "episodes": 64, "slots": 64}
+    size = {"prompt_length": 32, "context": 128, "sampled": 96, "episodes": 64, "slots": 64}
     if config is SMOLLM2:
-        size = {"prompt_length": 32, "completion_length": 32, "episodes": 8, "slots": 8}
-    made = memory.plan(config, Workload(config.vocab_size, **size | settings))
+        size = {"prompt_length": 32, "context": 64, "sampled": 32, "episodes": 8, "slots": 8}
+    made = memory.plan(config, Workload(**size | settings))
     assert made.parameters / 1e6 == pytest.approx(parameters, abs=0.05)
     assert made.peak / 2**20 == pytest.approx(measured, rel=CLOSE)
 

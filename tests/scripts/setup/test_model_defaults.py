@@ -89,7 +89,7 @@ def test_a_budget_that_cannot_show_anything_is_named(adapter, folder, tmp_path, 
 
 
 def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
-    work = Workload(10, 8, 24, episodes=32, slots=4, device="cpu")
+    work = Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
     config, free = tiny_model("llama").config, 4 * 2**20
     monkeypatch.setattr(model_defaults, "LARGE", 1)
     monkeypatch.setattr(model_defaults, "available", lambda device: free)
