@@ -152,12 +152,15 @@ class Interrupt:
 
     A signal that the process ignores stays ignored, such as SIGHUP under `nohup`.
 
+    Args:
+        said: about what the first one does, and a second one.
+
     Attributes:
         asked: the number of the signal, 0 before.
     """
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, said: str = "stopping and saving; once more aborts without saving") -> None:
+        self.said, self.asked = said, 0
 
     def __enter__(self) -> Interrupt:
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -182,4 +185,4 @@ class Interrupt:
             raise KeyboardInterrupt(number)
         self.asked = number
         with suppress(OSError, RuntimeError):  # the terminal has gone, or this came in the middle of another line
-            say(f"{signal.Signals(number).name}: stopping and saving; once more aborts without saving")
+            say(f"{signal.Signals(number).name}: {self.said}")

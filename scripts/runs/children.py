@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Any
 
 import click
 
+from ..console.progress import Interrupt
+
 POLL_SECONDS, GRACE_SECONDS = 0.05, 5.0
 OF_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"}  # in a process
-ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -66,23 +67,22 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
 def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
     """Run jobs in this order, `limit` at a time with so many threads each; yield each with its exit code as it ends.
 
-    Close the generator to end the children early. SIGTERM and SIGHUP are a `KeyboardInterrupt` meanwhile.
+    Close the generator to end the children early. Ctrl-C, SIGTERM and SIGHUP end them with a `KeyboardInterrupt`.
     """
     waiting, running = list(jobs), dict[subprocess.Popen, Job]()
-    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
-    try:
-        while waiting or running:
-            while waiting and len(running) < limit:
-                job = waiting.pop(0)
-                running[_start(job, threads)] = job
-            for process in [process for process in running if process.poll() is not None]:
-                yield running.pop(process), process.returncode
-            time.sleep(POLL_SECONDS)
-    finally:
-        _end(running)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with Interrupt("ending the runs; once more kills them") as interrupt:
+        try:
+            while waiting or running:
+                if interrupt.asked:
+                    raise KeyboardInterrupt(interrupt.asked)
+                while waiting and len(running) < limit:
+                    job = waiting.pop(0)
+                    running[_start(job, threads)] = job
+                for process in [process for process in running if process.poll() is not None]:
+                    yield running.pop(process), process.returncode
+                time.sleep(POLL_SECONDS)
+        finally:
+            _end(running)
 
 
 def _start(job: Job, threads: int) -> subprocess.Popen:
@@ -95,21 +95,22 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
         )  # fmt: skip
 
 
-def _end(processes: Iterable[subprocess.Popen]) -> None:
-    """End processes and what they have started; kill those that have not ended after a while."""
-    for process in processes:
-        _signal(process, "SIGTERM")
-    for process in processes:
-        try:
+def _end(processes: Collection[subprocess.Popen]) -> None:
+    """End processes and what they have started; kill them after a while, or at a second signal."""
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        _signal(processes, "SIGTERM")
+        for process in processes:
             process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            _signal(process, "SIGKILL")
-            process.wait()
+    _signal(processes, "SIGKILL")
+    for process in processes:
+        process.wait()
 
 
-def _signal(process: subprocess.Popen, name: str) -> None:
-    if not hasattr(os, "killpg"):  # Windows, where only the process itself can be ended
-        process.kill()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, getattr(signal, name))
+def _signal(processes: Collection[subprocess.Popen], name: str) -> None:
+    """Send a signal to the groups of the processes that still run."""
+    for process in processes:
+        if not hasattr(os, "killpg"):  # Windows, where only the process itself can be ended
+            process.terminate()
+        elif process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, getattr(signal, name))

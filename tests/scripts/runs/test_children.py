@@ -20,14 +20,16 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 from _rlenv_scripts.runs.children import Job, run_jobs
 child = '''
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: Path("heard").touch())
 grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 Path("pids").write_text(f"{os.getpid()} {grandchild.pid}")
 time.sleep(600)
 '''
 try:
-    list(run_jobs([Job((sys.executable, "-c", child), Path("child.log"))], 1, 1))
+    list(run_jobs([Job((sys.executable, "-c", child, *sys.argv[1:]), Path("child.log"))], 1, 1))
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -96,19 +98,27 @@ def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
     assert not never.log.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_reaches_the_children_and_theirs(tmp_path, number):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path)
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2, [signal.SIGTERM] * 2])
+def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait_for_them(tmp_path, signals):
+    kind = ["stubborn"] * (len(signals) - 1)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *kind], cwd=tmp_path)
+    pids = []
     try:
         until(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text())
         pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
         assert all(map(alive, pids))
-        parent.send_signal(number)
+        parent.send_signal(signals[0])
+        if kind:
+            until((tmp_path / "heard").exists)
+            parent.send_signal(signals[1])
         assert parent.wait(60) == 130
-        until(lambda: not any(map(alive, pids)))
+        assert not alive(pids[0])
+        until(lambda: not alive(pids[1]))
     finally:
         parent.kill()
         parent.wait()
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_command_line_says_what_is_not_the_default():
