@@ -102,19 +102,17 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
     from agents.distributed import parallel
 
     from ..runs import run_folder as folder
-    from ..setup import settings
 
     agent = job.agent
     if resumed and job.finished and parallel.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
         more = f"pass --timesteps (or --episodes) above {job.goal}"
         raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
-    config = settings.resolved(given)
     if not resumed:
-        folder.create(run_dir, config, given["overwrite"])
+        folder.create(run_dir, job.config, given["overwrite"])
     elif agent.num_updates == 0 and not agent.extra_state:
-        folder.begin_again(run_dir, config)
+        folder.begin_again(run_dir, job.config)
     else:
-        folder.write_json(run_dir / folder.CONFIG, config)
+        folder.write_json(run_dir / folder.CONFIG, job.config)
 
 
 @contextmanager

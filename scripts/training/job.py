@@ -48,6 +48,7 @@ class Job:
 
     Attributes:
         shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
+        config: the options as `--config` reads them, with the steps or episodes that the run ends after.
         evaluating: whether an evaluation has begun and not ended, also after an error in it.
     """
 
@@ -73,8 +74,8 @@ class Job:
             agent.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.histograms = Histograms(given["log_interval"])
         self.evaluating = False
-        goal = {"episodes" if given["episodes"] else "timesteps": self.goal}
-        self.doctor = LiveDoctor(run_dir, resolved(given) | goal)
+        self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
+        self.doctor = LiveDoctor(run_dir, self.config)
 
     @property
     def finished(self) -> bool:
@@ -102,7 +103,7 @@ class Job:
         final = tracker = None
         try:
             if self.given["track"] is not None:
-                tracker = TRACKERS[self.given["track"]](self.run_dir, resolved(self.given))
+                tracker = TRACKERS[self.given["track"]](self.run_dir, self.config)
                 self.agent.logger.output_formats.append(tracker)
             self._warm_start()
             self._first_evaluation()

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from _rlenv_scripts.console import progress
+from _rlenv_scripts.reports.doctor.history import read_run
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.job import Job
 from gymnasium.envs.registration import EnvSpec, registry
@@ -68,6 +69,8 @@ def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
     )  # fmt: skip
     assert result["timesteps"] < 100_000
     assert result["eval"]["mean_reward"] > 25
+    (tmp_path / "run" / "result.json").unlink()
+    assert 0 < read_run(tmp_path / "run").done < 0.1, "for the doctor, a running run without a budget has the default"
 
 
 def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypatch):
