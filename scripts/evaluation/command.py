@@ -11,11 +11,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..console.command import Command
-from ..console.parameters import KeyValue, given_by_user, without
+from ..console.parameters import KeyValue, given_by_user, options, without
 from ..setup.options import common, processes, text
 
 if TYPE_CHECKING:
     from .subject import Loaded, Subject
+
+
+of_a_policy = options(  # that is evaluated, or played with
+    click.option("--split", default="test", help="Split of the problems: train, test. Text only."),
+    click.option("--deterministic/--stochastic", default=True, help="Take the likeliest action, or draw one."),
+    click.option(
+        "--temperature", type=float, default=None, show_default="of the training; 1 for a model",
+        help="Of the probabilities that are drawn with; the policy itself keeps its own. Text only.",
+    ),
+    click.option("--top-p", type=float, default=1.0, help="Draw from the likeliest tokens of this probability."),
+    click.option(
+        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
+        help="Argument of a model, such as dtype=bfloat16.",
+    ),
+    click.option(
+        "--trust", is_flag=True,
+        help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
+    ),
+)  # fmt: skip
 
 
 @click.command(
@@ -41,8 +60,6 @@ if TYPE_CHECKING:
     show_default="2000 for text (200 problems with --samples), 100 for control",
     help="Episodes to play; for text: problems.",
 )
-@click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
-@click.option("--deterministic/--stochastic", default=True, help="Take the most likely action, or sample.")
 @click.option(
     "--samples",
     type=click.IntRange(1, 1000),
@@ -51,14 +68,6 @@ if TYPE_CHECKING:
     help="Also sample so many completions per problem, for pass@k and maj@k.",
 )
 @click.option(
-    "--temperature",
-    type=float,
-    default=None,
-    show_default="of the training; 1 for a model",
-    help="Of the samples; the policy itself keeps its own.",
-)
-@click.option("--top-p", type=float, default=1.0, help="Sample from the likeliest tokens of this probability.")
-@click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
@@ -66,14 +75,7 @@ if TYPE_CHECKING:
     help="The .jsonl file of all completions; text only.",
 )
 @click.option("--overwrite", is_flag=True, help="Evaluate again, whatever has been evaluated before.")
-@click.option(
-    "--policy-arg", "policy_args", type=KeyValue(), multiple=True, help="Argument of a model, such as dtype=bfloat16."
-)
-@click.option(
-    "--trust",
-    is_flag=True,
-    help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
-)
+@of_a_policy
 @without(text, "temperature", "curriculum", "prompt_choice")
 @processes
 @common

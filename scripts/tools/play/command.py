@@ -10,30 +10,11 @@ from typing import Any
 import click
 
 from ...console.command import Command
-from ...console.parameters import KeyValue, flag_of, given_by_user, options, without
+from ...console.parameters import flag_of, given_by_user, without
+from ...evaluation.command import of_a_policy
 from ...setup.options import common, environment, text
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
-
-of_a_policy = options(
-    click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed."),
-    click.option(
-        "--temperature", type=float, default=None, show_default="of the training; 1 for a model",
-        help="Of the probabilities that are shown and drawn with. Text only.",
-    ),
-    click.option("--top-p", type=float, default=1.0, help="Keep the likeliest tokens of this probability. Text only."),
-    click.option(
-        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
-        help="Argument of a model, such as dtype=bfloat16.",
-    ),
-    click.option(
-        "--deterministic/--stochastic", default=True, help="With --watch: take the likeliest action, or draw one."
-    ),
-    click.option(
-        "--trust", is_flag=True,
-        help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
-    ),
-)  # fmt: skip
 
 
 @click.command(
@@ -56,7 +37,7 @@ of_a_policy = options(
     "--episodes", type=click.IntRange(min=1), default=None, show_default="1 with --watch, else until you stop",
     help="Episodes to play.",
 )  # fmt: skip
-@click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
+@click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed.")
 @of_a_policy
 @environment
 @without(text, "temperature", "curriculum", "prompt_choice", "activation_checkpointing")

@@ -69,12 +69,12 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
         kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
     try:
         env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
-        if "ansi" not in env.metadata.get("render_modes", ()):
-            return env
-        env.close()
-        return gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
+        if "ansi" in env.metadata.get("render_modes", ()):
+            env.close()
+            env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env_id!r} with {dict(env_kwargs)}: {first_line(error)}") from error
+    return env
 
 
 def person(game: Game) -> Choose:
