@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from .core.rollout import Rollout
+from .core.rollout import Batch, Rollout
 from .policies import Policy
 from .policies.base import score_norms
 from .policies.choosing import choose
@@ -248,6 +248,35 @@ class WorldEnv(VectorEnv):
         return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
 
 
+def episodes(
+    policy: Policy, world: World, completions: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor
+) -> Rollout:
+    """Return the rollout in which a policy sampled these completions, with the prompts as groups.
+
+    Args:
+        policy: which sampled them.
+        world: whose completions they are.
+        completions: their numbers [N].
+        rewards: of the last token of each [N], or of all tokens [N, T].
+        prompts: of each completion [N].
+    """
+    states, actions, mask = (part[completions] for part in world.paths)  # [N, T]
+    if rewards.ndim == 1:
+        rewards = rewards[:, None] * (torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1)
+    made = Rollout.of_demonstrations(prompts[:, None] * len(world.prefixes) + states, actions, mask)
+    made = replace(made, rewards=rewards.double().where(mask, 0), groups=prompts)
+    with torch.no_grad():
+        return replace(made, log_probs=policy.evaluate_actions(made)[0])
+
+
+def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
+    """Return the direction in which the agent's loss moves the logits of its policy's table [P, S, V]."""
+    agent.policy.zero_grad(set_to_none=True)
+    agent.loss(prepared)[0].backward()
+    logits = agent.policy.get_parameter("logits")
+    return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad
+
+
 def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, float]]:
     """Yield every rollout of an agent: a fresh copy of the agent that collected it, the rollout, its probability.
 
@@ -318,10 +347,9 @@ def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, 
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
     for played, rollout, chance in every_rollout(agent):
         scaled = played.reward_scale(rollout) if played.normalize_rewards else rollout
-        loss, logits = played.loss(played.prepare(scaled))[0], played.policy.logits
-        gradient = -torch.autograd.grad(loss, logits, materialize_grads=True)[0]
-        mean += chance * gradient
-        squares += chance * float(gradient.square().sum())
+        found = gradient(played, played.prepare(scaled))
+        mean += chance * found
+        squares += chance * float(found.square().sum())
         total, count = total + chance, count + 1
         _check_count(count)
     if abs(total - 1) > TOLERANCE:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from agents import Agent, Reinforce, ReinforceBaseline
-from agents.exact import TablePolicy, World, WorldEnv
+from agents.exact import TablePolicy, World, WorldEnv, episodes, gradient
 
 from .base import Check, Finding, Panel, column, where
-from .enumerable import episodes, gradients, make_agent
+from .enumerable import make_agent
 
 WORLD = World(tokens=3, steps=1)
 PROBABILITIES = torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64)
@@ -72,8 +72,8 @@ def single_samples(name: str) -> torch.Tensor:
     if settings:
         agent.load_state_dict({"mean": torch.tensor([MEAN], dtype=torch.float64)})
     answers = torch.arange(3)
-    rollout = episodes(agent.policy, WORLD, answers, REWARDS, copies=answers)
-    return 3 * gradients(agent, agent.prepare(rollout))[:, 0]  # the loss is a mean over the three
+    rollout = episodes(agent.policy, WORLD, answers, REWARDS, answers)
+    return 3 * gradient(agent, agent.prepare(rollout))[:, 0]  # the loss is a mean over the three
 
 
 def after_a_step(push: torch.Tensor) -> torch.Tensor:

@@ -6,12 +6,11 @@ logits of that copy only, so one backward pass over many rollouts, each with its
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from agents import Agent, Batch, Policy, Rollout
+from agents import Agent
 from agents.exact import TablePolicy, World, WorldEnv
 
 
@@ -19,35 +18,6 @@ def make_agent(cls: type[Agent], world: World, logits: torch.Tensor, copies: int
     """Return a real agent with a table of logits [S, V], for rollouts made by hand."""
     silent = torch.zeros(1, len(world.prefixes), world.tokens)
     return cls(TablePolicy(logits.repeat(copies, 1, 1)), WorldEnv(world, silent), device="cpu", **settings)
-
-
-def episodes(
-    policy: Policy, world: World, completions: torch.Tensor, rewards: torch.Tensor, copies: torch.Tensor
-) -> Rollout:
-    """Return the rollout in which these completions were sampled.
-
-    Args:
-        policy: which sampled them.
-        world: whose completions they are.
-        completions: their numbers [N].
-        rewards: their rewards [N].
-        copies: the copy of the policy that each was sampled from, which is also its group [N].
-    """
-    states, actions, mask = (part[completions] for part in world.paths)  # [N, T]
-    last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
-    made = Rollout.of_demonstrations(copies[:, None] * len(world.prefixes) + states, actions, mask)
-    made = replace(made, rewards=rewards.double()[:, None] * last, groups=copies)
-    with torch.no_grad():
-        return replace(made, log_probs=policy.evaluate_actions(made)[0])
-
-
-def gradients(agent: Agent, prepared: Batch) -> torch.Tensor:
-    """Return the direction of ascent that the agent's loss gives each copy of its policy's table [R, S, V]."""
-    assert isinstance(agent.policy, TablePolicy)
-    agent.policy.zero_grad(set_to_none=True)
-    agent.loss(prepared)[0].backward()
-    assert agent.policy.logits.grad is not None
-    return -agent.policy.logits.grad
 
 
 def scores(world: World, logits: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from agents import RLOO, Agent, Reinforce
-from agents.exact import World, true_gradient
+from agents.exact import World, episodes, gradient, true_gradient
 
 from .base import Check, Finding, Panel, column, where
-from .enumerable import episodes, gradients, make_agent, scores
+from .enumerable import make_agent, scores
 
 WORLD = World(tokens=3, steps=3, end=2)
 LEVELS = (1.0,) * 5 + (0.5,) * 5 + (0.0,) * 5  # of the 15 completions, in an order the seed decides
@@ -75,7 +75,7 @@ def measure(method: str, size: int, task: Task, generator: torch.Generator) -> d
     drawn = torch.multinomial(task.pi, REPLICATIONS * size, replacement=True, generator=generator)  # [R * K]
     copies = torch.arange(REPLICATIONS).repeat_interleave(size)
     rollout = episodes(agent.policy, WORLD, drawn, task.rewards[drawn], copies)
-    found = REPLICATIONS * gradients(agent, agent.prepare(rollout)).flatten(1)  # [R, S * V]; the loss is a mean over R
+    found = REPLICATIONS * gradient(agent, agent.prepare(rollout)).flatten(1)  # [R, S * V]; the loss is a mean over R
     true = task.gradient.flatten()
     distance = (found - true).square().sum(1)  # its mean is the trace of the covariance, where the mean is the truth
     share = found @ true / true.square().sum()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from _rlenv_labs.enumerable import episodes, gradients, make_agent, scores
+from _rlenv_labs.enumerable import make_agent, scores
 
 from agents import Reinforce
-from agents.exact import World, true_gradient
+from agents.exact import World, episodes, gradient, true_gradient
 
 WORLD = World(tokens=3, steps=3, end=2)
 PREFIXES, COMPLETIONS = 7, 15
@@ -36,8 +36,8 @@ def test_single_episodes_through_the_real_loss_average_to_the_exact_gradient(
 ) -> None:
     agent = make_agent(Reinforce, WORLD, logits, copies=COMPLETIONS)
     every = torch.arange(COMPLETIONS)
-    rollout = episodes(agent.policy, WORLD, every, rewards, copies=every)
-    found = COMPLETIONS * gradients(agent, agent.prepare(rollout))  # [C, S, V]
+    rollout = episodes(agent.policy, WORLD, every, rewards, every)
+    found = COMPLETIONS * gradient(agent, agent.prepare(rollout))  # [C, S, V]
     expected = (WORLD.log_probs(logits).exp()[:, None, None] * found).sum(0)
     torch.testing.assert_close(expected, true_gradient(WORLD, logits, WORLD.at_the_end(rewards)), rtol=0, atol=1e-14)
     single = rewards[:, None] * scores(WORLD, logits)

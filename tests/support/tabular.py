@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from agents import Agent, ReinforceBaseline, Rollout, exact
-from agents.exact import TablePolicy, World, WorldEnv
+from agents.exact import TablePolicy, World, WorldEnv, gradient
 
 P, V, T, EOS = 2, 3, 3, 2
 WORLD = World(V, T, end=EOS)
@@ -113,14 +113,8 @@ def episodes(
     policy: TabularPolicy, rewards: torch.Tensor, prompts: torch.Tensor, completions: torch.Tensor, groups: torch.Tensor
 ) -> Rollout:
     """Return the episodes in which these completions [N] were sampled after these prompts [N]."""
-    states, actions, mask = STATES[completions], ACTIONS[completions], MASK[completions]  # [N, T]
-    rollout = replace(
-        Rollout.of_demonstrations(prompts[:, None] * S + states, actions, mask),
-        rewards=rewards[prompts[:, None], states, actions].where(mask, 0),
-        groups=groups,
-    )
-    with torch.no_grad():
-        return replace(rollout, log_probs=policy.evaluate_actions(rollout)[0])
+    steps = rewards[prompts[:, None], STATES[completions], ACTIONS[completions]]  # [N, T]
+    return replace(exact.episodes(policy, WORLD, completions, steps, prompts), groups=groups)
 
 
 def random_episodes(
@@ -150,13 +144,6 @@ def every_group(policy: TabularPolicy, rewards: torch.Tensor, size: int) -> tupl
     prompts = groups // len(completions)
     rollout = episodes(policy, rewards, prompts, completions.repeat(P, 1).flatten(), groups)
     return rollout, probability[groups]
-
-
-def gradient(agent: Agent, prepared: Rollout) -> torch.Tensor:
-    """Return the direction of ascent [P, S, V] that the agent's loss gives for a prepared rollout."""
-    agent.policy.zero_grad(set_to_none=True)
-    agent.loss(prepared)[0].backward()
-    return -agent.policy.logits.grad
 
 
 def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
@@ -271,7 +258,7 @@ def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor
 
 
 def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
-    """Return what the table of `agents.estimators.kl` says the anchor's ascent direction is, for β = 1 [P, S, V]."""
+    """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
     log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
     pi, ref, gap = log_pi.exp(), log_ref.exp(), log_pi - log_ref
     d = visits(log_pi)  # [P, S]
