@@ -304,7 +304,8 @@ class Learner(LearnerSettings):
     def _backward(self, batch: Batch) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
         self.policy_optimizer.zero_grad()
-        trained = batch.select(self._rows_to_train(batch))
+        with_gradient = self._with_gradient(batch)
+        trained = batch.select(self._rows_to_train(with_gradient))
         own = trained.select(self._own_rows(trained))
         micro_batches = self.micro_batches(own) if len(own) else ()
         figures: list[Figures] = []
@@ -314,7 +315,6 @@ class Learner(LearnerSettings):
             self.policy_optimizer.weights.add_gradients()
             figures.append(metrics)
         parallel.sum_gradients(self.policy_optimizer.weights.masters)
-        with_gradient = self._with_gradient(batch)
         counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: with_gradient.sum()}
         *parts, counted = to_floats([*figures, counts])
         totals: dict[str, float] = {}
@@ -346,12 +346,12 @@ class Learner(LearnerSettings):
         """Return the learnable steps of the rows that have a gradient, bool [N, T]."""
         return batch.learnable & (batch.advantages != 0).any(1, keepdim=True) if self.may_be_idle else batch.learnable
 
-    def _rows_to_train(self, batch: Batch) -> slice | torch.Tensor:
-        """Return which rows have a pass, a slice or an index; at least one, so that there is a pass."""
+    def _rows_to_train(self, with_gradient: torch.Tensor) -> slice | torch.Tensor:
+        """Return which rows have a pass, a slice or an index; at least one. The argument: see `_with_gradient`."""
         if not (self.skip_idle_rows and self.may_be_idle):
             return slice(None)
-        rows = self._with_gradient(batch).any(1).nonzero()[:, 0]
-        if len(rows) == len(batch):
+        rows = with_gradient.any(1).nonzero()[:, 0]
+        if len(rows) == len(with_gradient):
             return slice(None)
         return rows if len(rows) else slice(0, 1)
 

@@ -74,10 +74,9 @@ class Judge:
         try:
             return checked(self.verifier, self.verifier.verify_batch(problems, completions), len(completions))
         except Exception as error:  # whatever a plugin raises
-            if not self.flag_errors or isinstance(error, MiscountError):
-                raise
+            verdict = self._verdict_on(error)
             if len(completions) == 1:
-                return [Verdict(0.0, status="error", reason=describe(error))]
+                return [verdict]
         return [self([problem], [text])[0] for problem, text in zip(problems, completions, strict=True)]
 
     @property
@@ -121,9 +120,13 @@ class Judge:
                 return Reply(verdict=verdict_without_budget(exchange.partner))
             return reply_to(exchange.partner, exchange.turns[-1])
         except Exception as error:  # whatever a plugin raises
-            if not self.flag_errors or isinstance(error, MiscountError):
-                raise
-            return Reply(verdict=Verdict(0.0, status="error", reason=describe(error)))
+            return Reply(verdict=self._verdict_on(error))
+
+    def _verdict_on(self, error: Exception) -> Verdict:
+        """Return the verdict that stands for an exception; raise it unless errors are flagged."""
+        if not self.flag_errors or isinstance(error, MiscountError):
+            raise error
+        return Verdict(0.0, status="error", reason=describe(error))
 
 
 def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> list[Reply]:

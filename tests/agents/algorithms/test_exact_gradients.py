@@ -384,7 +384,7 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any
 def test_some_rows_are_idle() -> None:
     agent = make_agent()
     rollout = random_episodes(agent.policy, size=2, seed=3)
-    assert 0 < len(rollout.select(agent._rows_to_train(agent.prepare(rollout)))) < len(rollout)
+    assert 0 < len(rollout.select(agent._rows_to_train(agent._with_gradient(agent.prepare(rollout))))) < len(rollout)
 
 
 # Failed verdicts.

@@ -332,7 +332,7 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any
 def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
     agent = make_agent(**FAMILY[name])
     prepared = agent.prepare(half_informative())
-    trained = prepared.groups[agent._rows_to_train(prepared)]
+    trained = prepared.groups[agent._rows_to_train(agent._with_gradient(prepared))]
     assert trained.unique().tolist() == [0, 1, 2]
 
 
