@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from agents.core.checks import check_choice
 
 BENCHMARKS = {  # name: the module with its function `cases`, and what it measures
@@ -31,8 +33,10 @@ def find_benchmark(name: str) -> Callable[[str], Iterator[Any]]:
     """Return the function that yields the cases of a benchmark, given its name.
 
     Raises:
-        ValueError: for an unknown name, with the closest match.
+        ValueError: for an unknown name, with the closest match, or without the GPU that it needs.
     """
     module = import_module(f".{BENCHMARKS[check_choice('benchmark', name, BENCHMARKS)][0]}", __package__)
+    if name in NEEDS_GPU and not torch.cuda.is_available():
+        raise ValueError(f"the benchmark {name} needs a CUDA device; torch finds none")
     cases: Callable[[str], Iterator[Any]] = module.cases
     return cases

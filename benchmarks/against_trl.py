@@ -75,8 +75,7 @@ def _arith(job: Job, seed: int) -> Any:
 
 def _letters(job: Job, seed: int) -> Any:
     prompts = worlds.letter_prompts(job.groups * job.updates, 8, seed)
-    reward = lambda prompts, completions: job.reward(completions)  # noqa: E731
-    return worlds.letter_envs(job.batch, prompts, job.tokens, reward, group_size=job.k)
+    return worlds.letter_envs(job.batch, prompts, job.tokens, job.reward, group_size=job.k)
 
 
 def _tiny() -> Any:
@@ -87,8 +86,7 @@ def _tiny() -> Any:
 
 
 def _words(prompt: int, size: int, job: Job, seed: int) -> Any:
-    reward = lambda prompts, completions: job.reward(completions)  # noqa: E731
-    return worlds.word_envs(job.batch, size, prompt, job.tokens, reward, group_size=job.k, device=job.device)
+    return worlds.word_envs(job.batch, size, prompt, job.tokens, job.reward, group_size=job.k, device=job.device)
 
 
 def _chat(problems: Any, job: Job, seed: int) -> Any:
@@ -136,8 +134,6 @@ def cases(name: str) -> Iterator[Case]:
     """Yield the one case of a job; each of its pairs is another seed."""
     require_trl()
     job = JOBS[name]
-    if job.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("this benchmark needs a CUDA device; torch finds none")
     with TemporaryDirectory() as folder:
         start = job.start()
         if not isinstance(start, str):

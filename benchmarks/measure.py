@@ -49,24 +49,6 @@ class Row:
     quality: str
     details: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        ours: list[float],
-        peer: list[float],
-        unit: str,
-        quality: str,
-        less_is_better: bool = True,
-        **details: Any,
-    ) -> Row:
-        """Return the row of pairs of measurements, in the order they were taken."""
-        ratios = [b / a if less_is_better else a / b for a, b in zip(ours, peer, strict=True)]
-        ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-        ratio = {key: round(value, 3) for key, value in ratio.items()}
-        own, theirs = (float(f"{statistics.median(values):.4g}") for values in (ours, peer))
-        return cls(name, ratio, own, theirs, unit, len(ratios), quality, details)
-
     def as_dict(self, command: str) -> dict[str, Any]:
         """Return what is written to the results, with machine, versions, command and date."""
         where = {"machine": machine(), "versions": versions(), "command": command}
@@ -99,17 +81,36 @@ class Case:
     warm_up: int = 1
 
 
-def rows(cases: Iterable[Case], pairs: int) -> Iterator[Row]:
-    """Measure each case in turn; yield its row as soon as it is made."""
+def rows(cases: Iterable[Case], pairs: int, minutes: float | None = None) -> Iterator[Row]:
+    """Measure each case in turn; yield its row as soon as it is made.
+
+    When the minutes are used up, nothing else is begun, and standard error names what is not measured.
+
+    Raises:
+        RuntimeError: of the first case that failed, such as by too little memory, after all others.
+    """
+    began, failed = time.monotonic(), None
     for case in cases:
-        yield measured(case, pairs)
+        if minutes is not None and time.monotonic() - began >= 60 * minutes:
+            print(f"the time is used up; not measured: {case.name} and what follows", file=sys.stderr)
+            break
+        try:
+            yield measured(case, pairs)
+        except RuntimeError as error:
+            print(f"{case.name} failed: {error}", file=sys.stderr)
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def measured(case: Case, pairs: int) -> Row:
     """Take so many pairs after the warm-up; return the row."""
     taken = [case.pair() for _ in range(case.warm_up + pairs)][case.warm_up :]
-    ours, peer = ([figures[side] for figures in taken] for side in (0, 1))
-    return Row.of(case.name, ours, peer, case.unit, case.quality(), case.less_is_better, **case.details())
+    ratios = [peer / ours if case.less_is_better else ours / peer for ours, peer in taken]
+    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    ratio = {key: round(value, 3) for key, value in ratio.items()}
+    ours, peer = (float(f"{statistics.median(side):.4g}") for side in zip(*taken, strict=True))
+    return Row(case.name, ratio, ours, peer, case.unit, pairs, case.quality(), case.details())
 
 
 def in_turn(ours: Callable[[], float], peer: Callable[[], float]) -> Pair:
@@ -187,6 +188,15 @@ def wait_for_turns() -> Iterator[Callable[[dict[str, Any]], None]]:
 def peak_memory() -> float:
     """Return the largest memory of this process so far (RSS), in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def peak_of_gpu() -> float:
+    """Return the peak of the device's memory in GiB since the last call; 0 without a GPU."""
+    if not torch.cuda.is_initialized():
+        return 0.0
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return peak
 
 
 @contextmanager

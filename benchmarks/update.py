@@ -11,7 +11,7 @@ from agents import Rollout
 
 from .against_trl import JOBS, our_agent
 from .floors import product_speed, read_once, size
-from .measure import Case, clock
+from .measure import Case, clock, peak_of_gpu
 
 OF = ("trl-grpo", "trl-30m", "trl-smollm2-story")  # the jobs, of 0.4, 30 and 135 million parameters
 
@@ -24,9 +24,15 @@ def cases(name: str) -> Iterator[Case]:
         yield from parts(our_agent(JOBS[each], model), each)
 
 
-def parts(agent: Any, label: str) -> Iterator[Case]:
-    """Yield the acting and the training of an agent's update; the peer is the arithmetic, measured in turn."""
-    model, gaps = agent.policy.model, [0.0]
+def parts(agent: Any, label: str, **work: Any) -> Iterator[Case]:
+    """Yield the acting and the training of an agent's update; the peer is the arithmetic, measured in turn.
+
+    Args:
+        agent: whose update it is.
+        label: begins the names.
+        work: how `product_speed` measures.
+    """
+    model, gaps, peaks = agent.policy.model, [0.0], [0.0]
     weights = size(model)
 
     def collect() -> Rollout:
@@ -36,15 +42,22 @@ def parts(agent: Any, label: str) -> Iterator[Case]:
     def acting() -> tuple[float, float]:
         with clock() as seconds:
             rollout = collect()
-        return seconds(), 2 * weights * read_once(rollout) / product_speed(model)
+        return seconds(), 2 * weights * read_once(rollout) / product_speed(model, **work)
 
     def training() -> tuple[float, float]:
         rollout = collect()
+        peak_of_gpu()
         with clock() as seconds:
             gaps.append(agent.update(rollout)["train/logp_gap_max"])
-        return seconds(), 6 * weights * read_once(rollout) / product_speed(model)
+        peaks.append(peak_of_gpu())
+        return seconds(), 6 * weights * read_once(rollout) / product_speed(model, **work)
 
     about = f"{weights / 1e6:.1f} M parameters"
     yield Case(f"{label}: acting", "s/update", acting, lambda: about)
     said = "log-probabilities of acting and training differ by at most"
-    yield Case(f"{label}: training", "s/update", training, lambda: f"{about}; {said} {max(gaps):.1g}")
+
+    def quality() -> str:
+        peak = f"; peak {max(peaks):.1f} GiB" if any(peaks) else ""
+        return f"{about}; {said} {max(gaps):.1g}{peak}"
+
+    yield Case(f"{label}: training", "s/update", training, quality)

@@ -86,13 +86,18 @@ def never_ends(model: PreTrainedModel, ends: Sequence[int]) -> PreTrainedModel:
     return model.eval()
 
 
-def letter_envs(num_envs: int, prompts: list[str], new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
-    """Return a batched environment over prompts of letters with a reward function; the reward is 0 by default."""
-    function = reward or (lambda prompts, completions: [0.0] * len(prompts))
+def text_envs(num_envs: int, problems: Any, new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
+    """Return a batched environment over these problems with a reward function of TRL's signature; 0 by default."""
+    verifier = FunctionVerifier(reward or (lambda completions: [0.0] * len(completions)), alphabet=LETTERS)
     return gym.make_vec(
-        "TextGen-v0", num_envs=num_envs, verifier=FunctionVerifier(function, alphabet=LETTERS), problems=prompts,
-        test_fraction=0.0, max_new_tokens=new_tokens, **{"max_prompt_tokens": len(prompts[0]), **kwargs},
+        "TextGen-v0", num_envs=num_envs, verifier=verifier, problems=problems, test_fraction=0.0,
+        max_new_tokens=new_tokens, **kwargs,
     )  # fmt: skip
+
+
+def letter_envs(num_envs: int, prompts: list[str], new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
+    """Return the environment over prompts of letters."""
+    return text_envs(num_envs, prompts, new_tokens, reward, **{"max_prompt_tokens": len(prompts[0]), **kwargs})
 
 
 def letter_prompts(count: int, length: int, seed: int = 0) -> list[str]:
@@ -138,14 +143,10 @@ def words(size: int) -> PreTrainedTokenizerFast:
 
 
 def word_envs(num_envs: int, size: int, prompt: int, new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
-    """Return a batched environment over random prompts of words, as many as slots; the reward is 0 by default."""
+    """Return the environment over random prompts of words, as many as slots."""
     draw = torch.randint(2, size, (num_envs, prompt), generator=torch.Generator().manual_seed(0))
-    function = reward or (lambda prompts, completions: [0.0] * len(prompts))
-    return gym.make_vec(
-        "TextGen-v0", num_envs=num_envs, tokenizer=words(size), test_fraction=0.0, verifier=FunctionVerifier(function),
-        problems=[" ".join(f"w{i}" for i in row) for row in draw.tolist()], max_prompt_tokens=prompt,
-        max_new_tokens=new_tokens, **kwargs,
-    )  # fmt: skip
+    problems = [" ".join(f"w{i}" for i in row) for row in draw.tolist()]
+    return text_envs(num_envs, problems, new_tokens, reward, tokenizer=words(size), max_prompt_tokens=prompt, **kwargs)
 
 
 def smollm2() -> str:
@@ -158,12 +159,8 @@ def smollm2() -> str:
 
 
 def chat_envs(num_envs: int, problems: list[Problem], new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
-    """Return a batched environment over conversations for SmolLM2; the reward is 0 by default."""
-    function = reward or (lambda prompts, completions: [0.0] * len(prompts))
-    return gym.make_vec(
-        "TextGen-v0", num_envs=num_envs, verifier=FunctionVerifier(function), problems=problems, tokenizer=smollm2(),
-        test_fraction=0.0, max_new_tokens=new_tokens, **kwargs,
-    )  # fmt: skip
+    """Return the environment over conversations for SmolLM2."""
+    return text_envs(num_envs, problems, new_tokens, reward, tokenizer=smollm2(), **kwargs)
 
 
 def sums(count: int, seed: int) -> list[Problem]:

@@ -26,13 +26,20 @@ from ..console.completions import known, offer
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option(
+    "--minutes",
+    type=float,
+    default=None,
+    show_default="no limit",
+    help="Begin no other row of a benchmark after so many.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("benchmarks", "results"),
     help="Folder for NAME.json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
-def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) -> None:
+def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out: Path, as_json: bool) -> None:
     """Run the benchmark NAME; without NAME, all that this machine can run.
 
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
@@ -54,7 +61,7 @@ def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) 
     for each, cases in benchmarks.items():
         click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
         command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
-        for row in rows(cases(each), pairs):  # written one by one: some take minutes
+        for row in rows(cases(each), pairs, minutes):  # written one by one: some take minutes
             made[each].append(row.as_dict(command))
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ import _rlenv_benchmarks
 import pytest
 import torch
 from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, peers, sb3, update, verifier, worlds
-from _rlenv_benchmarks.measure import Case, Row, measured
+from _rlenv_benchmarks.measure import Case, measured
 from _rlenv_scripts.main import main
 from chat_families import chatml
 from click.testing import CliRunner
@@ -41,8 +41,7 @@ def small(monkeypatch, tmp_path_factory):
         sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
         env: {"TOKENS": 3},
         against_trl: {"product_speed": fast, "JOBS": jobs},
-        update: {"product_speed": fast, "JOBS": jobs},
-        h200: {"product_speed": lambda model, **how: fast(model)},
+        update: {"product_speed": lambda model, **how: fast(model), "JOBS": jobs},
         worlds: {"model_folder": lambda name: tmp_path_factory.getbasetemp() / "chat"},
     }.items():
         for name, value in values.items():
@@ -87,13 +86,25 @@ def test_an_update_is_split_into_acting_and_training(chat):
     assert [row.name for row in rows] == ["x: acting", "x: training"]
 
 
-def test_the_gpu_benchmark_runs_on_a_small_model_and_writes_row_by_row(tmp_path, capsys):
+def test_the_gpu_benchmark_runs_on_a_small_model():
     scale = h200.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
-    made = h200.write(h200.cases("gpu", scale), 1, 10.0, tmp_path / "gpu.jsonl")
-    names = [json.loads(line)["name"] for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
-    assert made == len(names) == 4 and "captured" in names[0] and "an update of GRPO, 2 x 2" in names[1]
-    assert h200.write(h200.cases("gpu", scale), 1, 0.0, tmp_path / "none") == 0
-    assert "the time is used up" in capsys.readouterr().err.splitlines()[-1]
+    names = [row.name for row in rows_of(h200.cases("gpu", scale))]
+    assert len(names) == 5 and "captured" in names[0] and names[2] == "GRPO, 2 x 2: training"
+
+
+def test_a_case_that_fails_does_not_end_the_others_and_none_begins_after_the_time(capsys):
+    def fails():
+        raise RuntimeError("out of memory")
+
+    both = [Case("a", "s", fails), Case("b", "s", lambda: (1.0, 2.0))]
+    made = measure.rows(both, 1)
+    assert next(made).name == "b"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        next(made)
+    assert not list(measure.rows(both, 1, minutes=0.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "a failed: out of memory", "the time is used up; not measured: a and what follows",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -139,7 +150,9 @@ def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better
     order = itertools.count(1)
     row = measured(Case("x", "s", measure.in_turn(lambda: float(next(order)), lambda: 2.0 * next(order))), 2)
     assert (row.ours, row.peer) == (4.0, 10.0), "of 3 and 5, 8 and 12: the first pair is dropped"
-    row = Row.of("x", [10.0, 30.0], [10.0, 10.0], "tokens/s", "fine", less_is_better=False, note=1)
+    speeds = iter([(10.0, 10.0), (30.0, 10.0)])
+    case = Case("x", "tokens/s", lambda: next(speeds), details=lambda: {"note": 1}, less_is_better=False, warm_up=0)
+    row = measured(case, 2)
     assert (row.ratio, row.details) == ({"median": 2.0, "min": 1.0, "max": 3.0}, {"note": 1})
 
 
