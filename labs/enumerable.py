@@ -21,11 +21,5 @@ def make_agent(cls: type[Agent], world: World, logits: torch.Tensor, copies: int
 
 
 def scores(world: World, logits: torch.Tensor) -> torch.Tensor:
-    """Return ∇ log π(y) of every completion [C, S·V]: Σ_t, at prefix s_t, of (one-hot of a_t) - π(· | s_t)."""
-    states, actions, mask = world.paths
-    pi = logits.detach().double().softmax(-1)
-    out = pi.new_zeros(len(world.completions), *pi.shape)
-    for c, t in mask.nonzero().tolist():
-        out[c, states[c, t]] -= pi[states[c, t]]
-        out[c, states[c, t], actions[c, t]] += 1
-    return out.flatten(1)
+    """Return ∇ log π(y) of every completion [C, S·V] under a table of logits [S, V]."""
+    return torch.autograd.functional.jacobian(world.log_probs, logits.double(), vectorize=True).flatten(1)

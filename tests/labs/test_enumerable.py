@@ -23,14 +23,6 @@ def rewards(generator: torch.Generator) -> torch.Tensor:
     return torch.rand(COMPLETIONS, generator=generator, dtype=torch.float64)
 
 
-# The world.
-
-
-def test_scores_agree_with_automatic_differentiation(logits: torch.Tensor) -> None:
-    found = torch.autograd.functional.jacobian(WORLD.log_probs, logits).flatten(1)
-    torch.testing.assert_close(scores(WORLD, logits), found, rtol=0, atol=1e-14)
-
-
 def test_single_episodes_through_the_real_loss_average_to_the_exact_gradient(
     logits: torch.Tensor, rewards: torch.Tensor
 ) -> None:
