@@ -57,8 +57,6 @@ class TextGame:
 
     def parse(self, line: str, choices: Choices | None) -> list[int]:
         """Return the tokens that a line stands for; a `ValueError` of one line if it stands for none."""
-        if not line and choices is not None:
-            return [choices.draw(deterministic=True)]
         if line == END:
             return [self.task.end_token(self.inner.problem)]
         if line[:1] == "#" and len(line) > 1:
@@ -130,10 +128,9 @@ class ControlGame:
         if self.env.render_mode == "ansi":
             show(str(self.env.render()).rstrip("\n"))
         else:
-            numeric = not isinstance(observation, (dict, tuple)) and np.asarray(observation).dtype.kind in "fiu"
-            numbers = " ".join(f"{value:+.3f}" for value in np.ravel(observation)) if numeric else observation
             drawn = cartpole(self.env.unwrapped, observation) if self.is_pole else []
-            show("\n".join([*drawn, f"step {self._steps}  observation {numbers}"]))
+            with np.printoptions(precision=3, sign="+", suppress=True):
+                show("\n".join([*drawn, f"step {self._steps}  observation {observation}"]))
         if choices is not None:
             actions = range(len(choices.log_probs))
             show("policy  " + "  ".join(f"{self.name(action)} {choices.probability(action):.3f}" for action in actions))
@@ -141,9 +138,7 @@ class ControlGame:
     def parse(self, line: str, choices: Choices | None) -> list[int]:
         """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
         if not line.strip():
-            if choices is None:
-                raise ValueError(f"nothing was typed; {self.help}")
-            return [choices.draw(deterministic=True)]
+            raise ValueError(f"nothing was typed; {self.help}")
         return [_whole(word, self.first, self.last, "an action") - self.first for word in line.split()]
 
     def name(self, action: int) -> str:

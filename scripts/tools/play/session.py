@@ -89,6 +89,8 @@ def person(game: Game) -> Choose:
             try:
                 if line.strip() == HELP:
                     show(game.help)
+                elif not line and choices is not None:
+                    waiting.append(choices.draw(deterministic=True))
                 else:
                     waiting.extend(game.parse(line, choices))
             except ValueError as error:
