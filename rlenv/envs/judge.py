@@ -108,9 +108,7 @@ class Judge:
             if partner is not None:
                 partner.close()
         except Exception as error:  # whatever a plugin raises
-            if not self.flag_errors:
-                raise
-            warnings.warn(f"{type(partner).__name__}.close failed: {describe(error)}", stacklevel=2)
+            warnings.warn(f"{type(partner).__name__}.close failed: {self._verdict_on(error).reason}", stacklevel=2)
 
     def _reply(self, exchange: Exchange, out_of_budget: bool) -> Reply:
         try:
@@ -141,8 +139,7 @@ def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange
 def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
     """Return a verifier whose model may call these tools, and that has the same worker processes; itself for none."""
     if isinstance(verifier, Isolated) and tools:
-        inner = WithTools(verifier.verifier, tools)
-        return Isolated(inner, verifier.workers, verifier.timeout, verifier.memory_mb)
+        return Isolated(WithTools(verifier.verifier, tools), verifier.workers, verifier.timeout, verifier.memory_mb)
     return WithTools(verifier, tools) if tools else verifier
 
 

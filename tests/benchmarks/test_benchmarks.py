@@ -102,9 +102,8 @@ def test_a_case_that_fails_does_not_end_the_others_and_none_begins_after_the_tim
     with pytest.raises(RuntimeError, match="out of memory"):
         next(made)
     assert not list(measure.rows(both, 1, minutes=0.0))
-    assert capsys.readouterr().err.splitlines() == [
-        "a failed: out of memory", "the time is used up; not measured: a and what follows",
-    ]  # fmt: skip
+    failed, late = capsys.readouterr().err.splitlines()
+    assert failed == "a failed: out of memory" and "not measured: a" in late
 
 
 @pytest.mark.slow
