@@ -36,6 +36,7 @@ _MOST = 300  # statements, from the last one
 
 T = TypeVar("T")
 _BRACE = re.compile(r"(\\boxed ?\{)|\\.|[{}]", re.DOTALL)
+_FENCE = re.compile(r"( {0,3})(`{3,}+|~{3,}+)([^`]*)")
 _HASH = re.compile(r"####([^\n]*)")
 _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
 _STATED = re.compile(
@@ -95,6 +96,26 @@ def boxes(text: str) -> list[str]:
             if depth == 0:
                 found.append(text[start : brace.start()])
     return found
+
+
+def document_in(text: str) -> str:
+    """Return the first block between Markdown's code fences, after the thoughts; without a block, the whole text.
+
+    A fence is a line of three or more backticks or tildes, up to three spaces from the left. A block without its
+    closing fence runs to the end.
+    """
+    text = conclusion(text)
+    block: list[str] = []
+    indent = fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line.rstrip())
+        if fence:
+            if found and found[2].startswith(fence) and not found[3]:
+                break
+            block.append(line[len(indent) :] if line.startswith(indent) else line.lstrip(" "))
+        elif found:
+            indent, fence = found[1], found[2]
+    return "\n".join(block) if fence else text
 
 
 _MARKED: dict[str, Callable[[str], list[str]]] = {"boxed": boxes, "hash": _HASH.findall, "tag": _TAG.findall}

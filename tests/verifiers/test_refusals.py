@@ -27,7 +27,7 @@ from verifiers import (
     isolate,
     make_verifier,
 )
-from verifiers.builtin.json_schema.reading import DEEPEST, MOST_DIGITS, read_json
+from verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.lint.report import lint
@@ -230,10 +230,11 @@ NUMBERS = {  # whole numbers out of range
     "code": {"timeout": (0, True, NAN), "memory": (63, 100.0)},
     "numeric": {"tolerance": (-1, "0.1"), "relative": (NAN, INF)},
     "exact": {"ignore_case": ("yes",), "unicode": ("NFK", None)},
-    "reasoning_gym:chain_sum": {"size": (0,), "strict": ("yes",)},
+    "reasoning_gym:chain_sum": {"size": (0,)},
     "gem:Count-v0": {"turns": (0,)},
 }
-CHOICES = dict.fromkeys(("numeric", "json_schema", "math", "countdown", "reasoning_gym:dice"), ("extract", "boxes"))
+CHOICES = dict.fromkeys(("numeric", "math"), ("extract", "boxes"))
+CHOICES |= dict.fromkeys(("countdown", "reasoning_gym:dice"), ("place", "boxes"))
 CHOICES |= {"length": ("unit", "word"), "exact": ("unicode", "NFK")}
 ROWS = [
     *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, INF, -INF, 1e39, -1e39)),

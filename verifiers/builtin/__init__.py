@@ -14,7 +14,7 @@ from .countdown import Countdown
 from .exact.verifier import Exact
 from .format import Format
 from .guess import Guess
-from .json_schema.verifier import JsonSchema
+from .json_schema import JsonSchema
 from .length import Length
 from .math.verifier import Math
 from .numeric import Numeric

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import override
 
+from ..answer import PLACES, answer_in
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..plugins.arguments import whole_number
+from ..numbers import plain
+from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
 from ..reading.expressions import ExpressionError, evaluate
-from ..reading.extraction import STRICT, extract_rule
-from ..reading.written import expression_of
 
 _OPERATORS = "+-*/"
+_FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")
+_LATEX = re.compile(r"\\(?:left|right)(?![a-z])|\$")
+_SIGNS = str.maketrans("×÷xX[]", "*/**()")
+_WHOLE = re.compile(r"[\s:]*([0-9(\[][-+*/×÷xX()\[\] 0-9]*+)(?:$|=|[.!](?:\s|$))")
 
 
 @register_verifier("countdown")
@@ -23,10 +29,11 @@ class Countdown(Verifier):
     r"""Reach the target with the given numbers; reward 1.0 for an expression that does, else 0.0.
 
     Prompt: the numbers, `=`, the target, `:`, as in `3 5 7=26:`. Answer: an expression of the given numbers, each used
-    at most once, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. By default the
-    expression may be written as in "The answer is $3 \times 7 + 5 = 26$.", with working before it. Every problem has a
-    solution, and the target is not among its numbers. `metadata` holds "numbers" and "target"; listed problems
-    need both, with any prompt. 3 5 7=26 and 7 3 5=26 are in the same split.
+    at most once, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. It may be written as
+    `3 \times 7 + 5 = 26`, whose "=" and what follows are cut off; after "is" or "=" in a sentence it counts only if it
+    has two or more of the given numbers. Every problem has a solution, and the target is not among its numbers.
+    `metadata` holds "numbers" and "target"; listed problems need both, with any prompt. 3 5 7=26 and 7 3 5=26 are in
+    the same split.
 
     Alphabet: digits, space, `=`, `:`, the chosen operators, and parentheses if `*` or `/` is among them. Answers may
     use any operator, and spaces between numbers and operators. No known holes.
@@ -37,8 +44,7 @@ class Countdown(Verifier):
         operators: used in the solutions, drawn uniformly: `+`, and any of `-`, `*`, `/`.
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
-        extract: "stated", the expression that the completion states; "last", the last one in it; "boxed", that in
-            `\boxed{}`; or "strict": nothing but the expression, whose divisions must not leave a remainder.
+        place: where the expression stands; see docs/verifiers.md.
     """
 
     def __init__(
@@ -47,9 +53,9 @@ class Countdown(Verifier):
         largest: int = 9,
         operators: str = "+-*",
         levels: int = 1,
-        extract: str | None = None,
+        place: str = "any",
     ) -> None:
-        self.rule = extract_rule("countdown", extract)
+        self.place = one_of("countdown", "place", place, PLACES)
         self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
         self.largest = whole_number("countdown", "largest", largest, 4, 999)
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
@@ -79,12 +85,14 @@ class Countdown(Verifier):
         return Problem(f"{' '.join(map(str, numbers))}={target}:", expression, metadata)
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the solution with parentheses around it, and with spaces."""
-        spaced = "".join(f" {c} " if c in _OPERATORS else c for c in problem.answer)
-        return [f"({problem.answer})", spaced, f" {problem.answer} "]
+        """Return the solution with parentheses around it, in LaTeX, and in sentences, where any place is read."""
+        answer, target = problem.answer, problem.metadata["target"]
+        latex = answer.replace("*", r" \times ")
+        sentences = [f"{latex} = {target}", f"So it is {answer}.", f"\\boxed{{{latex}}}", f"The answer is {answer}."]
+        return [f"({answer})", f" {answer}\n", *sentences] if self.place == "any" else []
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Evaluate the completion and compare its numbers with the given ones and its value with the target."""
+        """Evaluate the expression and compare its numbers with the given ones and its value with the target."""
         numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
         if (
             not isinstance(numbers, (list, tuple))
@@ -92,21 +100,15 @@ class Countdown(Verifier):
             or not all(isinstance(each, int) for each in numbers)
         ):
             return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
-        if self.rule != STRICT:
-            found = expression_of(completion, numbers, target, self.rule)
-            return RIGHT if found is not None and found.right else WRONG
-        try:
-            value, used = evaluate(completion)
-        except ExpressionError:
+        found = expression_in(completion, self.place, numbers)
+        if found is None:
             return WRONG
+        value, used = evaluate(found, whole=False)
         return RIGHT if value == target and Counter(used) <= Counter(numbers) else WRONG
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        if self.rule == STRICT:
-            return completion.strip()
-        found = expression_of(completion, problem.metadata["numbers"], problem.metadata["target"], self.rule)
-        return None if found is None else found.text
+        return expression_in(completion, self.place, problem.metadata["numbers"])
 
     @override
     def split_key(self, problem: Problem) -> str:
@@ -129,3 +131,31 @@ class Countdown(Verifier):
             if not 0 < value <= 10 * self.largest:
                 return None
         return None if value in numbers else (numbers, value, expression)
+
+
+def expression_in(text: str, place: str, numbers: Sequence[int]) -> str | None:
+    """Return the expression that a completion gives in a place, without spaces; None without one."""
+    given = Counter(numbers)
+
+    def begins(part: str) -> str | None:  # its value and sides on the way also follow "="
+        found = _read(part)
+        if found is None:
+            return None
+        used = Counter(evaluate(found, whole=False)[1])
+        return found if used.total() > 1 and used <= given else None
+
+    text = _FRACTION.sub(r"((\1)/(\2))", _LATEX.sub(" ", text))
+    return answer_in(plain(text), place, _read, begins)
+
+
+def _read(text: str) -> str | None:
+    """Return the expression that a text is, up to "=" or the end of a sentence."""
+    whole = _WHOLE.match(text)
+    if whole is None:
+        return None
+    found = whole[1].translate(_SIGNS)
+    try:
+        evaluate(found, whole=False)
+    except ExpressionError:
+        return None
+    return found.replace(" ", "")

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 import verifiers.builtin.code.verifier as code_module
 from verifiers import Code, Problem, Verdict
 from verifiers.builtin.code.cases import Call
-from verifiers.builtin.code.examples import EXAMPLES
 from verifiers.builtin.code.harness import DEEPEST, decode, encode
-from verifiers.builtin.code.programs import program_of
+from verifiers.builtin.code.verifier import program_of
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})
 RIGHT = "def add(a, b):\n    return a + b\n"
-PROGRAMS = [programs for _, programs, _ in EXAMPLES]
 TOKEN = "token-38147"  # what the tests expect; no program can know it
 
 
@@ -50,10 +48,9 @@ def asks(*tests):
 @pytest.mark.slow  # dozens of processes
 def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
     verifier = Code()
-    for problem, programs in zip(verifier.examples(), PROGRAMS, strict=True):
-        completions = [*programs, problem.prompt]
-        rewards = [verdict.reward for verdict in verifier.verify_batch([problem] * len(completions), completions)]
-        assert rewards == [1.0] * len(programs) + [0.0]
+    for problem in verifier.examples():
+        completions = [problem.answer, problem.prompt]
+        assert [verdict.reward for verdict in verifier.verify_batch([problem] * 2, completions)] == [1.0, 0.0]
         assert set("".join(completions)) <= set(string.printable)
 
 
@@ -71,7 +68,6 @@ def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
         ("print(3)\n" + RIGHT + "print('ab')\n", 1.0, 1.0),
         pytest.param("def plus(a, b):\n    return a + b\n", 0.0, 0.0, marks=pytest.mark.slow),
         (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0, 1.0),
-        (f"```python\n{RIGHT}```\nor\n```python\nadd = None\n```\n", 0.0, 0.0),
         ("", 0.0, 0.0),
         pytest.param("```python\n```", 0.0, 0.0, marks=pytest.mark.slow),
         pytest.param("3", 0.0, 0.0, marks=pytest.mark.slow),
@@ -343,90 +339,24 @@ DOCUMENTED = '''def f(x):
     ("completion", "program"),
     [
         ("x", "x"),
-        ("a\n```python\nx\n```\nb", "x\n"),
-        ("```python\nx\n```\n```python\ny\n```", "y\n"),
-        ("```python\nx\n```\n```python\ny", "x\n"),
-        ("```python\nx", "x\n"),
-        ("```\nx\n```", "x\n"),
-        ("so\n```\nx", "x\n"),
-        ("```python  \r\nx\r\n```\r\n", "x\r\n"),
-        ("```pythonic\nx\n```", "```pythonic\nx\n```"),
-        ("```text\nx\n```", "```text\nx\n```"),
-        ("```py\nx\n```", "x\n"),
-        ("```Python\nx\n```", "x\n"),
-        ("``` PYTHON3\nx\n```", "x\n"),
-        ('```python title="x.py"\nx\n```', "x\n"),
-        ("```{.python .numberLines}\nx\n```", "x\n"),
-        ("~~~python\nx\n```\n~~~", "x\n```\n"),
-        ("````python\nx\n```\n````", "x\n```\n"),
-        ("1. As asked:\n\n    ```python\n    if x:\n        y\n    ```\n", "if x:\n    y\n"),
-        ("- ```python\n  x\n  ```\n", "x\n"),
-        ("\t```py\n\tif x:\n\n\t\ty\n\t```", "if x:\n\n\ty\n"),
-        ("```python\nx\n```\nIt prints\n```\n3\n```", "x\n"),
-        ("```\n3\n```\nis what this prints:\n```python\nx", "x\n"),
-        ("```text\n```python\nx\n```\n```python\ny\n```", "y\n"),
-        ("```python\nx\n```\n```python\n\n```\n", "x\n"),
-        ("```python\n```", "```python\n```"),
-        ("say ```python\nx\n```", "say ```python\nx\n```"),
+        ("a\n```python\nx\n```\nb", "x"),
+        ("```python\nx\n```\nExample usage:\n```python\nprint(y)\n```", "x"),
+        ("```python\nx", "x"),
+        ('~~~python title="x.py"\nx\n```\n~~~', "x\n```"),
+        ("````\nx\n```\n````", "x\n```"),
+        ("1. So:\n   ``` PYTHON3\n   if x:\n       y\n   ```\n", "if x:\n    y"),
+        ("say ```python\nx\n```", ""),
         (DOCUMENTED, DOCUMENTED),
-        (f"```python\n{DOCUMENTED}```\n", DOCUMENTED),
-        (f"```python\n{DOCUMENTED}", DOCUMENTED),
+        (f"```python\n{DOCUMENTED}```\n", DOCUMENTED.rstrip("\n")),
+        ("<think>\n```\ny\n```\n</think>\n```\nx\n```", "x"),
+        ("<think>\n```\nx\n```", ""),
+        ("```python\n```", ""),
         ("", ""),
     ],
 )
-def test_the_last_block_of_python_is_the_program(completion, program):
-    assert program_of(completion, last=True) == program
+def test_the_first_block_else_the_whole_text_is_the_program(completion, program):
     assert program_of(completion) == program
-
-
-USED = {
-    "```python\n{0}```\nExample usage:\n```python\nprint(add(1, 2))\n```\n": "{0}",
-    "```python\n{0}```\nIt prints:\n```python\n3\n```\n": "{0}",
-    "```\n{0}```\nFor instance:\n```python\nadd('a', b='b')\n```\n": "{0}",
-    "```\n{0}```\nOutput:\n```\n3\n```": "{0}",
-    "```python\n{0}```\nA faster one with another name:\n```python\ndef plus(a, b):\n    return b\n```": "{0}",
-    "```python\nimport math\n```\nThen:\n```python\ndef add(a, b):\n    return math.fsum((a, b))\n```": (
-        "import math\n\ndef add(a, b):\n    return math.fsum((a, b))\n"
-    ),
-    "```python\ndef plus(a, b):\n    return a + b\n```\n```python\nadd = plus\n```": (
-        "def plus(a, b):\n    return a + b\n\nadd = plus\n"
-    ),
-    "```python\nraise ValueError\n```\nBetter:\n```python\n{0}```": "{0}",
-    "<think>\n```python\nadd = 3\n```\n</think>\n```python\n{0}```": "{0}",
-    "```python\n{0}```\nCorrected:\n```python\nadd = None\n```": "add = None\n",
-    "```python\n{0}```\nNo:\n```python\npass\n```": "pass\n",
-}
-
-
-@pytest.mark.parametrize("completion", USED)
-def test_the_block_that_defines_what_is_called_is_the_program(completion):
-    assert program_of(completion.replace("{0}", RIGHT), {"add"}) == USED[completion].replace("{0}", RIGHT)
-
-
-def test_a_script_is_the_last_block_that_reads_or_prints():
-    script = "a, b = input().split()\nprint(int(a) + int(b))\n"
-    for text in (f"```\n{script}```\nInput:\n```\n1 2\n```", f"```py\n{script}```\n```python\n# 3\n```"):
-        assert program_of(text) == script
-        assert program_of(text, last=True) != script
-    parts = "```python\ndef total(line):\n    return 3\n```\nand\n```python\nprint(total(input()))\n```"
-    assert program_of(parts) == "def total(line):\n    return 3\n\nprint(total(input()))\n"
-
-
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("{0}```", "{0}"),
-        ("{0}```\n\nThis function adds its arguments.", "{0}"),
-        ("import math\n\n{0}```\n\nExample:\n```python\nadd(1, 2)\n```", "import math\n\n{0}"),
-        ("{0}```\n\nOutput:\n```\n3\n```", "{0}"),
-        ("{0}```\nNo, it is\n```python\ndef add(a, b):\n    return a\n```", "def add(a, b):\n    return a\n"),
-        ("Define the function add:\n```\n{0}", "{0}"),
-        ("def other():\n    return 3\n\n```\nas above\n```\n", "as above\n"),
-    ],
-)
-def test_a_fence_may_be_missing_above_a_program(completion, program):
-    right = "def add(a, b):\n    return a + b\n"
-    assert program_of(completion.replace("{0}", right), {"add"}) == program.replace("{0}", right)
+    assert Code().extract(ADD, completion) == (program or None)
 
 
 def test_a_batch_keeps_its_order():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Countdown, Problem
+from verifiers.answer import PLACES
 from verifiers.reading.expressions import evaluate
-from verifiers.reading.extraction import EXTRACTS
 
 PROBLEM = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
 SETTINGS = st.integers(2, 6).flatmap(
@@ -22,99 +22,47 @@ SETTINGS = st.integers(2, 6).flatmap(
 )
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward"),
-    [
-        ("3*7+5", 1.0),
-        ("5+7*3", 1.0),
-        ("(3*7)+5", 1.0),
-        (" 3 * 7 + 5 ", 1.0),
-        ("7+7+5+7", 0.0),  # a third 7
-        ("7*5-7-3+1", 0.0),  # a 1 that is not there
-        ("3*7+4", 0.0),
-        ("26", 0.0),
-        ("3*7+5=26", 0.0),
-        ("26=3*7+5", 0.0),
-        ("3*7+5\n", 0.0),
-        ("3*7+5 or 7*3+5", 0.0),
-        ("3 5 7 7", 0.0),
-        ("3 5 7 7=26:", 0.0),
-        ("", 0.0),
-        ("37-5-7", 0.0),
-        ("３*7+5", 0.0),
-        ("3*7+5" + "+0" * 5, 0.0),
-        ("7*" * 50_000, 0.0),
-    ],
-)
-def test_an_expression_of_the_given_numbers_has_to_reach_the_target(completion, reward):
-    assert Countdown(extract="strict").verify(PROBLEM, completion).reward == reward
-
-
-STATED = {
-    "3*7+5": 1.0,
-    "3*7+5\n": 1.0,
-    "3*7+5 = 26": 1.0,
+COMPLETIONS = {
+    " 3 * 7 + 5\n": 1.0,
+    "3 x 7 + 5 = 21 + 5 = 26!": 1.0,
     "26 = 3 × 7 + 5": 1.0,
     "$\\boxed{3 \\times 7 + 5}$": 1.0,
-    "3 x 7 + 5 = 21 + 5 = 26!": 1.0,
-    "7(3) + 5": 1.0,
-    "3*7 + 5 (= 26)": 1.0,
     "<think>3*7+7</think>\n<answer>3 * 7 + 5</answer>": 1.0,
-    "3*7 + 5 – that uses three of them": 1.0,
-    "3*7+5 = 26.5": 0.0,
-    "3*7+5 ≠ 26": 0.0,
-    "3*7+5!": 0.0,
     "7 * 3 = 21\n21 + 5 = 26\n\nSo the expression is **7 · 3 + 5**.": 1.0,
-    "3*7+5, because 3*7 = 21 and 21 + 5 = 26.\n\nLet me know if you need more!": 1.0,
-    "3*7+5\n\nExplanation:\n- 3 * 7 = 21\n- 21 + 5 = 26\n\nThe second 7 is not used.": 1.0,
-    "First 7 + 7 = 14, and 14 * 3 = 42 is too much. But 7*3 = 21, so the answer is 3*7 + 5.": 1.0,
-    "$$\\frac{7}{7} \\cdot (3 \\cdot 7 + 5)$$": 0.0,  # a third 7
-    "$\\left(\\frac{7}{7} + 3\\right) \\times 5 = 20$": 0.0,
-    "3*7+5 or 7*3+5": 1.0,
-    "3*7+5 or 3*7+7": 0.0,
-    "3*7+5 or 9*8-8": 0.0,
-    "3*7+5 or (9-8)*8": 0.0,
-    "5 + (3 * 7)": 1.0,
-    "9*2+8, 3*7+5": 0.0,
-    "9*2+8\n3*7+5\n7*4-2": 0.0,
-    "The answer is 3*7+5. The answer is 3+7+7.": 0.0,
-    "3*7+5 = 27": 0.0,
-    "3*5+7 = 26": 0.0,
-    "not 3*7+5": 0.0,
-    "3*7+5 is wrong": 0.0,
-    "Is it 3*7+5?": 0.0,
-    "3*7+5^1": 0.0,
-    "3*7+5.0": 0.0,
-    "3*7+5 - 7": 0.0,
-    "13*2": 0.0,
-    "13*2 = 26": 0.0,
-    "7*3 = 21": 0.0,
+    "But 7*3 = 21, so the answer is 3*7 + 5.": 1.0,
+    "3*7+5 = 27": 1.0,  # what follows "=" is cut off
+    "\\frac{3 + 7}{5} + 7 = 9": 0.0,
+    "7+7+5+7": 0.0,  # a third 7
+    "7*5-7-3+1": 0.0,  # a 1 that is not there
     "26": 0.0,
-    "3*7+": 0.0,
-    "I cannot find an expression.": 0.0,
+    "37-5-7": 0.0,
+    "３*7+5": 0.0,
+    "3*7+5 or 7*3+5": 0.0,
+    "3*7+5.0": 0.0,
+    "3*7+5^1": 0.0,
+    "\\boxed{3*7+5} \\boxed{3*7+7}": 0.0,
+    "3 5 7 7=26:": 0.0,
+    "": 0.0,
     "3*7+5" + "*1" * 50_000: 0.0,
     "(" * 50_000 + "3*7+5" + ")" * 50_000: 0.0,
     "\\frac{" * 20_000 + "3*7+5": 0.0,
-    "= " * 50_000 + "3*7+5": 0.0,
 }
 
 
-@pytest.mark.parametrize("completion", STATED)
-def test_the_expression_may_be_stated_with_its_working(completion):
-    assert Countdown().verify(PROBLEM, completion).reward == STATED[completion]
+@pytest.mark.parametrize("completion", COMPLETIONS)
+def test_an_expression_of_the_given_numbers_has_to_reach_the_target(completion):
+    assert Countdown().verify(PROBLEM, completion).reward == COMPLETIONS[completion]
 
 
-def test_fractions_on_the_way_are_exact_and_strictly_forbidden():
+def test_fractions_on_the_way_are_exact():
     problem = Problem("3 3 8 8=24:", "", {"numbers": [3, 3, 8, 8], "target": 24})
-    for text in ("8/(3-8/3)", "\\frac{8}{3 - \\frac{8}{3}} = 24"):
-        assert Countdown().verify(problem, text).reward == 1.0
-        assert Countdown(extract="strict").verify(problem, text).reward == 0.0
+    assert Countdown().verify(problem, "8/\\left(3-\\frac{8}{3}\\right) = 24").reward == 1.0
 
 
-def test_which_expression_counts_is_a_choice():
-    text = "The answer is $\\boxed{3*7+5}$. Close to it: 3*7+7"
-    rewards = {rule: Countdown(extract=rule).verify(PROBLEM, text).reward for rule in EXTRACTS}
-    assert rewards == {"stated": 1.0, "strict": 0.0, "last": 0.0, "boxed": 1.0}
+def test_the_place_is_a_choice():
+    text = "The answer is $\\boxed{3*7+5}$.\n3*7+7"
+    rewards = {place: Countdown(place=place).verify(PROBLEM, text).reward for place in PLACES}
+    assert rewards == {"any": 1.0, "boxed": 1.0, "hash": 0.0, "tag": 0.0, "stated": 0.0, "last": 0.0}
     assert Countdown().extract(PROBLEM, text) == Countdown().extract(PROBLEM, "3 * 7 + 5 = 26") == "3*7+5"
     assert Countdown().extract(PROBLEM, "I cannot find it.") is None
 

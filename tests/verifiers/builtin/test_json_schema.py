@@ -1,4 +1,3 @@
-import itertools
 import json
 import os
 from decimal import Decimal
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
-from verifiers.builtin.json_schema.reading import DEEPEST, MOST_DIGITS, read_json
+from verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 
 BOOK = {
     "type": "object",
@@ -18,101 +17,57 @@ BOOK = {
     "additionalProperties": False,
 }
 EMMA = '{"title": "Emma", "year": 1815}'
-OTHER = EMMA.replace("1815", "1816")
 PROBLEM = Problem("A book?", EMMA)
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward"),
-    [
-        (EMMA, 1.0),
-        (f"\n {EMMA}\r\n", 1.0),
-        (f"```json\n{EMMA}\n```", 1.0),
-        (f"```\n{EMMA}\n```\n", 1.0),
-        (f"```JSON\n{EMMA}\n```", 1.0),
-        (f"  ``` Json \r\n{EMMA}\r\n  ```", 1.0),
-        ('{"year":1815,"title":"Émma \\ud83d\\ude00 [{"}', 1.0),
-        ('{"title": "Emma", "year": 1815.0}', 1.0),
-        ("", 0.0),
-        ("```json\n```", 0.0),
-        ("``````", 0.0),
-        (f"```json\n{EMMA}", 0.0),
-        (f"```python\n{EMMA}\n```", 0.0),
-        (f"```json5\n{EMMA}\n```", 0.0),
-        (f"```json {EMMA}\n```", 0.0),
-        (f"Here it is: {EMMA}", 0.0),
-        (f"{EMMA} {EMMA}", 0.0),
-        (f"{EMMA} or not", 0.0),
-        ('{"title": "Emma"}', 0.0),
-        ('{"title": "", "year": 1815}', 0.0),
-        ('{"title": "Emma", "year": "1815"}', 0.0),
-        ('{"title": "Emma", "year": 1815.5}', 0.0),
-        ('{"title": "Emma", "year": 1815, "more": 1}', 0.0),
-        ('{"title": "Emma", "year": 1815, "year": 1815}', 0.0),
-        ('{"title": "Emma", "year": 1815,}', 0.0),
-        ("{'title': 'Emma', 'year': 1815}", 0.0),
-        ('{"title": "Emma", "year": NaN}', 0.0),
-        ('{"title": "Emma", "year": Infinity}', 0.0),
-        ('{"title": "Emma", "year": 1e999}', 0.0),
-        ('{"title": "Emma", "year": ' + "9" * 5_000 + "}", 0.0),
-        ('{"title": "Emma", "year": ١٨١٥}', 0.0),
-        ("[" + EMMA + "]", 0.0),
-        ("null", 0.0),
-        (f"\u00a0{EMMA}", 0.0),
-        (f"\ufeff{EMMA}", 0.0),
-        (EMMA + " " * 100_000, 0.0),
-        ("[" * 100_000, 0.0),
-        ('{"a":' * 5_000 + "1" + "}" * 5_000, 0.0),
-        ('"' * 9_999, 0.0),
-        ('\\"' * 5_000, 0.0),
-    ],
-)
-def test_strictly_the_document_is_the_whole_completion(completion, reward):
-    assert JsonSchema(BOOK, extract="strict").verify(PROBLEM, completion).reward == reward
-
-
-INTRODUCED = {
-    f"Here it is: {EMMA}": 1.0,
-    f"Here is the JSON:\n```json\n{EMMA}\n```\n\nThe year is that of the *first* edition [1].": 1.0,
-    f"{EMMA}\n\nLet me know if you need more!": 1.0,
-    f"```json\n{EMMA}": 1.0,
+COMPLETIONS = {
+    f"\n {EMMA}\r\n": 1.0,
+    f"Here it is:\n```json\n{EMMA}\n```\n\nThe year is that of the *first* edition [1].": 1.0,
     f"```\n{EMMA}\n```\nTo read it:\n```python\njson.loads(text)\n```": 1.0,
+    f"~~~ JSON\r\n{EMMA}\r\n~~~": 1.0,
+    f"1. So:\n   ```json\n{EMMA}": 1.0,
     f"<think>{{}} or [{EMMA}]?</think>\n\n{EMMA}": 1.0,
-    f"A first try:\n```json\n{{}}\n```\nThe year is missing. Corrected:\n```json\n{EMMA}\n```": 1.0,
-    f"The keys are [1, 2] and so on:\n\n{EMMA}": 1.0,
-    f"\ufeff{EMMA}": 1.0,
-    f"Either:\n```json\n{EMMA}\n```\nor, for another book:\n```json\n{OTHER}\n```": 0.0,
-    f"Either:\n```json\n{EMMA}\n```\nor on one line:\n```json\n {EMMA}\n```": 1.0,
-    f"```json\n{EMMA}\n```\nWith another year:\n```json\n{OTHER}\n```": 1.0,
-    f"{EMMA}\n```": 1.0,
-    f"{EMMA}\n```\n\nThis JSON has a title and a year.": 1.0,
-    f"{EMMA}\n```\n\nTo read it:\n```python\njson.loads(text)\n```": 1.0,
-    f"{EMMA}\n~~~\n\nOr another book:\n~~~json\n{OTHER}\n~~~": 0.0,
-    f"{{}}\n```\n\nThis JSON has no title, unlike {EMMA}.": 0.0,
-    f"It is not {EMMA}\n```\n\nThat has the wrong year.": 0.0,
-    f"{EMMA} {EMMA}": 0.0,
-    f"{EMMA} or {{}}": 0.0,
-    f"{EMMA}\nor\n{{}}": 0.0,
-    f"```json\n{EMMA}\n```\nCorrected:\n```json\n{{}}\n```": 0.0,
-    f"```python\n{EMMA}\n```": 0.0,
-    f"<think>{EMMA}</think>\n\nDone.": 0.0,
+    '{"year":1815.0,"title":"Émma \\ud83d\\ude00 [{"}': 1.0,
+    f"```\n{{}}\n```\nCorrected:\n```\n{EMMA}\n```": 0.0,
+    f"Here it is: {EMMA}": 0.0,
+    f"{EMMA}\n```": 0.0,
+    f"```json {EMMA}\n```": 0.0,
     f"<think>It is {EMMA}": 0.0,
+    f"{EMMA} {EMMA}": 0.0,
     f"[{EMMA}]": 0.0,
-    '{"title": "Emma", "year": 1815,} // the comma is too much': 0.0,
-    'Sure: {"title": "Emma"': 0.0,
-    f"[[[[ {EMMA}": 0.0,
-    "[" * 100_000: 0.0,
-    '{"' + '\\"' * 4_990: 0.0,
-    "{" + '"' * 9_990: 0.0,
+    "": 0.0,
+    "``````": 0.0,
+    '{"title": "Emma"}': 0.0,
+    '{"title": "Emma", "year": "1815"}': 0.0,
+    '{"title": "Emma", "year": 1815, "more": 1}': 0.0,
+    '{"title": "Emma", "year": 1815, "year": 1815}': 0.0,
+    '{"title": "Emma", "year": 1815,}': 0.0,
+    "{'title': 'Emma', 'year': 1815}": 0.0,
+    '{"title": "Emma", "year": NaN}': 0.0,
+    '{"title": "Emma", "year": 1e999}': 0.0,
+    '{"title": "Emma", "year": ' + "9" * 5_000 + "}": 0.0,
+    '{"title": "Emma", "year": ١٨١٥}': 0.0,
+    f"\ufeff{EMMA}": 0.0,
+    EMMA + " " * 100_000: 0.0,
+    "[" * 9_999: 0.0,
+    '{"a":' * 1_500 + "1" + "}" * 1_500: 0.0,
+    '"' * 9_999: 0.0,
+    '\\"' * 5_000: 0.0,
 }
 
 
-@pytest.mark.parametrize("completion", INTRODUCED)
-def test_a_document_may_be_introduced_fenced_and_explained(completion):
-    assert JsonSchema(BOOK).verify(PROBLEM, completion).reward == INTRODUCED[completion]
+@pytest.mark.parametrize("completion", COMPLETIONS)
+def test_the_first_block_else_the_whole_text_is_the_document(completion):
+    assert JsonSchema(BOOK).verify(PROBLEM, completion).reward == COMPLETIONS[completion]
 
 
-@pytest.mark.parametrize("rule", ["stated", "strict"])
+def test_equal_documents_vote_together():
+    verifier = JsonSchema(BOOK)
+    one, other = (verifier.extract(PROBLEM, text) for text in (EMMA, '```\n{"year": 1815, "title": "Emma"}\n```'))
+    assert one == other
+    assert verifier.extract(PROBLEM, "I do not know.") is None
+
+
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"),
     [
@@ -131,8 +86,8 @@ def test_a_document_may_be_introduced_fenced_and_explained(completion):
         ({"uniqueItems": True}, ["[0.1, 0.10000000000000000001]", "[1, 2.0]"], ["[1, 1.0]", "[0.1, 0.10]"]),
     ],
 )
-def test_numbers_are_compared_exactly(schema, right, wrong, rule):
-    verifier = JsonSchema(schema, extract=rule)
+def test_numbers_are_compared_exactly(schema, right, wrong):
+    verifier = JsonSchema(schema)
     assert [text for text in right if not verifier.verify(PROBLEM, text).reward] == []
     assert [text for text in wrong if verifier.verify(PROBLEM, text).reward] == []
 
@@ -230,8 +185,8 @@ FORMATS = {
     "ipv4": (["192.0.2.1", "0.0.0.0"], ["256.0.0.1", "1.2.3", "1.2.3.4/8"]),
     "ipv6": (["::1", "::ffff:192.0.2.1"], ["1::2::3", "12345::", "1.2.3.4"]),
     "uuid": (["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000"]),
-    "regex": (["[0-9]+", ""], ["(", "[z-a]", "a{99999999999999}", "(" * 4_000]),
-    "int32": (["any"], []),
+    "regex": (["("], []),
+    "time": (["any"], []),
 }
 
 
@@ -242,18 +197,6 @@ def test_formats_are_checked(name):
     assert [text for text in right if not verifier.verify(PROBLEM, json.dumps(text)).reward] == []
     assert [text for text in wrong if verifier.verify(PROBLEM, json.dumps(text)).reward] == []
     assert [verifier.verify(PROBLEM, text).reward for text in ("3", "null", "[]")] == [1.0] * 3  # formats are of text
-
-
-@pytest.mark.parametrize("draft", DRAFTS)
-def test_formats_do_not_depend_on_the_draft(draft):
-    verifier = JsonSchema({"$schema": draft, "format": "date"})
-    assert [verifier.verify(PROBLEM, text).reward for text in ('"2024-02-29"', '"tomorrow"')] == [1.0, 0.0]
-
-
-def test_the_answer_to_one_example_is_wrong_for_the_others():
-    problems = JsonSchema().examples()
-    for problem, other in itertools.permutations(problems, 2):
-        assert JsonSchema().verify(problem, other.answer).reward == 0.0
 
 
 @pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])

@@ -1,13 +1,9 @@
 """What a model writes never warns: warnings are for those who write programs, patterns and schemas."""
 
-import json
-import re
 import threading
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verifiers import Problem, make_verifier
 from verifiers.plugins import registry
@@ -19,14 +15,14 @@ WARNS = [
     "'\\q'", '"\\d"', "1is 1", "1if 2else 3", "0x1for x in y", "1 is 1", "(1)(2)", "[1][2, 3]", "assert (1, 2)",
 ]  # fmt: skip
 FENCED = [f"```python\n{line}\n```" for line in WARNS]
-SCHEMA = {"anyOf": [{"type": "string", "format": "regex"}, {"type": "array", "items": {"format": "regex"}}]}
+SCHEMA = {"patternProperties": {"[[a]": {}}, "propertyNames": {"pattern": "[a||b]"}}
 TASKS = [f"reasoning_gym:{name}" for name in ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens")]
 
 
 PLAIN = ["arith", "choice", "code", "countdown", "exact", "length", "math", "numeric"]
 MADE = {
     **{name: (name, {}, None) for name in (*PLAIN, "calculator-sums", "code-feedback", "guess")},
-    **{task: (task, {"strict": False, "size": 50}, None) for task in TASKS},
+    **{task: (task, {"size": 50}, None) for task in TASKS},
     "format": ("format", {}, Problem("?")),
     "regex": ("regex", {}, Problem("?", "", {"pattern": "[[a&&b]+"})),
     "pattern": ("json_schema", {}, Problem("?", "", {"schema": {"type": "string", "pattern": "[[a]"}})),
@@ -58,19 +54,6 @@ def test_a_program_that_the_compiler_warns_of_is_judged_by_its_results():
     verifier = make_verifier("code")
     problem = Problem("?", "", {"tests": ["assert f() == 'q'"]})
     assert verifier.verify(problem, "def f():\n    '\\d'\n    return 'q' if 1is 1 else (1)(2)\n").reward == 1.0
-
-
-@given(st.text("[]^-&|~(?P<>=a1)\\#:x", max_size=12))
-def test_a_format_is_checked_without_a_warning(text):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            re.compile(text)
-            valid = True
-        except (re.error, OverflowError, RecursionError):
-            valid = False
-    verdict = make_verifier("json_schema", schema={"format": "regex"}).verify(Problem("?"), json.dumps(text))
-    assert verdict.reward == valid
 
 
 def test_other_threads_are_warned_meanwhile_and_nothing_is_left_behind():

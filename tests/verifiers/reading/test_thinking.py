@@ -97,7 +97,7 @@ COMPLETIONS = {
     "<think>{wrong} <think>{wrong}</think>\n{right}": 1.0,
     "<think>\n{wrong}\n</think>\n{right}": 1.0,
     "<think>\n**{wrong}**\n</think>\n{right}": 1.0,
-    "<think>\n{right}\n</think>\nSo **{right}**\n<think>\n**{wrong}**": 1.0,
+    "<think>\n{right}\n</think>\n{right}\n<think>\n**{wrong}**": 1.0,
     "{right}\n<think>Or not.\n**{wrong}**": 1.0,
     "{wrong}\n<think>{right}": 0.0,
     "<think>{wrong}</think> <think>{right}": 0.0,

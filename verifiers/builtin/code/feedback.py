@@ -18,7 +18,7 @@ from ...plugins.arguments import one_of, whole_number
 from ...plugins.registry import register_verifier
 from .cases import Call, Case, read_tests
 from .harness import decode
-from .verifier import Code
+from .verifier import Code, program_of
 
 OWN, HUMAN_EVAL = "own", "humaneval"
 LONGEST_REPLY = 300  # characters
@@ -42,7 +42,6 @@ class CodeFeedback(Code):
         timeout: seconds per run; see `code`.
         memory: megabytes of address space per program; see `code`.
         unsafe_local_exec: see `code`.
-        extract: see `code`.
     """
 
     isolated = True  # so that the programs of several episodes run at once
@@ -56,9 +55,8 @@ class CodeFeedback(Code):
         timeout: float = 5.0,
         memory: int = 256,
         unsafe_local_exec: bool = False,
-        extract: str | None = None,
     ) -> None:
-        super().__init__(False, timeout, memory, unsafe_local_exec, extract)
+        super().__init__(False, timeout, memory, unsafe_local_exec)
         self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
         self.max_turns = whole_number("code-feedback", "turns", turns, 1, 20)
         self.levels = whole_number("code-feedback", "levels", levels, 1, 5)
@@ -92,7 +90,7 @@ class CodeFeedback(Code):
             SandboxError: if it cannot be run.
         """
         tests = read_tests(problem)
-        program = self._program(tests, completion)
+        program = program_of(completion)
         if not program:
             return "there is no program"
         if calls := [test for test in tests if isinstance(test, Call)]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import marshal
 import os
 import string
@@ -13,17 +12,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from ...answer import document_in
 from ...base import Problem, Verdict, Verifier
 from ...isolation.sandbox.run import Limits, Outcome, SandboxError, run, unavailable
 from ...plugins.registry import register_verifier, require_trust
-from ...reading.extraction import STRICT
-from ...reading.statements.documents import document_rule
 from . import harness
 from .cases import Call, Case, read_tests
-from .counterexamples import forgeries, lookup, superseded
 from .examples import EXAMPLES
-from .paraphrases import WAYS_TO_WRITE
-from .programs import program_of
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
 _SCRIPT = """\
@@ -32,20 +27,20 @@ builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
 _LONGEST_PROGRAM = 100_000
+_FORMS = "```python\n{}```", "So:\n\n```\n{}```\nTo use it:\n```\n3\n```", "<think>\n```\n</think>\n~~~\n{}"
+_NOT_FIRST = "```python\npass\n```\nBetter:\n```python\n{}```\n", "<think>\n{}", "Sure!\n\n{}"
+_FORGED = "import os\nos._exit(0)\n", "raise SystemExit(0)\n", "print('[true]', flush=True)\nexit()\n"
+_EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n\n"
 
 
 @register_verifier("code")
 class Code(Verifier):
     """Runs a Python program against the tests of its problem; every run has a new sandbox.
 
-    Prompt: anything, such as a signature with its docstring. Completion: the whole program (at most 100,000
-    characters), or text with it in a block fenced by ```python and ```. The fence may say `py`, `python3` or nothing,
-    in any case, be indented or be of tildes, and the last one may miss its end; a block that says Python comes before
-    one that says nothing, a closed one before an open one. Of several blocks, the last one that defines a function
-    under test counts (or that reads or prints, if the tests are `cases`), with earlier ones that define or import what
-    it uses; later ones show its use. Alphabet: printable ASCII. Reward: 1.0 if every test passes, else 0.0; with
-    `partial` the share of tests that pass. A program that crashes, takes too long or too much memory fails its test; a
-    sandbox that fails is an "error".
+    Prompt: anything, such as a signature with its docstring. Completion: the program is the first fenced block, or all
+    of the text without a block (at most 100,000 characters); thoughts are cut off first. Alphabet: printable ASCII.
+    Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that crashes,
+    takes too long or too much memory fails its test; a sandbox that fails is an "error".
 
     A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]`, `... is True` (False,
     None), `assert f(1)` or `assert not f(1)` with plain literals; Fraction, Decimal, Counter, OrderedDict, set and
@@ -66,7 +61,6 @@ class Code(Verifier):
         memory: megabytes of address space per program, at least 64.
         unsafe_local_exec: if programs cannot be isolated, run them as ordinary processes of this user. They can then
             read, change and send everything that this user can.
-        extract: "stated", or "strict": the last block, whatever is in it.
 
     Raises:
         ValueError: for an option out of range, where programs cannot be isolated here, or (when judging) for tests
@@ -83,7 +77,6 @@ class Code(Verifier):
         timeout: float = 5.0,
         memory: int = 256,
         unsafe_local_exec: bool = False,
-        extract: str | None = None,
     ) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
             raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
@@ -99,35 +92,37 @@ class Code(Verifier):
                 f"code: programs cannot be isolated here ({reason}); to run them as ordinary processes, with all the "
                 "rights of this user, set unsafe_local_exec=True (--unsafe-local-exec)"
             )
-        self.rule = document_rule("code", extract)
         self.partial = partial
         self.isolating = not reason
         self._limits = Limits(seconds=timeout, memory=memory << 20)
 
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""
-        return [Problem(prompt, programs[0], dict(tests)) for prompt, programs, tests in EXAMPLES]
+        return [Problem(prompt, program, dict(tests)) for prompt, program, tests in EXAMPLES]
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the answer in fenced blocks of many kinds; for the examples, other solutions, too."""
-        others = next((programs[1:] for prompt, programs, _ in EXAMPLES if prompt == problem.text), ())
-        programs = [text for text in (problem.answer, *others) if text]
-        turns = itertools.cycle(programs) if programs else ()
-        return [*others, *(fenced(text) for fenced, text in zip(WAYS_TO_WRITE, turns, strict=False))]
+        """Return the answer in fenced blocks."""
+        return [form.format(problem.answer) for form in _FORMS] if problem.answer else []
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return programs that forge a success, right ones that a wrong one follows, and one that knows the tests."""
+        """Return programs that forge a success, right ones in the wrong place, and one that knows the tests."""
         tests = read_tests(problem)
+        names = sorted({test.function for test in tests if isinstance(test, Call)})
+        forged = [_EQUAL_TO_ALL + "".join(f"def {name}(*given, **named):\n    return Yes()\n" for name in names)]
         return {
-            "forged-success": forgeries(tests),
-            "superseded": superseded(problem.answer) if problem.answer else [],
-            "known-tests": [lookup(tests)],
+            "forged-success": [*_FORGED, *forged],
+            "not-the-first-block": [form.format(problem.answer) for form in _NOT_FIRST] if problem.answer else [],
+            "known-tests": [_lookup(tests)],
         }
+
+    @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        return program_of(completion) or None
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         tests = read_tests(problem)
-        program = self._program(tests, completion)
+        program = program_of(completion)
         if not program:
             return Verdict(0.0)
         try:
@@ -141,12 +136,6 @@ class Code(Verifier):
         pairs = list(zip(problems, completions, strict=True))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
             return list(pool.map(lambda pair: self.verify(*pair), pairs))
-
-    def _program(self, tests: list[Call] | list[Case], completion: str) -> str:
-        """Return the program in a completion; empty if there is none, or it is too long."""
-        called = {test.function for test in tests if isinstance(test, Call)}
-        program = program_of(completion, called, last=self.rule == STRICT)
-        return program if program.strip() and len(program) <= _LONGEST_PROGRAM else ""
 
     def _count(self, tests: list[Call] | list[Case], program: str) -> int:
         """Return how many tests a program passes; if all are needed, stop after the first failed run."""
@@ -174,3 +163,21 @@ class Code(Verifier):
                 break
             passed += right
         return passed
+
+
+def program_of(completion: str) -> str:
+    """Return the program in a completion; empty if there is none, or it is too long."""
+    program = document_in(completion)
+    return program if program.strip() and len(program) <= _LONGEST_PROGRAM else ""
+
+
+def _lookup(tests: Sequence[Call] | Sequence[Case]) -> str:
+    """Return the program that knows what the tests expect, and nothing else."""
+    outputs = {test.input: test.output for test in tests if isinstance(test, Case)}
+    if outputs:
+        return f"import sys\nprint({outputs!r}[sys.stdin.read()])\n"
+    calls = [test for test in tests if isinstance(test, Call)]
+    known = [[call.function, tuple(call.arguments), call.keywords, call.expected] for call in calls]
+    search = "next(found for *call, found in known if call == [{0!r}, given, named])"
+    functions = "def {0}(*given, **named):\n    return " + search + "\n"
+    return f"known = {known!r}\n" + "".join(functions.format(name) for name in sorted({name for name, *_ in known}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from ...reading.expressions import ExpressionError, evaluate
@@ -17,6 +18,11 @@ EXPRESSIONS = frozenset(
 
 # These scorers give the full score for wrong answers too; an answer also has to pass these checks.
 EXACT = frozenset({"game_of_life_halting", "letter_jumble", "spell_backward"})  # what begins alike; letters in place
+SAME = frozenset(  # any number close by, lists with more in them; an answer has to have what the reference has
+    {"advanced_geometry", "game_of_life", "list_functions", "number_filtering", "number_sorting", "pool_matrix"}
+    | {"figlet_font", "word_sequence_reversal", "word_sorting"}
+)
+NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")  # a reference; any other number is wrong
 TARGETS = {"puzzle24": 24, "countdown": None}  # any four numbers, with a fraction cut off; None: the problem says it
 _PLAIN_NUMBER = re.compile(r"[-+0-9.,/eE]{1,400}")
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
@@ -56,6 +62,7 @@ _DATETIME = rf"[0-9]{{1,9}} days, {_CLOCK}(?::[0-5][0-9])?"
 _CALLS = frozenset(
     {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
 )
+_PART = re.compile(r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)(?![\w.])|\w+|\n|[^\w\s\"']")
 _TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?(?![0-9A-Za-z.])|[A-Za-z]+|\*\*|[-+*/^()]")
 _HUGE = re.compile(r"(?:\*\*|\^)[\s(+-]*[0-9]{4}|(?:\*\*|\^)[^-+*/]{0,40}(?:\*\*|\^)")  # x**9999, 9**9**9
 
@@ -91,12 +98,25 @@ def is_literal(text: str) -> bool:
     return True
 
 
+def is_number(task: str, reference: str) -> bool:
+    """Tell whether the right answer is one number only; "power_function" takes rounded ones."""
+    return task != "power_function" and NUMBER.fullmatch(reference) is not None
+
+
+def is_same(answer: str, reference: str) -> bool:
+    """Tell whether two texts have the same numbers, words and signs in the same lines, whatever their quotes."""
+    one, other = (
+        [Fraction(part[1]) if part[1] else part[0] for part in _PART.finditer(text)] for text in (answer, reference)
+    )
+    return one == other
+
+
 def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) -> bool:
     """Tell whether an answer that is not the reference may have the full score, if the task's scorer gives it."""
     foreign = set(answer) - set(entry["question"]) - set(reference)
     if not "".join(foreign).isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
         return False
-    if task in EXACT:
+    if task in EXACT or is_number(task, reference):
         return False
     if task == "time_intervals":
         return re.fullmatch(_DURATIONS.get(entry["metadata"]["task_type"], _DATETIME), answer) is not None

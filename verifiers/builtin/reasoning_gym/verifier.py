@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import difflib
 import random
+import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 from typing_extensions import override
 
+from ...answer import PLACES, answer_in, document_in
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ...plugins.arguments import flag, whole_number
+from ...numbers import first_number, last_number, leading_number, plain
+from ...plugins.arguments import one_of, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
-from ...reading.extraction import STRICT, extract_rule
 from ...reading.quiet import quiet
-from ...reading.text import WHITESPACE, frame_name, framed, in_frame
-from .answers import answer_in
-from .rules import is_harmless, is_strict
-from .values import judged
+from ...reading.text import WHITESPACE, frame_name, framed, in_frame, last_line
+from ..countdown import expression_in
+from .rules import SAME, TARGETS, is_harmless, is_number, is_same, is_strict
 
 SIZE = 10_000
 _PROBED = 32  # problems that alphabet and lengths are read off
 _LONGEST = 20_000
+_STYLED = re.compile(r"\\text(?:bf|it|rm|tt)?\{([^{}]*)\}")
+_SAYS = re.compile(r"[=\n]|\b(?:is|are|equals)\b")  # in an answer: "is" does not tell where it begins
+_AROUND = ' \t\r\n*`$:"“”'
 
 
 @register_verifier("reasoning_gym")
 class ReasoningGym(Verifier):
-    """A task of reasoning-gym: its problems, and its scorer after the stated answer has been found.
+    """A task of reasoning-gym: its problems, and its scorer for the answer in a place; reward 1.0 for a full score.
 
-    The answer is what the completion states, in a sentence, a box or a fence, with working before it; tasks with
-    numbers read it as `numeric` does. Reward 1.0 for a full score, else 0.0; some twenty tasks whose scorers give it
-    for more than the answer are judged by a stricter rule: the same number, the given numbers, the form that the
-    question asks for. With `strict=False` the task's own score of that answer, 0 to 1, with what it pays for parts and
-    for junk.
+    Where the reference is a number, the answer is read as `numeric` reads it, and has to be that number. Of other tasks
+    the text in the place goes to the scorer. Its last place is the first fenced block, else the last line, or the whole
+    text if the reference has several lines; "is" and "=" lead to no answer where the reference itself has one of them.
+    Some twenty tasks whose scorers give the full score for more than the answer are judged by a stricter rule: the same
+    numbers and words, the given numbers, the form that the question asks for.
 
     Prompt: the task's question and a newline. Alphabet and lengths are read off 32 problems. Scorers that evaluate
     answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
@@ -43,11 +48,9 @@ class ReasoningGym(Verifier):
 
     Args:
         task: its name, such as "leg_counting".
-        strict: full score or nothing.
         inside: the tag whose section is the answer, such as "answer"; "/think" for what follows `</think>`.
         size: how many problems the task has.
-        extract: "stated"; "last", the last answer in the completion; "boxed", that in `\\boxed{}`; or "strict": the
-            whole completion, without the whitespace around it, is the answer.
+        place: where the answer stands; see docs/verifiers.md.
         settings: further settings of the task, such as min_digits.
 
     Raises:
@@ -57,20 +60,21 @@ class ReasoningGym(Verifier):
 
     isolated = True
     needs = {"reasoning_gym": "reasoning-gym"}
+    does_not_catch = dict.fromkeys(
+        ("shotgun", "changed-answer"), "in the last place the last number counts, whatever stands before it"
+    )
 
     def __init__(
         self,
         task: str,
-        strict: bool = True,
         inside: str | None = None,
         size: int = SIZE,
-        extract: str | None = None,
+        place: str = "any",
         **settings: Any,
     ) -> None:
         self.task, self.settings = task, settings
         self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
-        self.strict = flag("reasoning_gym", "strict", strict)
-        self.rule = extract_rule("reasoning_gym", extract)
+        self.place = one_of("reasoning_gym", "place", place, PLACES)
         self.inside = None if inside is None else frame_name("reasoning_gym", inside)
         self._dataset = self._make()
         rng = random.Random(0)
@@ -102,44 +106,51 @@ class ReasoningGym(Verifier):
     def extract(self, problem: Problem, completion: str) -> str | None:
         text = completion if self.inside is None else in_frame(completion, self.inside)
         text = (text or "").strip(WHITESPACE)
-        if self.rule == STRICT or not 0 < len(text) <= self._longest(problem):
-            return text or None
-        return answer_in(self.task, problem.metadata["entry"], text, self.rule)
+        return self._answer(problem, text) if 0 < len(text) <= self._longest(problem) else None
 
     @override
     @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        text = completion if self.inside is None else in_frame(completion, self.inside)
-        text = (text or "").strip(WHITESPACE)
-        if not 0 < len(text) <= self._longest(problem):
+        answer, reference, entry = self.extract(problem, completion), problem.answer, problem.metadata["entry"]
+        if answer is None:
             return WRONG
-        entry = problem.metadata["entry"]
-        answer = text if self.rule == STRICT else answer_in(self.task, entry, text, self.rule)
-        if not answer:
-            return WRONG if self.strict else self._scored(text, entry)
-        if answer == problem.answer or not self.strict:
-            return self._scored(answer, entry)
-        if not is_harmless(self.task, answer):
-            return WRONG
-        right = judged(self.task, answer, problem.answer, entry)
-        if right is not None:
-            return RIGHT if right else WRONG
-        return self._scored(answer, entry) if is_strict(self.task, answer, problem.answer, entry) else WRONG
-
-    def _scored(self, answer: str, entry: Mapping[str, Any]) -> Verdict:
-        """Return the verdict of the task's own scorer."""
-        reference = entry["answer"]
-        if answer != reference and not is_harmless(self.task, answer):
-            return WRONG
+        if answer != reference:
+            if not is_harmless(self.task, answer):
+                return WRONG
+            if self.task in SAME and not is_number(self.task, reference):
+                return RIGHT if is_same(answer, reference) else WRONG
+            if not is_strict(self.task, answer, reference, entry):
+                return WRONG
         try:
-            score = float(self._dataset.score_answer(answer, entry))
+            return RIGHT if float(self._dataset.score_answer(answer, entry)) >= 1.0 else WRONG
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
             if answer == reference:
                 raise
             return WRONG
-        if self.strict:
-            return RIGHT if score >= 1.0 else WRONG
-        return Verdict(min(max(score, 0.0), 1.0))
+
+    def _answer(self, problem: Problem, text: str) -> str | None:
+        """Return the answer that a text gives; a number that is equal to the reference as the reference writes it."""
+        reference = problem.answer
+        if text == reference and self.place in ("any", "last"):
+            return text
+        question = problem.text.strip()
+        text = text.replace(question, " ") if question else text  # who repeats the question has not answered it
+        if self.task in TARGETS:
+            return expression_in(text, self.place, problem.metadata["entry"]["metadata"]["numbers"])
+        if is_number(self.task, reference):
+            number = answer_in(plain(text), self.place, first_number, leading_number, last_number)
+            if number is None or number.value == Fraction(reference):
+                return None if number is None else reference
+            return str(number.value)
+
+        def read(part: str) -> str | None:
+            return _STYLED.sub(r"\1", part).strip(_AROUND + "." * (not reference.endswith("."))) or None
+
+        def last(said: str) -> str | None:
+            found = document_in(said)
+            return read(found if found != said or "\n" in reference else last_line(said)[0])
+
+        return answer_in(text, self.place, read, (lambda part: None) if _SAYS.search(reference) else read, last)
 
     def _longest(self, problem: Problem) -> int:
         return max(_LONGEST, 2 * len(problem.answer))

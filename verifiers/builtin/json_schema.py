@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ...plugins.arguments import whole_number
-from ...plugins.extras import require
-from ...plugins.registry import register_verifier
-from ...reading.extraction import STRICT
-from ...reading.quiet import quiet
-from ...reading.statements.documents import document_rule
-from .examples import EXAMPLES
-from .reading import find_document, read_json, real, unfenced
+from ..answer import document_in
+from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..plugins.arguments import whole_number
+from ..plugins.extras import require
+from ..plugins.registry import register_verifier
+from ..reading.quiet import quiet
 
-_ASKED = "{} Answer in JSON.\n"
-_FRAMES = "{}", "\n{}\n", "```json\n{}\n```", "```\n{}\n```", "``` JSON\n{}\n```"
-_FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # what jsonschema checks whatever else is installed
+DEEPEST = 32  # arrays and objects inside each other
+MOST_DIGITS = 300  # of a number: what a float can hold too
+
+_FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # what jsonschema checks alike whatever else is installed
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
+_NO_BRACKET = re.compile(r"[^][{}]+")
 
 
 @register_verifier("json_schema")
 class JsonSchema(Verifier):
     """One JSON document that a JSON Schema accepts; reward 1.0, else 0.0.
 
-    The document is the whole completion, or the last block fenced as `json` or as nothing in it, or the only object or
-    array in its sentences; words may stand before and after it. JSON is read strictly: no NaN, Infinity or number
-    beyond a float, no key twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of
-    at most 300 digits. Numbers are compared exactly: 19.99 is a multiple of 0.01.
+    The document is the first fenced block of the completion, or all of it without a block; thoughts are cut off first.
+    JSON is read strictly: no NaN, Infinity or number beyond a float, no key twice in an object, no comment, no comma at
+    the end; at most 32 levels deep, whole numbers of at most 300 digits. Numbers are compared exactly: 19.99 is a
+    multiple of 0.01.
 
-    "format" is checked for date, email (a text with @), ipv4, ipv6, regex and uuid; others are ignored, as JSON Schema
-    allows.
+    "format" is checked for date, email (a text with @), ipv4, ipv6 and uuid; others are ignored, as JSON Schema allows.
 
     The problem's metadata may have a "schema", which is used first. A schema may refer to its own parts
     (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
@@ -49,7 +51,6 @@ class JsonSchema(Verifier):
     Args:
         schema: the schema as a mapping, or the path of a JSON file with it.
         max_length: the longest completion that is looked at, 1 to 100000 characters.
-        extract: "stated", or "strict": nothing but the document, alone or in a fence of three backticks.
 
     Raises:
         ValueError: if jsonschema is not installed, the schema is none, the file is not there, or the length is out of
@@ -60,22 +61,16 @@ class JsonSchema(Verifier):
     needs = {"jsonschema": "json"}
     does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
 
-    def __init__(
-        self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000, extract: str | None = None
-    ) -> None:
+    def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
         self.max_length = whole_number("json_schema", "max_length", max_length, 1, 100_000)
-        self.rule = document_rule("json_schema", extract)
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)
 
     def examples(self) -> list[Problem]:
         """Return problems that each have a schema."""
-        return [
-            Problem(_ASKED.format(task), json.dumps(right[0]), {"schema": schema})
-            for task, right, schema, _ in EXAMPLES
-        ]
+        return [Problem(f"{task} Answer in JSON.\n", right, {"schema": schema}) for task, right, schema in _EXAMPLES]
 
     @override
     @quiet()
@@ -88,7 +83,7 @@ class JsonSchema(Verifier):
         if len(completion) > self.max_length:
             return WRONG
         try:
-            document = read_json(unfenced(completion) if self.rule == STRICT else find_document(completion))
+            document = read_json(document_in(completion))
         except ValueError:
             return WRONG
         try:
@@ -96,23 +91,44 @@ class JsonSchema(Verifier):
         except RecursionError:
             return Verdict(0.0, status="error", reason="json_schema: the schema refers to itself without end")
 
+    @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        try:
+            return json.dumps(read_json(document_in(completion)), sort_keys=True, default=str)
+        except ValueError:
+            return None
+
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return documents with a broken format, and those that an example's schema accepts and a reader would not."""
-        wrong = next((wrong for task, _, _, wrong in EXAMPLES if problem.text == _ASKED.format(task)), {})
+        """Return what is not JSON, or not all of it, and a document without sense that an example's schema accepts."""
+        right = problem.answer
         return {
-            family: [json.dumps(document) for document in wrong.get(family, ())]
-            for family in ("nonsense-of-the-form", "broken-format")
+            "broken-json": [right[:-1], f"{right}{right}", f"Here it is: {right}", f"```json\n[\n```\n{right}"],
+            "nonsense-of-the-form": ['{"author": "?", "year": 0}'] if '"author"' in right else [],
         }
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the reference document in other writing and in fences, and other right documents of an example."""
+        """Return the reference document in other writing and in fences."""
         if not problem.answer:
             return []
-        document = json.loads(problem.answer)
-        others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.text == _ASKED.format(task)), [])
-        dense = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-        written = (json.dumps(document, indent=2), json.dumps(document, indent="\t"), dense, problem.answer)
-        return [*(frame.format(text) for frame in _FRAMES for text in written), *map(json.dumps, others)]
+        lines = json.dumps(json.loads(problem.answer), indent=2)
+        frames = "{}\n", "```json\n{}\n```", "Here it is:\n\n```\n{}\n```\n\nLet me know!", "<think>[]</think>{}"
+        return [frame.format(text) for frame in frames for text in (problem.answer, lines)]
+
+
+def read_json(text: str) -> Any:
+    """Return the value of one JSON document, parsed strictly; its numbers are whole or exact fractions.
+
+    Args:
+        text: any text.
+
+    Raises:
+        ValueError: if it is not one, is nested too deeply, or has a number or a key that is not allowed.
+    """
+    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
+    depths = itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets)
+    if any(depth > DEEPEST for depth in depths):
+        raise ValueError(f"more than {DEEPEST} levels deep")
+    return json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_refused, object_pairs_hook=_no_repeats)
 
 
 def validator(schema: Any) -> Any:
@@ -134,7 +150,7 @@ def validator(schema: Any) -> Any:
 def _validator(text: str) -> Any:
     purpose = ("json", "verifier 'json_schema'")
     jsonschema, referencing = require("jsonschema", *purpose), require("referencing.jsonschema", *purpose)
-    schema = json.loads(text, parse_float=real)
+    schema = json.loads(text, parse_float=_real)
     name = schema.get("$schema")
     kind = jsonschema.Draft202012Validator if name is None else jsonschema.validators.validator_for(
         {"$schema": str(name)}, default=None
@@ -157,11 +173,7 @@ def _validator(text: str) -> Any:
             raise ValueError(
                 f"json_schema: the schema has no part {reference!r}; allowed: its own parts, as in #/$defs/x"
             ) from error
-    formats = jsonschema.FormatChecker(formats=_FORMATS)
-    formats.checks("regex", raises=(re.error, OverflowError, RecursionError))(
-        lambda value: not isinstance(value, str) or bool(re.compile(value))
-    )
-    return kind(schema, registry=nothing, format_checker=formats)
+    return kind(schema, registry=nothing, format_checker=jsonschema.FormatChecker(formats=_FORMATS))
 
 
 def _references(schema: Any) -> list[str]:
@@ -180,3 +192,50 @@ def _loaded(path: str | Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema: {error}") from error
+
+
+def _real(text: str) -> int | Fraction:
+    """Return the exact value of a decimal number, so that 19.99 is a multiple of 0.01.
+
+    Raises:
+        ValueError: if a float cannot hold it.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number beyond what a float holds")
+    exact = Fraction(text) if number and len(text) <= MOST_DIGITS else Fraction(repr(number))
+    return exact.numerator if exact.denominator == 1 else exact
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key twice in one object")
+    return dict(pairs)
+
+
+def _shape(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_EXAMPLES: list[tuple[str, str, Mapping[str, Any]]] = [  # question, document, schema
+    ("Who wrote Emma, and when did it appear?", '{"author": "Jane Austen", "year": 1815}',
+     _shape(author={"type": "string", "minLength": 1}, year={"type": "integer", "minimum": 0})),
+    ("List three prime numbers.", "[2, 3, 5]",
+     {"type": "array", "items": {"type": "integer", "minimum": 2}, "minItems": 3}),
+    ("What does a loaf cost, and is there one left?", '{"price": 3.2, "left": null}',
+     _shape(price={"type": "number"}, left={})),
+    ("When was the leap day, and whom do we ask?", '{"day": "2024-02-29", "mail": "jane@example.com"}',
+     _shape(day={"type": "string", "format": "date"}, mail={"type": "string", "format": "email"})),
+    ("Is it a circle with a radius or a square with a side?", '{"circle": {"radius": 2}}',
+     {"oneOf": [_shape(circle=_shape(radius={"type": "number"})), _shape(square=_shape(side={"type": "number"}))]}),
+]  # fmt: skip

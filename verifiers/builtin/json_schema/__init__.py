@@ -1,1 +1,0 @@
-"""json_schema: completions that are one JSON document of a given schema."""
