@@ -42,7 +42,7 @@ _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
 _STATED = re.compile(
     rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b:?|[:=])(?=[\s*]{{0,9}}([^\n]{{1,{_LONGEST}}}))", re.IGNORECASE
 )
-_CONCLUDED = re.compile(r"(?:=|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
+_CONCLUDED = re.compile(r"(?:=+|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
 
 
 def answer_in(

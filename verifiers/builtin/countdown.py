@@ -86,7 +86,7 @@ class Countdown(Verifier):
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return the solution with parentheses around it, in LaTeX, and in sentences, where any place is read."""
-        answer, target = problem.answer, problem.metadata["target"]
+        answer, target = problem.answer, problem.metadata.get("target")
         latex = answer.replace("*", r" \times ")
         sentences = [f"{latex} = {target}", f"So it is {answer}.", f"\\boxed{{{latex}}}", f"The answer is {answer}."]
         return [f"({answer})", f" {answer}\n", *sentences] if self.place == "any" else []

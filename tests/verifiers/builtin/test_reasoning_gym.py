@@ -14,7 +14,6 @@ import reasoning_gym
 from verifiers import Isolated, Problem, ReasoningGym, make_verifier
 from verifiers.answer import PLACES
 from verifiers.builtin.reasoning_gym.rules import (
-    EXACT,
     EXPRESSIONS,
     FORMS,
     LITERALS,
@@ -25,8 +24,8 @@ from verifiers.builtin.reasoning_gym.rules import (
 )
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
-SLOW_TO_MAKE = {"arc_1d", "game_of_life", "quantum_lock", "rush_hour", "sokoban", "rubiks_cube"}
-SOME = ["leg_counting", "chain_sum", "maze", "rush_hour", "syllogism", "time_intervals", "word_ladder", "dice"]
+SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",
+        "mini_sudoku", "pool_matrix", "spell_backward", "syllogism", "time_intervals", "word_sorting"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +66,10 @@ def hold_to_the_rules(task, size=12, count=3):
         assert set(problem.prompt + right) <= set(verifier.alphabet)
 
 
-HELD = sorted({*SOME, *EXACT, *FORMS, *SAME} - SLOW_TO_MAKE)
-FAST = {*SOME, *HELD[::2]} - {"word_ladder"}  # a slow test holds all tasks to the rules
-
-
-@pytest.mark.parametrize(
-    "task", [task if task in FAST else pytest.param(task, marks=pytest.mark.slow) for task in HELD]
-)
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("task", [pytest.param(task, marks=() if task in SOME else pytest.mark.slow) for task in TASKS])
 def test_references_score_and_junk_does_not(task):
-    hold_to_the_rules(task, count=2)
+    hold_to_the_rules(task)
 
 
 @pytest.mark.parametrize("task", ["list_functions", "pool_matrix"])
@@ -93,15 +87,8 @@ def test_global_randomness_is_neither_used_nor_changed(task):
     assert made[0] == made[1]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("task", TASKS)
-def test_references_score_and_junk_does_not_in_any_task(task):
-    hold_to_the_rules(task)
-
-
 def test_the_lists_name_tasks_that_there_are():
-    assert LITERALS | EXPRESSIONS | EXACT | SAME | {*FORMS, *TARGETS} <= set(TASKS)
+    assert LITERALS | EXPRESSIONS | SAME | {*FORMS, *TARGETS} <= set(TASKS)
 
 
 EVALUATES = re.compile(r"(?<![\w.])(?:eval|exec)\(|\b(?:parse_expr|sympify)\(|\bsy?m?p[ye]?\.S\(|(?<![\w.])S\(")
@@ -160,22 +147,17 @@ def test_the_payloads_would_run_without_the_lists(tmp_path, monkeypatch):
     assert mark.exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"]
-)
-def test_formulas(text):
-    assert is_formula(text)
-
-
 NO_FORMULAS = [
     "x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "aa", "1;2", "x=1",
     "lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__", "1e999",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NO_FORMULAS)
-def test_no_formulas(text):
-    assert not is_formula(text)
+def test_formulas():
+    assert all(
+        map(is_formula, ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"])
+    )
+    assert not any(map(is_formula, NO_FORMULAS))
 
 
 def test_literals():

@@ -17,14 +17,13 @@ EXPRESSIONS = frozenset(
 )
 
 # These scorers give the full score for wrong answers too; an answer also has to pass these checks.
-EXACT = frozenset({"game_of_life_halting", "letter_jumble", "spell_backward"})  # what begins alike; letters in place
-SAME = frozenset(  # any number close by, lists with more in them; an answer has to have what the reference has
+SAME = frozenset(  # any number close by, words that begin alike, lists with more in them
     {"advanced_geometry", "game_of_life", "list_functions", "number_filtering", "number_sorting", "pool_matrix"}
-    | {"figlet_font", "word_sequence_reversal", "word_sorting"}
+    | {"figlet_font", "game_of_life_halting", "letter_jumble", "spell_backward", "word_sequence_reversal"}
+    | {"word_sorting"}
 )
 NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")  # a reference; any other number is wrong
 TARGETS = {"puzzle24": 24, "countdown": None}  # any four numbers, with a fraction cut off; None: the problem says it
-_PLAIN_NUMBER = re.compile(r"[-+0-9.,/eE]{1,400}")
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
 _CLAIM = "[A-Za-z]+ is an? [a-z]+"
 _CLOCK = r"[0-9]{1,4}:[0-5][0-9]"
@@ -32,7 +31,6 @@ FORMS = {
     task: re.compile(form)
     for task, form in {
         "bitwise_arithmetic": "-?0x[0-9a-f]+",
-        "coin_flip": _PLAIN_NUMBER.pattern,
         "complex_arithmetic": r"[-+0-9.() ]+[ij]?\)?",
         "cryptarithm": "[A-Z] ?= ?[0-9](?:, ?[A-Z] ?= ?[0-9])*",
         "dice": "[0-9]+/[0-9]+",
@@ -40,7 +38,7 @@ FORMS = {
         "kakurasu": r"[01\s]+",
         "knights_knaves": rf"{_CLAIM}(?:(?:, and |,? and |, |\. ){_CLAIM})*\.?",
         "polynomial_equations": r"-?[0-9]+(?:\.[0-9]+)?(?:, ?-?[0-9]+(?:\.[0-9]+)?)*",
-        "power_function": _PLAIN_NUMBER.pattern,
+        "power_function": "[-+0-9.,eE]{1,400}",
         "prime_factorization": "[0-9]+(?: ?× ?[0-9]+)*",
         "quantum_lock": r"[A-C](?: ?→ ?[A-C])*",
         "rubiks_cube": r"[A-Za-z]'?(?:\s+[A-Za-z]'?)*",
@@ -112,12 +110,12 @@ def is_same(answer: str, reference: str) -> bool:
 
 
 def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) -> bool:
-    """Tell whether an answer that is not the reference may have the full score, if the task's scorer gives it."""
+    """Tell whether an answer that is not the reference may have the full score."""
     foreign = set(answer) - set(entry["question"]) - set(reference)
     if not "".join(foreign).isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
         return False
-    if task in EXACT or is_number(task, reference):
-        return False
+    if task in SAME or is_number(task, reference):
+        return is_same(answer, reference)
     if task == "time_intervals":
         return re.fullmatch(_DURATIONS.get(entry["metadata"]["task_type"], _DATETIME), answer) is not None
     if task in TARGETS:

@@ -22,7 +22,7 @@ from ...plugins.registry import register_verifier
 from ...reading.quiet import quiet
 from ...reading.text import WHITESPACE, frame_name, framed, in_frame, last_line
 from ..countdown import expression_in
-from .rules import SAME, TARGETS, is_harmless, is_number, is_same, is_strict
+from .rules import SAME, TARGETS, is_harmless, is_number, is_strict
 
 SIZE = 10_000
 _PROBED = 32  # problems that alphabet and lengths are read off
@@ -114,13 +114,12 @@ class ReasoningGym(Verifier):
         answer, reference, entry = self.extract(problem, completion), problem.answer, problem.metadata["entry"]
         if answer is None:
             return WRONG
-        if answer != reference:
-            if not is_harmless(self.task, answer):
-                return WRONG
-            if self.task in SAME and not is_number(self.task, reference):
-                return RIGHT if is_same(answer, reference) else WRONG
-            if not is_strict(self.task, answer, reference, entry):
-                return WRONG
+        if answer != reference and not is_harmless(self.task, answer):
+            return WRONG
+        if answer != reference and not is_strict(self.task, answer, reference, entry):
+            return WRONG
+        if self.task in SAME:
+            return RIGHT
         try:
             return RIGHT if float(self._dataset.score_answer(answer, entry)) >= 1.0 else WRONG
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
