@@ -138,6 +138,12 @@ def leading_number(text: str) -> Number | None:
     return None if found is None else _number(found)
 
 
+def only_number(text: str) -> Number | None:
+    """Return the number that a plain text is, with nothing but its unit beside it."""
+    found = _NUMBER.fullmatch(text)
+    return None if found is None else _number(found)
+
+
 def _number(found: re.Match[str]) -> Number | None:
     """Return the number of a match; None if it is part of an operation, too long, or a division by zero."""
     text = found.string

@@ -233,8 +233,7 @@ NUMBERS = {  # whole numbers out of range
     "reasoning_gym:chain_sum": {"size": (0,)},
     "gem:Count-v0": {"turns": (0,)},
 }
-CHOICES = dict.fromkeys(("numeric", "math"), ("extract", "boxes"))
-CHOICES |= dict.fromkeys(("countdown", "reasoning_gym:dice"), ("place", "boxes"))
+CHOICES = dict.fromkeys(("numeric", "math", "choice", "countdown", "reasoning_gym:dice"), ("place", "boxes"))
 CHOICES |= {"length": ("unit", "word"), "exact": ("unicode", "NFK")}
 ROWS = [
     *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, INF, -INF, 1e39, -1e39)),

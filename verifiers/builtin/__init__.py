@@ -16,7 +16,7 @@ from .format import Format
 from .guess import Guess
 from .json_schema import JsonSchema
 from .length import Length
-from .math.verifier import Math
+from .math import Math
 from .numeric import Numeric
 from .reasoning_gym.verifier import ReasoningGym
 from .regex.verifier import Regex

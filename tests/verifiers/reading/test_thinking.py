@@ -70,8 +70,6 @@ def test_what_follows_the_thoughts_is_read(name):
         "<think>17</think>{right} or 17",
     ):
         assert reward(text) == 0.0
-    strict = make_verifier(name, extract="strict")
-    assert strict.verify(VERIFIERS[name], "<think>17</think>18").reward == 0.0  # one line: pass inside="/think"
 
 
 @pytest.mark.parametrize("inside", ["/", "//think", "/think>", "think/", "/ think"])

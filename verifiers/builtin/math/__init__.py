@@ -1,1 +1,0 @@
-"""math: formulas, compared symbolically."""
