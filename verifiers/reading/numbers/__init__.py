@@ -1,1 +1,0 @@
-"""Numbers, quantities and units in text, and which of them an answer claims."""

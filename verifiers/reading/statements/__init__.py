@@ -1,1 +1,0 @@
-"""Statements of a completion, and which of them states the result."""
