@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from .reading.text import conclusion, last_line
+from .text import conclusion, last_line
 
 PLACES = ("any", "boxed", "hash", "tag", "stated", "last")
 REQUESTS = {  # what asks a model for a place

@@ -13,7 +13,7 @@ from transformers.utils import get_json_schema
 
 from verifiers.base import first_line
 from verifiers.dialogues.tools.calls import MOST_CALLS, Call, as_call
-from verifiers.reading.text import conclusion
+from verifiers.text import conclusion
 
 THINK = "<think>"
 

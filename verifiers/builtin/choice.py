@@ -12,8 +12,8 @@ from ..answer import PLACES, answer_in, placed
 from ..base import Problem
 from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
-from ..reading.reference import ReferenceVerifier
-from ..reading.text import collapsed
+from ..text import collapsed
+from .reference import ReferenceVerifier
 
 _MARKUP = re.compile(r"\\(?:text(?:bf)?|math(?:rm|bf)) ?\{([^{}]{0,200})\}|\*\*|[`$]|\\[()\[\]]")
 _LABEL = re.compile(

@@ -15,7 +15,7 @@ from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
-from ..reading.expressions import ExpressionError, evaluate
+from .expressions import ExpressionError, evaluate
 
 _OPERATORS = "+-*/"
 _FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..plugins.registry import register_verifier
-from ..reading.text import WHITESPACE, has_visible, tag_name
+from ..text import WHITESPACE, has_visible, tag_name
 
 
 @register_verifier("format")

@@ -14,13 +14,13 @@ from typing_extensions import override
 
 from ..answer import PLACES, answer_in, boxes
 from ..base import Problem
+from ..isolation.quiet import quiet
 from ..numbers import Number, leading_number, only_number, plain
 from ..plugins.arguments import one_of
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
-from ..reading.quiet import quiet
-from ..reading.reference import ReferenceVerifier
-from ..reading.text import last_line
+from ..text import last_line
+from .reference import ReferenceVerifier
 
 EXAMPLES = (
     ("What is 18 + 28?", "46"),

@@ -14,7 +14,7 @@ from ..base import Problem
 from ..numbers import Number, first_number, last_number, leading_number, written
 from ..plugins.arguments import not_negative, one_of
 from ..plugins.registry import register_verifier
-from ..reading.reference import ReferenceVerifier
+from .reference import ReferenceVerifier
 
 _PERCENT = re.compile(r"%|\bper ?cent", re.IGNORECASE)
 

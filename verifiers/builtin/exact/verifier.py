@@ -11,8 +11,8 @@ from typing_extensions import override
 from ...base import Problem
 from ...plugins.arguments import flag, one_of
 from ...plugins.registry import register_verifier
-from ...reading.reference import ReferenceVerifier
-from ...reading.text import WHITESPACE, collapsed, normal_form
+from ...text import WHITESPACE, collapsed, normal_form
+from ..reference import ReferenceVerifier
 from .examples import EXAMPLES
 
 _FORMS = ("NFC", "NFKC", "none")

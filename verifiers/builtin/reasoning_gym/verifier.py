@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from ...answer import PLACES, answer_in, document_in
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...isolation.quiet import quiet
 from ...numbers import first_number, last_number, leading_number, plain
 from ...plugins.arguments import one_of, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
-from ...reading.quiet import quiet
-from ...reading.text import WHITESPACE, frame_name, framed, in_frame, last_line
+from ...text import WHITESPACE, frame_name, framed, in_frame, last_line
 from ..countdown import expression_in
 from .rules import SAME, TARGETS, is_harmless, is_number, is_strict
 

@@ -9,9 +9,9 @@ from typing import Any
 from typing_extensions import override
 
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...isolation.quiet import quiet
 from ...plugins.arguments import whole_number
 from ...plugins.registry import register_verifier
-from ...reading.quiet import quiet
 from .examples import EXAMPLES
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]")

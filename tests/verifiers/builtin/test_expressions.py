@@ -5,7 +5,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.reading.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
+from verifiers.builtin.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from verifiers import Problem, make_verifier
-from verifiers.reading.text import conclusion
+from verifiers.text import conclusion
 
 VERIFIERS = {
     "exact": Problem("9+9=", "18"),

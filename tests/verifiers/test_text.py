@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.reading.text import collapsed, has_visible, last_line, normal_form, section, tag_name
+from verifiers.text import collapsed, has_visible, last_line, normal_form, section, tag_name
 
 
 @pytest.mark.parametrize(

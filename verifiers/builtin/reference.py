@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from .text import frame_name, framed, in_frame
+from ..text import frame_name, framed, in_frame
 
 
 class ReferenceVerifier(Verifier):

@@ -1,1 +1,0 @@
-"""Reading what models write: which answer a completion states. Every function takes any text."""
