@@ -9,7 +9,7 @@ r"""The place of an answer: where in a completion a verifier finds what it judge
 | last | the last number for `numeric`, the last line that is not empty for every other verifier |
 | any | the first of these, in this order, that occurs in the text |
 
-Thoughts, `<think>...</think>`, are cut off first, and one that never ends leaves no answer. All answers that stand in
+Thoughts, `<think>...</think>`, are cut off first, and so is one that never ends. All answers that stand in
 one place, or follow "answer is", have to agree; a text where they differ gives none. Of longer completions the last
 20,000 characters are read.
 """

@@ -25,7 +25,7 @@ def tag_name(owner: str, value: Any) -> str:
 
 
 def conclusion(text: str) -> str:
-    """Return what follows the last thought, `<think>...</think>`; nothing if one follows that never ends.
+    """Return what follows the last thought, `<think>...</think>`, up to one that never ends.
 
     The last `</think>` ends the thoughts, whether or not they begin here. A tag in quotes, "<think>", is text.
     """
@@ -33,7 +33,7 @@ def conclusion(text: str) -> str:
         return text
     tags = [tag for tag in _THOUGHT.finditer(text) if not tag["quote"]]
     start = max((tag.end() for tag in tags if tag["end"]), default=0)
-    return "" if any(tag.start() >= start for tag in tags) else text[start:]
+    return text[start : next((tag.start() for tag in tags if tag.start() >= start), None)]
 
 
 def section(text: str, tag: str) -> str | None:

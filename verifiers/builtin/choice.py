@@ -19,7 +19,7 @@ _MARKUP = re.compile(r"\\(?:text(?:bf)?|math(?:rm|bf)) ?\{([^{}]{0,200})\}|\*\*|
 _LABEL = re.compile(
     r"[\s(\[\"']*(?:(?:option|choice) [(\[]?)?(\w)(?=\W*$|[)\].:,;!\"']| [-(–]| (?:because|since|is)\b)"
 )
-_LEAD = re.compile(r"\W*(?:(?:the|an?) )?", re.IGNORECASE)
+_LEAD = re.compile(r"[\s()\[\].:,;\"'–-]*(?:(?:the|an?) )?", re.IGNORECASE)
 _LONGEST = 1_000
 
 
@@ -44,8 +44,6 @@ class Choice(ReferenceVerifier):
     Raises:
         ValueError: for labels that are not different letters or digits, or another place.
     """
-
-    does_not_catch = {"hedge": "of two labels the first one is read"}
 
     def __init__(self, labels: str = "ABCD", inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside)

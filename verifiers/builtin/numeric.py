@@ -38,8 +38,6 @@ class Numeric(ReferenceVerifier):
         place: where the answer stands: "any", "boxed", "hash", "tag", "stated" or "last".
     """
 
-    does_not_catch = {"hedge": "of two numbers one is read"}
-
     def __init__(
         self, tolerance: float = 0, relative: float = 0, inside: str | None = None, place: str = "any"
     ) -> None:
@@ -47,6 +45,8 @@ class Numeric(ReferenceVerifier):
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
         self.place = one_of("numeric", "place", place, PLACES)
+        if place == "last":
+            self.does_not_catch = {"place-repeated": "only the last number counts"}
 
     def examples(self) -> list[Problem]:
         """Return word problems with whole, negative, decimal and large answers."""
@@ -98,7 +98,7 @@ class Numeric(ReferenceVerifier):
             return {}
         text, other = written(reference.value), written(reference.value + 17)
         return {
-            "another-number": [placed(other, self.place), placed(f"-{text}" if reference.value else "1", self.place)],
+            "another-number": [placed(other, self.place), placed(written(-reference.value or 1), self.place)],
             "operation": [placed(f"{text} + 17", self.place)],
             "disagreement": [f"\\boxed{{{text}}} \\boxed{{{other}}}", f"The answer is {text}. The answer is {other}."],
         }
