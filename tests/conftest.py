@@ -7,6 +7,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait keep other tests from working
 os.environ.setdefault("RLENV_REPORT", "0")  # drawing takes longer than the small runs of the tests
 
+import tempfile
+
+_CACHE = tempfile.TemporaryDirectory(prefix="datasets-")
+os.environ["HF_DATASETS_CACHE"] = _CACHE.name  # where files are mapped from
+
 import gc
 
 gc.disable()  # until everything is imported and collected

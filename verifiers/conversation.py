@@ -15,6 +15,12 @@ REPLYING = ("user", "tool")
 _ENCODER: list[str] = []  # "module:Name" of what knows chat templates, once it has registered
 
 
+def shown(value: Any) -> str:
+    """Return a value for an error message: in one line, and shortened to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def as_conversation(value: Any) -> list[Message]:
     """Return messages as a new list of dictionaries {"role": ..., "content": ...}, after checking them.
 
@@ -23,7 +29,7 @@ def as_conversation(value: Any) -> list[Message]:
             the assistant's.
     """
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise ValueError(f"a prompt must be text or a list of messages, got {_shown(value)}")
+        raise ValueError(f"a prompt must be text or a list of messages, got {shown(value)}")
     if not value:
         raise ValueError("the conversation is empty: it needs at least one message of the user")
     messages = [_message(f"message {number}", item) for number, item in enumerate(value, 1)]
@@ -49,7 +55,7 @@ def as_reply(value: Any) -> list[Message]:
         ValueError: in one line that names the message.
     """
     if not isinstance(value, Sequence) or not value:
-        raise ValueError(f"a reply must be text or a list of messages, got {_shown(value)}")
+        raise ValueError(f"a reply must be text or a list of messages, got {shown(value)}")
     return [_message(f"message {number} of the reply", item, REPLYING, {}) for number, item in enumerate(value, 1)]
 
 
@@ -92,19 +98,19 @@ def make_encoder(tokenizer: Any) -> Any:
 
 def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[str, Sequence[str]] = MORE) -> Message:
     if not isinstance(item, Mapping):
-        raise ValueError(f"{place} must have a role and a content, got {_shown(item)}")
+        raise ValueError(f"{place} must have a role and a content, got {shown(item)}")
     given = {str(key): value for key, value in item.items() if value is not None}
     for key in ("role", "content"):
         if key not in given and not (key == "content" and "tool_calls" in given):
-            raise ValueError(f"{place} has no {key}: {_shown(dict(item))}")
+            raise ValueError(f"{place} has no {key}: {shown(dict(item))}")
     role, content = given["role"], given.get("content", "")
     if role not in roles:
-        raise ValueError(f"{place} has the unknown role {_shown(role)}; allowed: {', '.join(roles)}")
+        raise ValueError(f"{place} has the unknown role {shown(role)}; allowed: {', '.join(roles)}")
     allowed = ("role", "content", *more.get(role, ()))
     if unknown := [key for key in given if key not in allowed]:
         raise ValueError(f"{place} has the key {unknown[0]!r}; allowed: {', '.join(allowed)}")
     if not isinstance(content, str) or not (content.strip() or "tool_calls" in given):
-        raise ValueError(f"{place} must have text as its content, got {_shown(content)}")
+        raise ValueError(f"{place} must have text as its content, got {shown(content)}")
     made: Message = {"role": role, "content": content if content.strip() else ""}
     for key in more.get(role, ()):
         if key in given:
@@ -115,7 +121,7 @@ def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[
 def _calls(place: str, value: Any) -> list[dict[str, Any]]:
     """Return the calls of a message as OpenAI's interface has them, with the arguments as an object."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"the tool_calls of {place} must be a list of calls, got {_shown(value)}")
+        raise ValueError(f"the tool_calls of {place} must be a list of calls, got {shown(value)}")
     return [_call(f"call {number} of {place}", item) for number, item in enumerate(value, 1)]
 
 
@@ -126,9 +132,9 @@ def _call(place: str, item: Any) -> dict[str, Any]:
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"the arguments of {place} are not JSON: {_shown(arguments)}") from error
+            raise ValueError(f"the arguments of {place} are not JSON: {shown(arguments)}") from error
     if not isinstance(call, Mapping) or not isinstance(arguments, Mapping):
-        raise ValueError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {_shown(item)}')
+        raise ValueError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {shown(item)}')
     name = _text(f"the name of {place}", call.get("name"))
     made = {"type": "function", "function": {"name": name, "arguments": dict(arguments)}}
     return made if item.get("id") is None else made | {"id": _text(f"the id of {place}", item["id"])}
@@ -136,10 +142,5 @@ def _call(place: str, item: Any) -> dict[str, Any]:
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{what} must be a text, got {_shown(value)}")
+        raise ValueError(f"{what} must be a text, got {shown(value)}")
     return value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

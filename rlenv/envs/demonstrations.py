@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from verifiers import Problem
+from verifiers.conversation import shown
 
 from ..text.encoder import STOP, STRING
-from ..text.texts import shown
 from .dialogues import Turn
 from .judge import Exchange
 from .task import TextGenTask

@@ -10,15 +10,15 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from verifiers import Problem, Verifier
-from verifiers.conversation import ROLES
+from verifiers.conversation import ROLES, shown
 
-from ..problems.listed.listed import Listed
-from ..problems.listed.passes import characters, turns_of
-from ..problems.splits import side_of
+from ..problems.files import MappedProblems, Problems
+from ..problems.listed import turns_of
+from ..problems.splits import hashed_side, named_side
 from ..problems.stream import ProblemStream
 from ..text.chat import Chat, read_template
 from ..text.encoder import Encoder
-from ..text.texts import NOT_UNICODE, is_unicode, shown
+from ..text.texts import NOT_UNICODE, is_unicode
 from ..text.tokenizer import load_tokenizer, train_tokenizer, trained_size
 
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
@@ -27,7 +27,7 @@ SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses 
 def make_encoder(
     tokenizer: str | Path | PreTrainedTokenizerBase | None,
     verifier: Verifier,
-    listed: Listed | None,
+    listed: Problems | None,
     test_fraction: float,
     system_prompt: str | None,
     chat_template: str | Path | None,
@@ -50,7 +50,7 @@ def make_encoder(
         found: Any = train_tokenizer(size, _training_texts(verifier, listed, test_fraction))
     else:
         further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
-        found = load_tokenizer(tokenizer, _alphabet(verifier, listed, further))
+        found = load_tokenizer(tokenizer, "" if tokenizer is not None else _alphabet(verifier, listed, further))
     if template is not None:
         found = copy.copy(found)  # the caller's own object keeps its template
         found.chat_template = template
@@ -58,19 +58,31 @@ def make_encoder(
     return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts)
 
 
-def _alphabet(verifier: Verifier, listed: Listed | None, further: Iterable[str]) -> str:
-    """Return the verifier's characters, followed by the others in the listed problems and in further texts."""
-    there = set() if listed is None else characters(listed, verifier)
-    return verifier.alphabet + "".join(sorted(there.union(*further) - set(verifier.alphabet)))
+def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str]) -> str:
+    """Return the verifier's characters, followed by the others in the listed problems and in further texts.
+
+    Raises:
+        ValueError: for a file that is mapped into memory.
+    """
+    if isinstance(listed, MappedProblems):
+        raise ValueError(
+            f"without a tokenizer, each character of {str(listed.path)!r} would be a token, and the file is not read "
+            "as a whole: pass tokenizer (--tokenizer train:2000, or a model's), or write it as JSON lines"
+        )
+    there = set[str]().union(*further)
+    for problem in listed or ():
+        there.update(problem.text, problem.answer, *turns_of(verifier, problem))
+    return verifier.alphabet + "".join(sorted(there - set(verifier.alphabet)))
 
 
-def _training_texts(verifier: Verifier, listed: Listed | None, test_fraction: float) -> Iterator[str]:
+def _training_texts(verifier: Verifier, listed: Problems | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
     if listed is None:
         stream = ProblemStream(verifier, "train", test_fraction)
         problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
     else:
-        problems = (problem for problem in listed if side_of(problem, verifier, test_fraction) == "train")
+        sides = ((named_side(each) or hashed_side(each, verifier, test_fraction), each) for each in listed)
+        problems = (problem for side, problem in sides if side == "train")
     for problem in problems:
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])

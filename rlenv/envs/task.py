@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,27 +16,27 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
+from verifiers.conversation import shown
 from verifiers.dialogues import check_replays
 from verifiers.dialogues.tools.calls import Call, read_calls
 from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
 
 from ..problems.curriculum import Curriculum
-from ..problems.files import listed_problems
-from ..problems.lengths import Lengths
-from ..problems.listed.listed import Listed, ProblemList
+from ..problems.files import ProblemList, listed_problems
+from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
+from ..problems.listed import Listed
 from ..problems.prompt_choice import ThompsonChoice
 from ..problems.stream import ProblemStream
 from ..text.encoder import STOP, STRING, PromptText
 from ..text.stop_tokens import stop_token_ids
-from ..text.texts import shown
 from ..text.tokenizer import control_tokens, decode
 from ..text.tools import CallReader
 from .dialogues import Dialogues
 from .judge import Judge, verdict_info, with_tools
 from .language import make_encoder
 
-LONG_PROMPTS = ("error", "skip")
+LONG_PROMPTS = ("skip", "error")
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
@@ -87,8 +87,8 @@ class TextGenTask:
         first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
         share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
             A curriculum then hears of verdicts only by `TextGenVectorEnv.hear`.
-        max_prompt_tokens: longest prompt; None for the longest listed prompt (at most 4096 tokens), else for what the
-            verifier declares, else 128.
+        max_prompt_tokens: longest prompt; None for 1024, or what a verifier that makes its problems declares. The
+            context has room for the longest prompt of a list that is not longer.
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
             the longest demonstration of a listed problem if that is longer (at most 4096 tokens). With dialogues, the
             longest turn.
@@ -101,7 +101,7 @@ class TextGenTask:
             or "module:name"; see `verifiers.dialogues.tools.verifier.WithTools`.
         stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
             them in the last token is cut from its text.
-        long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
+        long_prompts: "skip" leaves longer prompts out and counts them in `skipped_prompts`, "error" refuses them.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
         prompt_choice: "thompson" prefers training problems that are solved half of the time, see
@@ -143,7 +143,7 @@ class TextGenTask:
         max_context_tokens: int | None = None,
         tools: Sequence[Callable[..., Any] | str] = (),
         stop_strings: str | Sequence[str] = (),
-        long_prompts: str = "error",
+        long_prompts: str = "skip",
         curriculum: float | None = None,
         prompt_choice: str | None = None,
         verifier_workers: int | None = None,
@@ -163,49 +163,51 @@ class TextGenTask:
         if isinstance(made, Isolated):
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
-        listed: Listed | None = listed_problems(problems, columns, template)
-        if listed is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
-            listed = ProblemList((made.opened(problem) for problem in listed), listed.place)
-        self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
+        found = listed_problems(problems, columns, template)
+        if found is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
+            found = ProblemList(made.opened(problem) for problem in found)
+        self.encoder = make_encoder(tokenizer, made, found, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
-        skips, self.skipped_prompts = long_prompts == "skip", 0
-        lengths = Lengths(made, self.encoder, listed)
         self.stop_strings = _stop_strings(stop_strings)
-        self._limit(lengths, skips, max_prompt_tokens, max_new_tokens)
-        self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
-        self._make_spaces()
         self.split = split
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
-        if skips and listed is not None:
-            listed = self._without_long(listed)
-        fits = self._fits if skips and listed is None else None
-        self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum, prompt_choice)
-        self._begin(self.stream.listed or ProblemList([self.stream[0]]))
+        lengths = Lengths(made, self.encoder, None if found is None else found[0])
+        self._skips, self.skipped_prompts = long_prompts == "skip", 0
+        listed = None if found is None else Listed.of(found, made, self.encoder)
+        listed = self._limit(lengths, listed, max_prompt_tokens, max_new_tokens)
+        self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
+        self._make_spaces()
+        self.stream = ProblemStream(made, split, test_fraction, listed, self._fits, curriculum, prompt_choice)
+        self._begin(self.stream.listed or [self.stream[0]], None if listed is None else listed.columns)
 
-    def _begin(self, problems: Listed) -> None:
-        """Set the tokens that end and fill episodes, and check the listed problems, or the first sampled one."""
+    def _begin(self, problems: Sequence[Problem], columns: Collection[str] | None) -> None:
+        """Set the tokens that end and fill episodes, and check the first problem."""
         self.eos_token_id = self.end_token(problems[0])
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
-        lengths = problems.prompt_lengths(self.encoder)
-        wrong = np.flatnonzero((lengths < 1) | (lengths > self.max_prompt_tokens))
-        self.encode([problems[index].prompt for index in wrong[:1].tolist()])
-        _check_columns(self.verifier, problems)
+        self.encode([problems[0].prompt])
+        _check_columns(self.verifier, problems[0].metadata if columns is None else columns)
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, problems[0])
 
-    def _limit(self, lengths: Lengths, skips: bool, prompt: int | None, new: int | None) -> None:
-        """Set the longest prompt and completion, as given or as the problems need, and the context for them."""
-        prompt = lengths.of_prompts(skips) if prompt is None else prompt
+    def _limit(self, lengths: Lengths, listed: Listed | None, prompt: int | None, new: int | None) -> Listed | None:
+        """Set the longest prompt and completion, and the context for them; return the problems with short prompts."""
+        if prompt is None:
+            prompt = lengths.of_prompts() if listed is None else DEFAULT_PROMPT_TOKENS
         self.max_prompt_tokens = _whole("max_prompt_tokens", prompt, high=LONGEST)
-        new = lengths.of_answers() if new is None else new
-        self.max_new_tokens = _whole("max_new_tokens", new, high=LONGEST)
+        needed = lengths.of_answers()
+        if listed is not None:
+            kept, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
+            self.skipped_prompts, listed = len(listed) - len(kept), kept
+            needed = max(needed, longest_demonstration(listed, self.verifier, self.encoder))
+        self.max_new_tokens = _whole("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
+        return listed
 
     def _dialogues(
         self, lengths: Lengths, turns: int | None, reply: int | None, context: int | None
@@ -292,24 +294,15 @@ class TextGenTask:
                 raise ValueError(f"prompt {shown(prompt)} has {len(ids)} tokens; allowed: {allowed}")
         return encoded
 
-    def _without_long(self, problems: Listed) -> Listed:
-        """Return the problems with prompts that fit, and count the others."""
-        short = np.flatnonzero(problems.prompt_lengths(self.encoder) <= self.max_prompt_tokens)
-        self.skipped_prompts = len(problems) - len(short)
-        too_long = f"prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
-        if not len(short):
-            raise ValueError(f"all {len(problems)} {too_long}")
-        if self.skipped_prompts:
-            warnings.warn(f"{self.skipped_prompts} of {len(problems)} {too_long} and are skipped", stacklevel=3)
-        return problems.only(short)
-
     def _fits(self, problem: Problem) -> bool:
         """Tell whether a sampled prompt fits; count it if not."""
-        fits = len(self.encoder.prompts([problem.prompt])[0]) <= self.max_prompt_tokens
+        limit = self.max_prompt_tokens
+        if not self._skips or self.encoder.most_tokens(problem.prompt) <= limit:
+            return True
+        fits = self.encoder.lengths([problem.prompt], limit)[0] <= limit
         self.skipped_prompts += not fits
         if not fits and self.skipped_prompts == 1:
-            allowed = f"{self.max_prompt_tokens} tokens (max_prompt_tokens)"
-            warnings.warn(f"sampled prompts of more than {allowed} are skipped", stacklevel=2)
+            warnings.warn(f"sampled prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)
         return fits
 
     def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
@@ -431,11 +424,8 @@ class TextGenTask:
         return True
 
 
-def _check_columns(verifier: Verifier, problems: Listed) -> None:
+def _check_columns(verifier: Verifier, there: Collection[str]) -> None:
     """Refuse a verifier that asks for columns which no problem has."""
-    if not verifier.columns:
-        return
-    there = problems.columns()
     if lacking := [name for name in verifier.columns if name not in there]:
         allowed = ", ".join(["answer", *sorted(there)])
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")

@@ -1,91 +1,141 @@
-"""Problems from lists and files: column names, prompt templates, and the line of every malformed row."""
+"""Problems from lists and files: those in memory, and those of a file that is mapped into it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from verifiers import Problem
+from verifiers.base import template_parts
+from verifiers.conversation import shown
 
-from ..text.texts import NOT_UNICODE, is_unicode, shown
-from .listed.lazy import LazyProblems, is_large, open_lazily
-from .listed.listed import ProblemList, as_problem
-from .row_problems import MalformedError, RowReader, malformed
-from .rows import read_rows
+from ..text.texts import NOT_UNICODE, is_unicode
+from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, malformed, no_column, read_rows
+
+
+class ProblemList(list[Problem]):
+    """Problems in memory.
+
+    Args:
+        problems: these.
+        path: of the file that they come from, if any.
+        places: where each stands in it.
+        digest: the hash of the file.
+    """
+
+    def __init__(
+        self, problems: Iterable[Problem], path: Path | None = None, places: Sequence[str] = (), digest: str = ""
+    ) -> None:
+        super().__init__(problems)
+        self.path, self.places, self._digest = path, places, digest
+
+    def place(self, index: int) -> str:
+        """Return where a problem stands, for error messages."""
+        return f"problem {index + 1}" if self.path is None else f"{str(self.path)!r}, {self.places[index]}"
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all problems, or of the file that they come from."""
+        if self._digest:
+            return self._digest
+        rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in self]
+        return hash_text(json.dumps(rows, default=repr))
+
+
+class MappedProblems(Sequence[Problem]):
+    """Problems of a file that is mapped into memory: each is made when it is asked for.
+
+    Args:
+        path: of the file.
+        rows: of the file.
+        columns: see `Problem.from_row`.
+        template: see `Problem.from_row`.
+        digest: the hash of the file.
+    """
+
+    def __init__(
+        self, path: Path, rows: MappedRows, columns: Mapping[str, str], template: str | None, digest: str
+    ) -> None:
+        self.path, self.rows, self.columns, self.template, self.digest = path, rows, columns, template, digest
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._problem(*self.rows[index])
+
+    def __iter__(self) -> Iterator[Problem]:
+        return (self._problem(place, row) for place, row in self.rows)
+
+    def place(self, index: int) -> str:
+        """Return where a problem stands, for error messages."""
+        return f"{str(self.path)!r}, {self.rows[index][0]}"
+
+    def _problem(self, place: str, row: Row) -> Problem:
+        try:
+            return Problem.from_row(row, self.columns, self.template)
+        except ValueError as fault:
+            raise malformed(self.path, [f"{place}: {fault}"]) from fault
+
+
+Problems = ProblemList | MappedProblems
 
 
 def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
-) -> ProblemList | LazyProblems | None:
+) -> Problems | None:
     """Return the problems of a file or a list; None for None, which means that the verifier samples them.
 
     Raises:
         ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return open_problems(problems, columns, template)
+        return load_problems(problems, columns, template)
     if columns or template is not None:
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    listed = ProblemList(_placed(index, item) for index, item in enumerate(problems))
-    for problem in listed:
-        if not is_unicode(problem.text + problem.answer):
-            raise ValueError(f"problem {shown(problem.prompt)}: {NOT_UNICODE}")
-    return listed
+    made = []
+    for number, item in enumerate(problems, 1):
+        try:
+            made.append(_unicode(as_problem(item)))
+        except ValueError as error:
+            raise ValueError(f"problem {number}: {error}") from error
+    return ProblemList(made)
 
 
-def _placed(index: int, item: Any) -> Problem:
-    try:
-        return as_problem(item)
-    except ValueError as error:
-        raise ValueError(f"problem {index + 1}: {error}") from error
-
-
-def open_problems(
-    path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None
-) -> ProblemList | LazyProblems:
-    """Return the problems of a file, in its order: those of a large file of lines are read one by one, when needed.
-
-    Args:
-        path: as for `load_problems`.
-        columns: as for `load_problems`.
-        template: as for `load_problems`.
+def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
+    """Return a Problem made from a Problem, a prompt, or a row with a `prompt` and optionally an `answer`.
 
     Raises:
-        ValueError: as `load_problems`.
+        ValueError: as `Problem.from_row`, or for a malformed conversation.
     """
-    path = Path(path)
-    if is_large(path):
-        return open_lazily(path, columns, template)
-    return ProblemList(load_problems(path, columns, template), partial(_place, path))
+    if isinstance(item, Problem):
+        return item
+    if isinstance(item, Mapping):
+        return Problem.from_row(item)
+    if isinstance(item, (str, list, tuple)):
+        return Problem(item)  # type: ignore[arg-type]  # a list is checked there
+    raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
 
 
-def _place(path: Path, index: int) -> str:
-    """Return the place of a row for an error message."""
-    return f"{str(path)!r}, {read_rows(path)[index][0]}"
+def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:
+    """Return the problems of a file, in its order; see `Problem.from_row`.
 
-
-def load_problems(
-    path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None
-) -> list[Problem]:
-    """Return the problems of a file, in its order.
-
-    The columns `prompt` and `answer` (if any) become the problem's prompt and answer; the others are its metadata. A
-    prompt is text or a conversation, a list of messages; without a column `prompt`, the column `messages` is it. A
-    column `split` (train, test, or validation, which counts as test), or the split of a `DatasetDict`, assigns the
-    problem to a split. A column `level` (a whole number from 1, or "Level 3") is its difficulty. What is used as prompt
-    or answer under another name is also metadata of that name.
+    Rows of JSON, CSV and TSV are in memory. A Parquet file or a folder of `datasets` is mapped into memory: a row
+    becomes a problem when it is asked for.
 
     Args:
         path: a .jsonl, .ndjson, .json (a list of objects), .csv, .tsv or .parquet file, or a folder of datasets'
-            `save_to_disk`; text is UTF-8, with or without a byte order mark.
+            `save_to_disk`, where the split of a `DatasetDict` is a column `split`; text is UTF-8, with or without a
+            byte order mark.
         columns: which column of the file to use, such as {"prompt": "question", "answer": "target"}. If the file also
             has a column "prompt", that one is then left out.
         template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
@@ -93,18 +143,37 @@ def load_problems(
 
     Raises:
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
-            be filled in, and malformed rows, with their line numbers.
+            be filled in, and malformed rows, with their line numbers; of mapped files, these when they are read.
     """
-    path, asked = Path(path), RowReader.asked(columns, template)
+    path, fields = Path(path), [] if template is None else template_parts(template)
+    if not isinstance(columns or {}, Mapping) or not all(
+        isinstance(name, str) for pair in (columns or {}).items() for name in pair
+    ):
+        raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
     rows = read_rows(path)
-    known = dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row)
-    reader = asked.of_file(path, list(known))
-    problems, faults = [], []
-    for place, row in rows:
-        try:
-            problems.append(reader.problem(row))
-        except MalformedError as fault:
-            faults.append(f"{place}: {fault}")
-    if faults:
-        raise malformed(path, faults, len(faults))
-    return problems
+    names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
+    digest = hash_text(f"{digest_of(path)}{names}{template}")
+    if isinstance(rows, MappedRows):
+        return MappedProblems(path, rows, names, template, digest)
+    problems = made_of(path, rows, lambda row: _unicode(Problem.from_row(row, names, template)))
+    return ProblemList(problems, path, [place for place, _ in rows], digest)
+
+
+def _names(
+    path: Path, known: Sequence[str], columns: dict[str, str], template: str | None, fields: Sequence[str]
+) -> dict[str, str]:
+    """Return which column of a file is used as what, after checking that they are there."""
+    if template is None:
+        columns.setdefault("prompt", "messages" if "messages" in known and "prompt" not in known else "prompt")
+    asked = {name: "--prompt-template" for name in fields if name not in columns}
+    asked |= {column: f"--column {name}=NAME" for name, column in columns.items()}
+    for column, option in asked.items():
+        if known and column not in known:  # without columns, the error about malformed rows says why
+            raise no_column(path, column, known, option)
+    return {"answer": "answer", **columns} if "answer" in known else columns
+
+
+def _unicode(problem: Problem) -> Problem:
+    if not is_unicode(problem.text + problem.answer):
+        raise ValueError(NOT_UNICODE)
+    return problem

@@ -1,74 +1,58 @@
-"""How long prompts and answers are unless the user says so: what the problems need, or what the verifier declares."""
+"""How long prompts and answers are: of listed problems as they need it, within a limit; else what the verifier says."""
 
 from __future__ import annotations
 
 import random
-from functools import partial
+import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from verifiers import Verifier
-from verifiers.conversation import last_of
+from verifiers import Problem, Verifier
+from verifiers.conversation import last_of, shown
 from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
-from ..text.encoder import CUT, Encoder, PromptText
-from ..text.texts import shown
-from .listed.listed import Listed
-from .listed.passes import longest_demonstration
+from ..text.encoder import CUT, UNREAD, Encoder
+from .listed import Listed, turns_of
 
-DEFAULT_PROMPT_TOKENS = 128
+DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_REPLY_TOKENS = 128
-MOST_TOKENS = 4096  # of a listed prompt or demonstration, unless the user asks for more: it sizes every buffer
-_FOR_MORE = {
-    "prompt": "a larger max_prompt_tokens (--max-prompt-tokens), "
-    "or long_prompts='skip' (--long-prompts skip) to leave it out",
-    "demonstration": "max_new_tokens (--max-new-tokens)",
-}
+MOST_NEW_TOKENS = 4096  # of a demonstration that sets the limit of completions
+READ = 8192  # of the longest texts are encoded, so that the limit is what they need
+BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory
 
 
 class Lengths:
-    """The lengths, in tokens, that problems need.
+    """The lengths, in tokens, that a verifier declares in characters.
 
     Args:
-        verifier: declares lengths in characters.
+        verifier: declares lengths.
         encoder: of prompts.
-        listed: the problems, at least one; None if the verifier makes them.
+        first: a problem; None to have the verifier sample it.
 
     Raises:
-        ValueError: if nothing is listed and the verifier cannot make problems either.
+        ValueError: if the verifier cannot make problems.
     """
 
-    def __init__(self, verifier: Verifier, encoder: Encoder, listed: Listed | None) -> None:
-        if listed is None and not verifier.makes_problems:
+    def __init__(self, verifier: Verifier, encoder: Encoder, first: Problem | None) -> None:
+        if first is None and not verifier.makes_problems:
             raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
-        self.verifier, self.encoder, self.listed = verifier, encoder, listed
-        first = (verifier.sample(random.Random(0)) if listed is None else listed[0]).prompt
+        self.verifier, self.encoder = verifier, encoder
+        self._first = (verifier.sample(random.Random(0)) if first is None else first).prompt
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        text = last_of(first)
+        text = last_of(self._first)
         (plain,) = encoder.spell("prompt", [text], add_special_tokens=True)
-        self._first = first
         self._room = 1 + max(0, len(plain) - len(text))
-        self._template = len(encoder.prompts([first])[0]) - len(plain) if encoder.is_chat(first) else 0
+        self._template = len(encoder.prompts([self._first])[0]) - len(plain) if encoder.is_chat(self._first) else 0
 
-    def of_prompts(self, skips_long: bool) -> int:
-        """Return the length of the longest prompt; above `MOST_TOKENS` it is an error, unless long ones are skipped."""
-        if self.listed is None:
-            return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, self._template)
-        lengths = self.listed.prompt_lengths(self.encoder)
-        longest = int(lengths.max())
-        if longest > MOST_TOKENS and not skips_long:
-            index = int(np.argmax(lengths > MOST_TOKENS))
-            raise self._too_long("prompt", index, self.listed[index].prompt, int(lengths[index]))
-        return max(1, min(longest, MOST_TOKENS))
+    def of_prompts(self) -> int:
+        """Return the length of the longest prompt that the verifier samples."""
+        return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, self._template)
 
     def of_answers(self) -> int:
         """Return the length of the longest answer with its end token."""
-        needed = self._declared(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
-        if self.listed is None:
-            return needed
-        too_long = partial(self._too_long, "demonstration")
-        return max(needed, longest_demonstration(self.listed, self.verifier, self.encoder, MOST_TOKENS, too_long))
+        return self._declared(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
 
     def of_replies(self) -> int:
         """Return the length of the longest reply, with what the chat template writes around it."""
@@ -83,9 +67,69 @@ class Lengths:
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room
 
-    def _too_long(self, what: str, index: int, text: PromptText, length: int) -> ValueError:
-        assert self.listed is not None
-        return ValueError(
-            f"{self.listed.place(index)}: {what} {shown(text)} has {length} tokens; allowed by default: "
-            f"{MOST_TOKENS}; pass {_FOR_MORE[what]}"
-        )
+
+def with_short_prompts(listed: Listed, encoder: Encoder, limit: int, skips: bool) -> tuple[Listed, int]:
+    """Return the problems with prompts of at most `limit` tokens, and a length that none of them exceeds.
+
+    Args:
+        listed: the problems.
+        encoder: of prompts.
+        limit: tokens of a prompt.
+        skips: whether longer ones are left out, which is said, or refused.
+
+    Raises:
+        ValueError: for a prompt that is refused, or if all are left out.
+    """
+
+    def count(rows: Sequence[int]) -> list[int]:
+        return encoder.lengths([listed[row].prompt for row in rows], limit)
+
+    lengths = lengths_of(listed.facts["prompt"], count, limit)
+    long, allowed = np.flatnonzero(lengths > limit), f"{limit} tokens (max_prompt_tokens)"
+    if len(long) and not skips:
+        what = f"{listed.place(long[0])}: prompt {shown(listed[long[0]].prompt)} has more than {allowed}"
+        raise ValueError(f"{what}; pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out")
+    if len(empty := np.flatnonzero(lengths < 1)):
+        prompt = shown(listed[empty[0]].prompt)
+        raise ValueError(f"{listed.place(empty[0])}: prompt {prompt} has 0 tokens; allowed: 1 to {allowed}")
+    if len(long) == len(listed):
+        raise ValueError(f"all {len(listed)} prompts have more than {allowed}; pass a larger --max-prompt-tokens")
+    if len(long):
+        warnings.warn(f"{len(long)} of {len(listed)} prompts have more than {allowed} and are skipped", stacklevel=4)
+    return listed.only(lengths <= limit), max(1, int(lengths[lengths <= limit].max()))
+
+
+def longest_demonstration(listed: Listed, verifier: Verifier, encoder: Encoder) -> int:
+    """Return a length in tokens that no demonstrated turn with its end token exceeds; at most `MOST_NEW_TOKENS`."""
+    limit = MOST_NEW_TOKENS - 1
+
+    def count(rows: Sequence[int]) -> list[int]:
+        turns = [turns_of(verifier, listed[row]) for row in rows]
+        return [max(encoder.lengths(each, limit, are_prompts=False), default=0) for each in turns]
+
+    return 1 + min(limit, int(lengths_of(listed.facts["turn"], count, limit).max()))
+
+
+def lengths_of(most: np.ndarray, count: Callable[[Sequence[int]], list[int]], limit: int) -> np.ndarray:
+    """Return the lengths of texts [N], of which only as many are encoded as it takes to know the longest.
+
+    Those that may be longer than the limit are always encoded, of the others `READ` at most; the first `BLOCK` show
+    whether `most` is right.
+
+    Args:
+        most: what each length is at most [N].
+        count: returns the lengths of the texts with these numbers.
+        limit: the longest length that is of interest.
+    """
+    lengths, longest = most.copy(), 0
+    order = np.argsort(-most, kind="stable")
+    for start in range(0, len(order), BLOCK):
+        rows = order[start : start + BLOCK]
+        rows = rows[most[rows] > (longest if start < READ else limit)] if start else rows
+        if not len(rows):
+            break
+        lengths[rows] = count(rows.tolist())
+        longest = max(longest, int(lengths[rows][lengths[rows] <= limit].max(initial=0)))
+        if (lengths[rows] > most[rows]).any():  # the tokenizer or the chat template makes texts longer
+            most = most + UNREAD
+    return lengths

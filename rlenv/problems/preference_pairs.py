@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verifiers.conversation import as_conversation, text_of
+from verifiers.base import NAMED_SPLITS
+from verifiers.conversation import as_conversation, shown, text_of
 
 from ..text.encoder import Encoder, PromptText
-from ..text.texts import NOT_UNICODE, is_unicode, shown
-from .rows import Row, read_rows
-from .splits import NAMED_SPLITS, in_test_split
+from ..text.texts import NOT_UNICODE, is_unicode
+from .rows import Row, columns_of, made_of, no_column, read_rows
+from .splits import in_test_split
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
-SHOWN_FAULTS = 3
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,12 @@ def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> li
     if unknown := [name for name in columns if name not in COLUMNS]:
         raise ValueError(f"unknown column {unknown[0]!r} of pairs; allowed: {', '.join(COLUMNS)}")
     rows = read_rows(path)
-    known = list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
+    known = columns_of(rows)
     for name in COLUMNS:
         needed = name in columns or name in ("chosen", "rejected")
         if known and needed and columns.get(name, name) not in known:
-            there = ", ".join(map(repr, known))
-            there = f"columns there: {there}; set with --column {name}=NAME"
-            raise ValueError(f"{str(path)!r} has no column {columns.get(name, name)!r}; {there}")
-    pairs, faults = [], []
-    for place, row in rows:
-        try:
-            pairs.append(_pair(row, columns))
-        except ValueError as fault:
-            faults.append(f"{place}: {fault}")
-    if faults:
-        count = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
-        raise ValueError(f"{str(path)!r} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}")
-    return pairs
+            raise no_column(path, columns.get(name, name), known, f"--column {name}=NAME")
+    return made_of(path, rows, lambda row: _pair(row, columns))
 
 
 def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], list[Pair]]:
@@ -108,9 +97,7 @@ def encode_pairs(encoder: Encoder, pairs: Sequence[Pair], chat: bool) -> tuple[l
     return chosen, rejected
 
 
-def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
-    if isinstance(row, str):
-        raise ValueError(row)
+def _pair(row: Row, columns: Mapping[str, str]) -> Pair:
     given = [row.get(columns.get(name, name), "" if name == "prompt" else None) for name in COLUMNS[:3]]
     prompt, chosen, rejected = _parts(*given)
     text = text_of(prompt)

@@ -1,47 +1,134 @@
-"""Reads rows from files: JSON lines, JSON, CSV, TSV, Parquet, or a folder saved by `datasets`."""
+"""Reads rows from files: JSON lines, JSON, CSV, TSV into memory; Parquet and folders of `datasets` are mapped."""
 
 from __future__ import annotations
 
 import csv
+import difflib
+import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from verifiers.base import first_line
+from verifiers.conversation import shown
 from verifiers.plugins.extras import require
 
-from ..text.texts import shown
-
 Row = Mapping[str, Any]
+Made = TypeVar("Made")
 PlacedRow = tuple[str, Row | str]  # its place in the file, and its columns or what is wrong with it
-MOST_BYTES = 1 << 29  # of a Parquet file in memory
-_CELL = 8  # bytes: the least that a value takes, also a missing one
+SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
+BLOCK = 1000  # mapped rows in memory at once
 
 
-def read_rows(path: Path) -> list[PlacedRow]:
+def read_rows(path: Path) -> Sequence[PlacedRow]:
     """Return the rows of a file in order, each with its place, such as "line 3".
 
     A row that cannot be read is a text that says why.
 
     Raises:
-        ValueError: in one line, for a file that is missing, of an unknown kind, unreadable, empty or too large in
-            memory, and for a pipe or device.
+        ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty, and for a pipe or
+            device.
     """
-    rows = list(_reader_of(path)(path))
-    if not rows:
-        raise no_rows(path)
+    found = _reader_of(path)(path)
+    rows = found if isinstance(found, MappedRows) else list(found)
+    if not len(rows):
+        raise ValueError(f"{str(path)!r} has no rows")
     return rows
 
 
-def no_rows(path: Path) -> ValueError:
-    """Return the error about a file without rows."""
-    return ValueError(f"{str(path)!r} has no rows")
+def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
+    """Return the names of all columns."""
+    if isinstance(rows, MappedRows):
+        return rows.columns
+    return list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
 
 
-def _reader_of(path: Path) -> Callable[[Path], Iterator[PlacedRow]]:
+def no_column(path: Path, column: str, known: Sequence[str], option: str) -> ValueError:
+    """Return the error about a column that a file does not have, and the `option` that sets its name."""
+    close = difflib.get_close_matches(column, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ";"
+    there = ", ".join(map(repr, known[:SHOWN_COLUMNS])) + (", ..." if len(known) > SHOWN_COLUMNS else "")
+    option = option.replace("NAME", close[0]) if close else option
+    return ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
+
+
+def made_of(path: Path, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) -> list[Made]:
+    """Return what is made of each row of a file.
+
+    Raises:
+        ValueError: in one line, with the places of rows that cannot be read or used.
+    """
+    made, faults = [], []
+    for place, row in rows:
+        try:
+            if isinstance(row, str):
+                raise ValueError(row)
+            made.append(make(row))
+        except ValueError as fault:
+            faults.append(f"{place}: {fault}")
+    if faults:
+        raise malformed(path, faults)
+    return made
+
+
+def malformed(path: Path, faults: Sequence[str]) -> ValueError:
+    """Return the error about the malformed rows of a file, given what is wrong with each and its place."""
+    more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+    rows = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
+    return ValueError(f"{str(path)!r} has {rows}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+
+
+def hash_text(text: str) -> str:
+    """Return the hash of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Return the hash of a file, or of the data in a folder of `datasets`."""
+    digest = hashlib.blake2b(digest_size=16)
+    tables = [each for each in path.rglob("*.arrow") if not each.name.startswith("cache-")]  # results of its methods
+    for each in sorted(tables) if path.is_dir() else [path]:
+        with each.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
+
+
+class MappedRows(Sequence[PlacedRow]):
+    """Rows of a file that is mapped into memory: reading one takes no memory that is not given back.
+
+    Args:
+        parts: the data sets with the rows, by split; None for none.
+    """
+
+    def __init__(self, parts: Mapping[str | None, Any]) -> None:
+        self.parts = {split: part.with_format("arrow") for split, part in parts.items() if len(part)}
+        names = [*(part.column_names for part in self.parts.values()), ["split"] if any(parts) else []]
+        self.columns = list(dict.fromkeys(name for each in names for name in each))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        for split, part in self.parts.items():
+            if index < len(part):
+                return _placed(split, index, part[int(index)].to_pylist()[0])
+            index -= len(part)
+        raise IndexError(index)
+
+    def __iter__(self) -> Iterator[PlacedRow]:
+        for split, part in self.parts.items():
+            rows = (row for block in part.iter(BLOCK) for row in block.to_pylist())
+            yield from (_placed(split, index, row) for index, row in enumerate(rows))
+
+
+def _placed(split: str | None, index: int, row: Row) -> PlacedRow:
+    return (f"row {index + 1}", row) if split is None else (f"row {index + 1} of {split!r}", {"split": split, **row})
+
+
+def _reader_of(path: Path) -> Callable[[Path], Iterable[PlacedRow]]:
     if path.is_dir():
         return _read_datasets
     if not path.exists():
@@ -57,7 +144,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[PlacedRow]]:
     return _READERS[suffix]
 
 
-def text_of_file(path: Path) -> str:
+def _text_of(path: Path) -> str:
     """Return the text of a file, without a byte order mark.
 
     Raises:
@@ -83,21 +170,17 @@ def _object(value: Any) -> Row | str:
 
 
 def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
-    for number, line in enumerate(text_of_file(path).split("\n"), 1):  # splitlines() would also split inside strings
+    for number, line in enumerate(_text_of(path).split("\n"), 1):  # splitlines() would also split inside strings
         if line.strip():
-            yield f"line {number}", json_row(line)
-
-
-def json_row(line: str) -> Row | str:
-    """Return the row in a line of JSON, or what is wrong with it."""
-    try:
-        return _object(json.loads(line))
-    except (ValueError, RecursionError) as error:
-        return f"not JSON ({error})"
+            try:
+                row = _object(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                row = f"not JSON ({error})"
+            yield f"line {number}", row
 
 
 def _read_json(path: Path) -> Iterator[PlacedRow]:
-    text = text_of_file(path)
+    text = _text_of(path)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,7 +192,7 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
-    reader = csv.reader(io.StringIO(text_of_file(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         place = f"line {reader.line_num + 1}"
@@ -123,118 +206,36 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
         if not fields:  # an empty line
             continue
         if not header:
-            header = checked_header(path, fields)
+            header = fields
+            if twice := [name for name in header if header.count(name) > 1]:
+                raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
+        elif len(fields) != len(header):
+            yield place, f"{len(fields)} fields where the header has {len(header)}"
         else:
-            yield place, csv_row(header, fields)
+            yield place, dict(zip(header, fields, strict=True))
 
 
-def checked_header(path: Path, header: list[str]) -> list[str]:
-    """Return the names of a table's columns.
-
-    Raises:
-        ValueError: if two are the same.
-    """
-    if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
-        raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
-    return header
-
-
-def csv_row(header: list[str], fields: list[str]) -> Row | str:
-    """Return the row with these fields, or what is wrong with it."""
-    if len(fields) != len(header):
-        return f"{len(fields)} fields where the header has {len(header)}"
-    return dict(zip(header, fields, strict=True))
-
-
-def _read_parquet(path: Path) -> Iterator[PlacedRow]:
-    modules = ("pyarrow", "pyarrow.parquet", "pyarrow.compute")
-    arrow, parquet, _ = (require(name, "data", "a Parquet file") for name in modules)
+def _read_parquet(path: Path) -> MappedRows:
+    datasets, parquet = (require(name, "data", "a Parquet file") for name in ("datasets", "pyarrow.parquet"))
     try:
-        _check_size(path, _unpacked_size(parquet.read_metadata(path)))
-        _check_size(path, _text_size(arrow, parquet, path))
-        rows = parquet.ParquetFile(path).read().to_pylist()
-    except _TooLargeError:
-        raise
-    except (OSError, ValueError, arrow.ArrowException) as error:
+        there = parquet.read_metadata(path).num_rows  # the next line refuses a file without rows
+        return MappedRows({None: datasets.Dataset.from_parquet(str(path))} if there else {})
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
-    for number, row in enumerate(rows, 1):
-        yield f"row {number}", row
 
 
-class _TooLargeError(ValueError):
-    """A file that would take too much memory."""
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > MOST_BYTES:
-        sizes = f"{size >> 20} MiB of memory or more; allowed: {MOST_BYTES >> 20} MiB"
-        raise _TooLargeError(f"{str(path)!r} needs {sizes}; split it into several files, or leave out columns")
-
-
-def _unpacked_size(metadata: Any) -> int:
-    """Return the bytes of a Parquet file without its compression, from its metadata alone."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
-    return sum(max(column.total_uncompressed_size, _CELL * column.num_values) for column in columns)
-
-
-def _text_size(arrow: Any, parquet: Any, path: Path) -> int:
-    """Return the bytes that the texts of a Parquet file take with every repetition written out.
-
-    Dictionary encoding can turn a thousand bytes into a gigabyte. Counting stops above `MOST_BYTES`.
-    """
-    metadata = parquet.read_metadata(path)
-    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    texts = [
-        column.path
-        for column in columns
-        if column.physical_type == "BYTE_ARRAY" and column.logical_type.type != "DECIMAL"
-    ]
-    total = 0
-    file = parquet.ParquetFile(path, read_dictionary=texts)
-    for group in range(metadata.num_row_groups):  # nested columns are read one group at a time
-        for batch in file.iter_batches(row_groups=[group]):
-            total += sum(_written_out(arrow, column) for column in batch.columns)
-            if total > MOST_BYTES:
-                return total
-    return total
-
-
-def _written_out(arrow: Any, array: Any) -> int:
-    kind = array.type
-    if isinstance(kind, arrow.BaseExtensionType):
-        return _written_out(arrow, array.storage)
-    if arrow.types.is_dictionary(kind):
-        lengths = arrow.compute.binary_length(array.dictionary)
-        return arrow.compute.sum(arrow.compute.take(lengths, array.indices)).as_py() or 0
-    if arrow.types.is_struct(kind):
-        return sum(_written_out(arrow, part) for part in array.flatten())
-    if arrow.types.is_map(kind):
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        return sum(_written_out(arrow, part.slice(first, last - first)) for part in (array.keys, array.items))
-    if arrow.types.is_nested(kind):
-        return _written_out(arrow, array.flatten())
-    return 0  # counted by `_unpacked_size`
-
-
-def _read_datasets(path: Path) -> Iterator[PlacedRow]:
+def _read_datasets(path: Path) -> MappedRows:
     datasets = require("datasets", "data", f"the folder {str(path)!r}")
     try:
         saved = datasets.load_from_disk(str(path))
-        splits = {split: part.to_list() for split, part in saved.items()} if isinstance(saved, dict) else {}
-        rows = [] if splits else saved.to_list()
     except (OSError, ValueError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
     except LookupError as error:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
-    for number, row in enumerate(rows, 1):
-        yield f"row {number}", row
-    for split, part in splits.items():
-        for number, row in enumerate(part, 1):
-            yield f"row {number} of {split!r}", {"split": split, **row}
+    return MappedRows(saved if isinstance(saved, dict) else {None: saved})
 
 
-_READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {
+_READERS: dict[str, Callable[[Path], Iterable[PlacedRow]]] = {
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".json": _read_json,

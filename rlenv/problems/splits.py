@@ -6,9 +6,9 @@ import hashlib
 from typing import Any
 
 from verifiers import Problem, Verifier
+from verifiers.base import NAMED_SPLITS
 
 SPLITS = ("train", "test")
-NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
 
 
 def hash_of(text: str) -> int:
@@ -32,15 +32,6 @@ def in_test_split(key: str, test_fraction: float) -> bool:
 def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
     """Return the split that the hash of a problem's split key assigns it to."""
     return "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
-
-
-def side_of(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
-    """Return the split of a listed problem: the one it names, else the one of its hash.
-
-    Raises:
-        ValueError: if it names an unknown split.
-    """
-    return named_side(problem) or hashed_side(problem, verifier, test_fraction)
 
 
 def named_side(problem: Problem) -> str | None:

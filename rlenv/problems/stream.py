@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from verifiers import Problem, Verifier
 
-from ..text.texts import shown
 from .curriculum import Curriculum
-from .listed.lazy import LazyProblems
-from .listed.listed import Listed, ProblemList, as_problem
-from .listed.passes import digest, split_keys
-from .listed.survey import Groups, answered_twice, held_out
+from .files import ProblemList, as_problem
+from .listed import SIDES, Listed
 from .prompt_choice import CHOICES, ThompsonChoice
 from .splits import SPLITS, hashed_side, level_of
 
@@ -86,7 +83,7 @@ class ProblemStream:
         verifier: Verifier,
         split: str = "train",
         test_fraction: float = 0.2,
-        problems: Listed | Sequence[Problem | Mapping[str, Any] | str] | None = None,
+        problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
         fits: Callable[[Problem], bool] | None = None,
         curriculum: float | None = None,
         prompt_choice: str | None = None,
@@ -101,9 +98,9 @@ class ProblemStream:
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
         self._latest: tuple[int, int, Problem] | None = None
         self.sizes: dict[str, int] = {}
-        self._groups: Groups | None = None
-        if problems is not None and not isinstance(problems, LazyProblems):
-            problems = ProblemList(map(as_problem, problems))
+        self._groups: dict[int, np.ndarray] | None = None  # the problems of each level, or of each arm
+        if problems is not None and not isinstance(problems, Listed):
+            problems = Listed.of(ProblemList(map(as_problem, problems)), verifier)
         self._listed = None if problems is None else self._of_this_split(problems)
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice not in (None, *CHOICES):
@@ -112,26 +109,26 @@ class ProblemStream:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if curriculum is not None and split == "train":
             if self._listed is not None:
-                self._groups = Groups.by_level(self._listed)
+                self._groups = _by_level(self._listed)
             self.curriculum = Curriculum(self._numbers(), curriculum)
         elif prompt_choice is not None and split == "train":
             if self._listed is not None:
-                self._groups = Groups.by_key(split_keys(self._listed, verifier))
+                self._groups = _grouped(_numbered(self._listed.facts["key"]))
             self.curriculum = ThompsonChoice(self._numbers())
 
     def _numbers(self) -> Sequence[int]:
         """Return the numbers of what is chosen from."""
-        return range(1, self.verifier.levels + 1) if self._groups is None else self._groups.numbers
+        return range(1, self.verifier.levels + 1) if self._groups is None else list(self._groups)
 
     @property
-    def listed(self) -> Listed:
+    def listed(self) -> Sequence[Problem]:
         """The listed problems of this split; empty if the verifier samples them."""
-        return ProblemList() if self._listed is None else self._listed
+        return () if self._listed is None else self._listed
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """A hash of the listed problems of this split; empty if the verifier samples them."""
-        return "" if self._listed is None else digest(self._listed)
+        return "" if self._listed is None else self._listed.digest
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, a hash of the listed problems and the curriculum's progress, in plain values."""
@@ -185,7 +182,7 @@ class ProblemStream:
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
         level = curriculum.draw(rng)
         if self._listed is not None and self._groups is not None:
-            problem = self._listed[int(rng.choice(self._groups.rows(level)))]
+            problem = self._listed[int(rng.choice(self._groups[level]))]
             if isinstance(curriculum, Curriculum):
                 return problem
             return Chosen(problem.prompt, problem.answer, problem.metadata, level)
@@ -198,7 +195,7 @@ class ProblemStream:
             side = hashed_side(problem, self.verifier, self.test_fraction)
             if side == self.split and (self._fits is None or self._fits(problem)):
                 return problem
-        wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
+        wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough (max_prompt_tokens)"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")
 
     def _order(self, seed: int, epoch: int) -> Sequence[int]:
@@ -211,22 +208,15 @@ class ProblemStream:
 
     def _of_this_split(self, problems: Listed) -> Listed:
         """Return the listed problems of this split."""
-        named = problems.sides()
-        keys = split_keys(problems, self.verifier)
-        tests = held_out(named, keys, self.test_fraction)
-        sides = {"train": np.flatnonzero(~tests), "test": np.flatnonzero(tests)}
-        self.sizes = {split: len(rows) for split, rows in sides.items()}
-        if shared := len(np.intersect1d(keys[sides["train"]], keys[sides["test"]])):
+        keys, named = problems.facts["key"], problems.facts["side"]
+        end = math.ceil(self.test_fraction * 2**64)  # as whole numbers: a float rounds a hash
+        hashed = keys <= np.uint64(end - 1) if end else np.zeros(len(keys), bool)
+        tests = np.where(named == 0, hashed, named == SIDES.index("test"))
+        self.sizes = {"train": int((~tests).sum()), "test": int(tests.sum())}
+        if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
-        listed = problems.only(sides[self.split])
-        count, several = answered_twice(listed)
-        if several is not None:
-            first, second = (listed[row] for row in several)
-            warnings.warn(
-                f"prompts with several answers that differ: {count}, such as {shown(first.text)} with "
-                f"{shown(first.answer)} and {shown(second.answer)}; keep one row of each",
-                stacklevel=2,
-            )
+        listed = problems.only(tests if self.split == "test" else ~tests)
+        listed.warn_of_contradictions()
         if not len(listed):
             test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(
@@ -234,3 +224,25 @@ class ProblemStream:
                 f"{other}; 1 puts all of them into test, 0 into train, and a column `split` says it for each"
             )
         return listed
+
+
+def _by_level(listed: Listed) -> dict[int, np.ndarray]:
+    """Return the problems of each level."""
+    levels = listed.facts["level"]
+    if len(wrong := np.flatnonzero(levels == 0)):
+        level = listed[wrong[0]].metadata["level"]
+        raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
+    return _grouped(levels)
+
+
+def _numbered(keys: np.ndarray) -> np.ndarray:
+    """Return the number of each key; keys are numbered in the order in which they come first."""
+    _, first, of_each = np.unique(keys, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[of_each]
+
+
+def _grouped(numbers: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the problems with each number, in their order."""
+    order = np.argsort(numbers, kind="stable")
+    each, starts = np.unique(numbers[order], return_index=True)
+    return dict(zip(each.tolist(), np.split(order, starts[1:]), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,9 +15,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from verifiers.base import first_line
-from verifiers.conversation import Message, with_calls
+from verifiers.conversation import Message, shown, with_calls
 
-from .texts import shown
 from .tokenizer import added_tokens
 from .tools import described, schema
 
@@ -78,6 +78,17 @@ class Chat:
             for part in skeleton
         ]
         return [part for part in parts if part.text]
+
+    @cached_property
+    def keeps_contents(self) -> bool:
+        """Whether the template writes what messages say as it is, perhaps without spaces around it."""
+        said = [_message("user", f"-{string.printable}é字🙂-")]
+        return self._render(said) == _joined(self._skeleton(said), [said[0]["content"]])
+
+    def outline(self, prompt: str | Sequence[Message]) -> str:
+        """Return the rendering of a conversation by a template that keeps contents."""
+        messages = self._known(self._messages(prompt))
+        return _joined(self._skeleton(messages), [message["content"] for message in messages])
 
     @cached_property
     def after_answer(self) -> str:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
-import tokenizers
-import transformers
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from verifiers.conversation import Message, text_of
+from verifiers.conversation import Message, shown, text_of
 
 from .chat import Chat, Piece
 from .chat_tokens import ChatTokens, any_of
-from .texts import NOT_UNICODE, is_unicode, shown
+from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import characters_of, control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
+UNREAD = 1 << 32
 PromptText = str | list[Message]
 
 
@@ -43,6 +41,7 @@ class Encoder:
         unknown = tokenizer.unk_token_id
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
+        self._spells_bytes = self._unknown is None and tokenizer.is_fast
 
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
@@ -101,48 +100,68 @@ class Encoder:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
-    @cached_property
-    def identity(self) -> str | None:
-        """A hash of all that decides what tokens a text has; None for a tokenizer that brings its code."""
-        kind = type(self.tokenizer)
-        if not self.tokenizer.is_fast or not kind.__module__.startswith("transformers."):
-            return None
-        settings = [
-            transformers.__version__, tokenizers.__version__, kind.__qualname__, self.chats_texts,
-            self.chat.system_prompt, self.chat.schemas, self.tokenizer.chat_template, self._control,
-            self.tokenizer.special_tokens_map, self.tokenizer.init_kwargs,
-        ]  # fmt: skip
-        made = json.dumps(settings, default=repr) + self.tokenizer.backend_tokenizer.to_str()
-        return hashlib.blake2b(made.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    def most_tokens(self, prompt: PromptText) -> int:
+        """Return how many tokens a prompt has at most, without encoding it; `UNREAD` or more if only encoding tells.
 
-    def counted(self, prompts: Sequence[PromptText]) -> list[int]:
-        """Return how many tokens prompts have, without remembering them.
+        A token stands for at least one byte, the chat template's own text included.
+        """
+        if self.is_chat(prompt) and not self.chat.keeps_contents:
+            return UNREAD + len(text_of(prompt))
+        return self.most_tokens_of_text(self.chat.outline(prompt) if self.is_chat(prompt) else str(prompt))
+
+    def most_tokens_of_text(self, text: str) -> int:
+        """Return how many tokens a text has at most, as `most_tokens` does."""
+        if not self._spells_bytes:
+            return len(text) if self._is_plain(text) else UNREAD + len(text)
+        if self._normalizer is not None:
+            text = self._normalizer.normalize_str(text)
+        return self._added + len(text.encode())
+
+    def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
+        """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.
+
+        A text that is too long in characters is not encoded, which may take a hundred times its memory.
+
+        Args:
+            texts: prompts, which are checked, or others, which are not.
+            limit: the longest length that is of interest.
+            are_prompts: which of the two.
 
         Raises:
             ValueError: as `prompts`.
         """
-        if not self.chats_texts and all(isinstance(prompt, str) and self._is_plain(prompt) for prompt in prompts):
-            return list(map(len, prompts))
+        short = [len(text_of(text)) <= limit * self._longest_token for text in texts]
+        some = list(compress(texts, short))
         kept, (self._prompts, self._texts) = (self._prompts, self._texts), ({}, {})
         try:
-            return list(map(len, self.prompts(prompts)))
+            found = iter(self.prompts(some) if are_prompts else self.ids([text_of(text) for text in some]))
         finally:
             self._prompts, self._texts = kept
-
-    def counted_ids(self, texts: list[str]) -> list[int]:
-        """Return how many tokens texts have, without checking them."""
-        if all(map(self._is_plain, texts)):
-            return list(map(len, texts))
-        return list(map(len, self.ids(texts)))
+        return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
 
     def _is_plain(self, text: str) -> bool:
-        """Tell whether a text certainly has one token per character, which a default tokenizer takes long to say."""
+        """Tell whether a text certainly has one token per character."""
         return self._characters.issuperset(text) and not any(spelled in text for spelled in self._control)
 
     @cached_property
     def _characters(self) -> frozenset[str]:
         """The characters of a tokenizer with one token for each; none of another one."""
         return characters_of(self.tokenizer)
+
+    @cached_property
+    def _normalizer(self) -> Any:
+        """What changes texts before they are cut into tokens; None for nothing."""
+        return self.tokenizer.backend_tokenizer.normalizer
+
+    @cached_property
+    def _added(self) -> int:
+        """How many tokens the tokenizer adds around a text."""
+        return len(self.ids(["a"], add_special_tokens=True)[0]) - 1
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """How many characters a token stands for at most."""
+        return max(map(len, self.tokenizer.get_vocab()))
 
     @cached_property
     def _after_answer(self) -> list[int]:

@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from verifiers.base import first_line
-
-from .texts import shown
+from verifiers.conversation import shown
 
 GENERATION_CONFIG = "generation_config.json"
 _ABSENT_IS_FINE = {

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .texts import shown
+from verifiers.conversation import shown
 
 PAD, EOS = "<pad>", "<eos>"
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
@@ -34,12 +34,8 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     """
     if not alphabet:
         raise ValueError("a character tokenizer needs at least one character in its alphabet")
-    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *dict.fromkeys(alphabet)])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=_of_characters(alphabet),
         pad_token=PAD,
         eos_token=EOS,
         unk_token=PAD,
@@ -48,13 +44,21 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     )
 
 
+def _of_characters(alphabet: Iterable[str]) -> Tokenizer:
+    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *dict.fromkeys(alphabet)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
 def characters_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
     """Return the alphabet of a tokenizer that `character_tokenizer` made; no characters for any other."""
     words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
     alphabet = [word for word, _ in words[2:]]
     if not tokenizer.is_fast or not alphabet or any(len(character) > 1 for character in alphabet):
         return frozenset()
-    like = character_tokenizer("".join(alphabet)).backend_tokenizer.to_str()
+    like = _of_characters(alphabet).to_str()
     return frozenset(alphabet if tokenizer.backend_tokenizer.to_str() == like else ())
 
 

@@ -191,7 +191,7 @@ verifier = options(
 problems = options(
     problem_file,
     setting("--test-fraction", type=float, help="Share of the problems in the test split."),
-    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error or skip."),
+    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: skip or error."),
     setting(
         "--curriculum",
         type=float,
@@ -238,8 +238,8 @@ tokens = options(
     setting(
         "--max-prompt-tokens",
         type=int,
-        show_default="what the problems need, at most 4096",
-        help="Longest prompt, in tokens.",
+        show_default="1024, or what a verifier that makes its problems declares",
+        help="Longest prompt, in tokens; longer ones are skipped, see --long-prompts.",
     ),
     setting(
         "--max-new-tokens",

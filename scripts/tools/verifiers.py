@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,7 +110,7 @@ def show(
     from verifiers.isolation.workers.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
-    listed = [verifier.opened(problem) for problem in (from_file(file) or [])[:count]]
+    listed = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
     problems = listed or _sampled(name, verifier, count, seed)[:count]
     judge = isolate(verifier)
     try:
@@ -140,12 +141,12 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
     """Return the problems of --problems, None without the option."""
     if not any(file.values()):
         return None  # without the imports below, which take seconds
-    from rlenv.problems.files import open_problems
+    from rlenv.problems.files import load_problems
 
     from ..setup.settings import problem_file_arguments
 
     given = problem_file_arguments(file)
-    return None if given["problems"] is None else open_problems(given["problems"], given["columns"], given["template"])
+    return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
 
 
 def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:

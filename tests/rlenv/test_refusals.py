@@ -19,10 +19,9 @@ from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.neighbours import trl
 from rlenv.problems.curriculum import Curriculum
-from rlenv.problems.files import listed_problems, load_problems
-from rlenv.problems.lengths import MOST_TOKENS
+from rlenv.problems.files import as_problem, listed_problems, load_problems
 from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
-from rlenv.problems.stream import ProblemStream, as_problem
+from rlenv.problems.stream import ProblemStream
 from rlenv.text.chat import read_template
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, load_tokenizer
@@ -149,7 +148,7 @@ def tokenizer_that_reads_e_as_its_end(text):
 
 USER = {"role": "user", "content": "1+1="}
 ANSWER = {"role": "assistant", "content": "2"}
-LONG = "a" * (MOST_TOKENS + 1)
+REFUSING = {"long_prompts": "error"}
 MASKS = [True, [True], [True, False], [[True, False, True]], [1, 0, 1], [False, False, False], torch.ones(4).bool()]
 BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
 ROWS = [
@@ -169,13 +168,9 @@ ROWS = [
     *(row(task, {"group_size": value}) for value in (0, 2.0, True)),
     row(task, {"max_prompt_tokens": 0}),
     *(row(task, {"max_new_tokens": value}) for value in (0, "8")),
-    row(task, {"max_prompt_tokens": 2}, "prompt 'abc'", "3", "2", "max_prompt_tokens"),
-    row(task, {"max_prompt_tokens": 2, "problems": ["a" * 999]}, "999", "2", "..."),
-    row(
-        task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1, "long_prompts": "skip"}, "all 2", "max_prompt_tokens"
-    ),
-    row(task, {"problems": ["b", LONG]}, "problem 2", str(MOST_TOKENS), "--max-prompt-tokens", "--long-prompts skip"),
-    row(task, {"problems": ["b", {"prompt": "c", "answer": LONG}]}, "problem 2: demonstration", "--max-new-tokens"),
+    row(task, {"max_prompt_tokens": 2, **REFUSING}, "problem 1", "prompt 'abc'", "2", "max_prompt_tokens"),
+    row(task, {"problems": ["b", "a" * 1025], **REFUSING}, "problem 2", "1024", "--max-prompt-tokens", "skip", "..."),
+    row(task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1}, "all 2", "max_prompt_tokens"),
     row(task, {"problems": ["a", ""]}, "prompt ''", "0 tokens", "max_prompt_tokens"),
     row(task, {"problems": ["a\ud83d"]}, "problem", "Unicode"),
     row(task, {"problems": []}, "problems", "empty"),
@@ -250,7 +245,7 @@ ROWS = [
     row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
     *(row(single, {name: 9}, f"{name}=9", "Arith") for name in ("max_turns", "max_reply_tokens", "max_context_tokens")),
     row(single, {"tools": ["tools.py:double"], "trust": False}, "tool", "--trust"),
-    *(row(as_problem, {"item": item}, "prompt", "mapping") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
+    *(row(as_problem, {"item": item}, "prompt") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
     row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
     row(
         stream,
@@ -275,8 +270,8 @@ ROWS = [
         for split in ("dev", "", 3, ["train"])
     ),
     *(
-        row(stream, {"problems": ["a", {"prompt": "b", "level": level}], "curriculum": 0.5}, "level", repr(level))
-        for level in ("hard", 0, 1.0, None, True)
+        row(stream, {"problems": ["a", Problem("b", "", {"level": level})], "curriculum": 0.5}, "level", repr(level))
+        for level in ("hard", 0, 1.5, None, True)
     ),
     row(stream, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
     row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
@@ -376,7 +371,7 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
         "x.jsonl": "no file",
     }
     for name, part in found.items():
-        check_refused(load_problems, {"path": tmp_path / name}, (name, part))
+        check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
 
 
 PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}

@@ -39,7 +39,7 @@ train --device cudaa | cudaa
 train --env TextGn-v0 | TextGn-v0
 train --env broken.py:Mine | broken.py:Mine division
 train --env CartPole-v1 --env-arg gravitas=3 | gravitas
-train --max-prompt-tokens 3 | max_prompt_tokens '1 to 3'
+train --max-prompt-tokens 3 --long-prompts error | max_prompt_tokens '1 to 3'
 train --group-size 7 | group_size=7 episodes_per_update=256
 train --learning-rate -1 | learning_rate -1.0
 train --temperature 0 | temperature
@@ -111,7 +111,8 @@ train --problems sums.jsonl --prompt-template {{qestion}} | question
 train --problems sums.jsonl --prompt-template {{question.real}} | question.real
 train --prompt-template {{question}} | --prompt-template --problems
 train --column prompt=question | --column --problems
-train {sums} --max-prompt-tokens 3 | 4 max_prompt_tokens
+train {sums} --max-prompt-tokens 3 --long-prompts error | line 3 max_prompt_tokens
+train {sums} --max-prompt-tokens 3 | all 3 max_prompt_tokens
 train {sums} --long-prompts cut | cut error skip
 train {sums} --curriculum 80 | curriculum 80.0
 train --problems flat.csv --test-fraction 0.5 --curriculum 0.8 | levels

@@ -82,7 +82,7 @@ def test_single_and_batched_draw_the_same():
 
 def test_a_long_episode_shows_its_end():
     prompt = "1+" * 600 + "1="
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM | {"problems": [{"prompt": prompt, "answer": "601"}]})
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM | {"problems": [prompt], "max_prompt_tokens": 2000})
     frames = frames_of(env, FOUR, EOS)
     assert frames[0].shape[0] < (MOST_LINES + 3) * BOX + 100
     assert colored(frames[-1], GENERATED) > 0 and colored(frames[-1], STOP) > 0

@@ -3,7 +3,6 @@ import pytest
 from gymnasium import spaces
 
 from rlenv.envs.task import TextGenTask
-from rlenv.problems.lengths import MOST_TOKENS
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1
@@ -33,7 +32,7 @@ def test_lengths_the_verifier_does_not_know_have_defaults():
             return Problem("a")
 
     task = TextGenTask(Sampling(), test_fraction=0.0)
-    assert (task.max_prompt_tokens, task.max_new_tokens) == (128, 64)
+    assert (task.max_prompt_tokens, task.max_new_tokens) == (1024, 64)
 
 
 def test_listed_problems_say_how_long_they_are():
@@ -138,9 +137,9 @@ def test_a_path_is_a_list_of_problems(tmp_path):
     assert [prompt.problem for prompt in task.prompts([0, 1])] == [
         Problem("1+1=?", "2", {"q": "1+1=", "a": 2, "split": "train"})
     ] * 2
-    assert task.max_prompt_tokens == len("12+30=?")
+    assert task.max_prompt_tokens == len("12+30=?"), "of both splits"
     test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
-    assert test.stream.listed == [Problem("12+30=", "42", {"q": "12+30=", "a": 42, "split": "test"})]
+    assert list(test.stream.listed) == [Problem("12+30=", "42", {"q": "12+30=", "a": 42, "split": "test"})]
 
 
 def test_a_prompt_that_does_not_fit_later_is_named_then():
@@ -151,16 +150,10 @@ def test_a_prompt_that_does_not_fit_later_is_named_then():
             self.asked += 1
             return Problem("a" * self.asked)
 
-    task = TextGenTask(Growing(), test_fraction=0.0, max_prompt_tokens=2)
+    task = TextGenTask(Growing(), test_fraction=0.0, max_prompt_tokens=2, long_prompts="error")
     with pytest.raises(ValueError, match="prompt 'aaa' has 3 tokens"):
         task.prompts(range(3))
 
 
 def test_numpy_whole_numbers_are_whole_numbers():
     assert silent(group_size=np.int64(2), max_new_tokens=np.int32(3)).max_new_tokens == 3
-
-
-def test_prompts_above_the_default_cap_can_be_skipped():
-    with pytest.warns(UserWarning, match=rf"^1 of 2 prompts have more than {MOST_TOKENS} tokens"):
-        task = silent(["b", "a" * 20_000], long_prompts="skip")
-    assert (task.skipped_prompts, task.max_prompt_tokens) == (1, MOST_TOKENS)

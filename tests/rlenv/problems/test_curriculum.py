@@ -155,7 +155,7 @@ def test_listed_problems_without_a_level_are_of_the_first():
 
 
 def test_a_level_that_is_none_matters_only_to_a_curriculum():
-    listed = ["x", {"prompt": "y", "level": "hard"}]
+    listed = ["x", Problem("y", metadata={"level": "hard"})]
     assert {level_of(stream(listed, curriculum=None)[index]) for index in range(2)} == {1}
 
 

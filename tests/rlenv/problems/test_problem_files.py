@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import re
 from datetime import date
 from decimal import Decimal
 
@@ -15,7 +14,6 @@ from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-import rlenv.problems.rows as rows
 from rlenv.problems.files import listed_problems, load_problems
 from verifiers import Problem
 
@@ -79,7 +77,7 @@ def fails(path, *arguments, **named):
 @FORMATS
 def test_strange_text_survives_in_every_format(tmp_path, name, write):
     write(tmp_path / name, [{"prompt": STRANGE, "answer": STRANGE[::-1], "note": STRANGE}])
-    assert load_problems(tmp_path / name) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
+    assert list(load_problems(tmp_path / name)) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
@@ -89,7 +87,7 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     write = WRITERS[name]
     write(tmp_path / name, [dict(zip(("prompt", "answer", "note"), row, strict=True)) for row in texts])
     expected = [Problem(prompt, answer, {"note": note}) for prompt, answer, note in texts]
-    assert load_problems(tmp_path / name) == expected
+    assert list(load_problems(tmp_path / name)) == expected
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "P.TSV"])
@@ -170,7 +168,8 @@ def test_the_splits_of_a_dataset_are_read(tmp_path):
     problems = {problem.prompt: problem.metadata["split"] for problem in load_problems(tmp_path / "set")}
     assert problems == {"train": "train", "test": "test", "validation": "test"}
     DatasetDict(extra=Dataset.from_list([{"prompt": "a"}])).save_to_disk(tmp_path / "other")
-    assert "1 malformed row: row 1 of 'extra': the split must be one of" in fails(tmp_path / "other")
+    with pytest.raises(ValueError, match="row 1 of 'extra': the split must be one of"):
+        list(load_problems(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(("written", "level"), [(1, 1), (12, 12), ("3", 3), (2.0, 2), ("Level 5", 5)])
@@ -200,28 +199,6 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
     )
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        pytest.param("a" * 100_000, id="text"),
-        pytest.param(b"a" * 100_000, id="bytes", marks=pytest.mark.slow),
-        pytest.param(["a" * 100_000] * 2, id="list", marks=pytest.mark.slow),
-        pytest.param({"b": "a" * 100_000}, id="struct", marks=pytest.mark.slow),
-        pytest.param([{"b": ["a" * 100_000]}], id="nested"),
-        pytest.param(("k", "a" * 100_000), id="map"),
-    ],
-)
-def test_a_parquet_file_that_repeats_a_long_text_is_refused_before_it_is_written_out(tmp_path, monkeypatch, value):
-    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 24)
-    path = tmp_path / "p.parquet"
-    kind = pyarrow.map_(pyarrow.string(), pyarrow.string()) if isinstance(value, tuple) else None
-    more = pyarrow.array([[value] if kind else value] * 500, kind)
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"] * 500, "more": more}), path)
-    assert path.stat().st_size < 1 << 17
-    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read", None)
-    assert re.match(r"FILE needs \d\d MiB of memory or more; allowed: 16 MiB; split it", fails(path))
-
-
 @pytest.mark.parametrize("rows_per_group", [3, 1000])
 def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
     count = min(1200, 60 * rows_per_group)
@@ -230,12 +207,12 @@ def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
     columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}}
     table = pyarrow.Table.from_pylist([{**row, **columns, "raw": b"\\0"} for row in listed])
     category = pyarrow.array(["x"] * len(listed)).dictionary_encode()
-    maps = pyarrow.array([[("k", "v")]] * len(listed), pyarrow.map_(pyarrow.string(), pyarrow.string()))
-    table = table.append_column("category", category).append_column("map", maps)
+    table = table.append_column("category", category)
     pyarrow.parquet.write_table(table, path, row_group_size=rows_per_group)
     problems = load_problems(path)
+    assert problems[count - 1].prompt == listed[-1]["prompt"]
     assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
-    assert problems[0].metadata == {**columns, "raw": b"\\0", "category": "x", "map": [("k", "v")]}
+    assert problems[0].metadata == {**columns, "raw": b"\\0", "category": "x"}
 
 
 USER = {"role": "user", "content": "1+1="}
@@ -256,7 +233,7 @@ def test_a_conversation_is_read_from_a_file(tmp_path, column, suffix):
     else:
         Dataset.from_list(rows).save_to_disk(path)
     columns = {"prompt": column} if column == "turns" else None
-    found = load_problems(path, columns)
+    found = list(load_problems(path, columns))
     assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
 
 
@@ -276,24 +253,3 @@ def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_pat
     assert load_problems(tmp_path / "p.jsonl") == [Problem("a", "", {"messages": [USER]})]
     write_lines(tmp_path / "q.jsonl", [{"q": "a", "messages": [USER]}])
     assert load_problems(tmp_path / "q.jsonl", template="{q}?") == [Problem("a?", "", {"q": "a", "messages": [USER]})]
-
-
-def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
-    path = tmp_path / "p.parquet"
-    table = pyarrow.table({"prompt": [f"{number}" * 100_000 for number in range(40)]})
-    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
-    assert path.stat().st_size < 1 << 17
-    monkeypatch.setattr(rows, "_text_size", None)
-    assert fails(path) == (
-        "FILE needs 6 MiB of memory or more; allowed: 1 MiB; split it into several files, or leave out columns"
-    )
-
-
-def test_a_parquet_file_of_very_many_empty_rows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
-    pyarrow.parquet.write_table(
-        pyarrow.table({"prompt": pyarrow.nulls(1_000_000, pyarrow.string())}), tmp_path / "p.parquet"
-    )
-    assert (tmp_path / "p.parquet").stat().st_size < 1 << 12
-    assert fails(tmp_path / "p.parquet").startswith("FILE needs 7 MiB of memory or more; allowed: 1 MiB")
