@@ -178,7 +178,7 @@ class TextGenTask:
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         lengths = Lengths(made, self.encoder, None if found is None else found[0])
         self._skips, self.skipped_prompts = long_prompts == "skip", 0
-        listed = None if found is None else Listed.of(found, made, self.encoder)
+        listed = None if found is None else Listed.of(found, made, self.encoder, max_new_tokens is None)
         listed = self._limit(lengths, listed, max_prompt_tokens, max_new_tokens)
         self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
         self._make_spaces()

@@ -41,14 +41,15 @@ class Lengths:
         self.verifier, self.encoder = verifier, encoder
         self._first = (verifier.sample(random.Random(0)) if first is None else first).prompt
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        text = last_of(self._first)
-        (plain,) = encoder.spell("prompt", [text], add_special_tokens=True)
-        self._room = 1 + max(0, len(plain) - len(text))
-        self._template = len(encoder.prompts([self._first])[0]) - len(plain) if encoder.is_chat(self._first) else 0
+        text = last_of(self._first)[:DEFAULT_PROMPT_TOKENS]
+        self._room = 1 + max(0, self._plain(text) - len(text))
 
     def of_prompts(self) -> int:
         """Return the length of the longest prompt that the verifier samples."""
-        return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, self._template)
+        template = 0
+        if self.encoder.is_chat(self._first):
+            template = len(self.encoder.prompts([self._first])[0]) - self._plain(last_of(self._first))
+        return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template)
 
     def of_answers(self) -> int:
         """Return the length of the longest answer with its end token."""
@@ -63,6 +64,9 @@ class Lengths:
         said = [*asked, {"role": "assistant", "content": "-"}]
         results = [{"role": "tool", "content": "-"}] * MOST_CALLS
         return declared + len(self.encoder.reply(said, results if self.verifier.tools else "-", CUT, chat=True))
+
+    def _plain(self, text: str) -> int:
+        return len(self.encoder.spell("prompt", [text], add_special_tokens=True)[0])
 
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room

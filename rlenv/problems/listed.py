@@ -54,8 +54,16 @@ class Listed(Sequence[Problem]):
         self.problems, self.facts, self.columns = problems, facts, columns
 
     @classmethod
-    def of(cls, problems: Problems, verifier: Verifier, encoder: Encoder | None = None) -> Listed:
-        """Return all problems, after one pass over them; without an encoder, nothing is known of their lengths.
+    def of(
+        cls, problems: Problems, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False
+    ) -> Listed:
+        """Return all problems, after one pass over them.
+
+        Args:
+            problems: of a list or a file.
+            verifier: has split keys and demonstrations.
+            encoder: tells how many tokens texts have; None if that does not matter.
+            has_turns: whether demonstrations matter, too.
 
         Raises:
             ValueError: for a malformed row, or a problem with an unknown split.
@@ -68,6 +76,7 @@ class Listed(Sequence[Problem]):
             prompt = turn = 0
             if encoder is not None:
                 prompt = encoder.most_tokens(problem.prompt)
+            if encoder is not None and has_turns:
                 turn = max(map(encoder.most_tokens_of_text, turns_of(verifier, problem)), default=0)
             key, texts = hash_of(verifier.split_key(problem)), (hash(problem.text), hash(problem.answer))
             return row, key, side, level if is_level(level) else 0, prompt, turn, *texts

@@ -96,7 +96,7 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-class MappedRows(Sequence[PlacedRow]):
+class MappedRows(Sequence[tuple[str, Row]]):
     """Rows of a file that is mapped into memory: reading one takes no memory that is not given back.
 
     Args:
@@ -118,13 +118,13 @@ class MappedRows(Sequence[PlacedRow]):
             index -= len(part)
         raise IndexError(index)
 
-    def __iter__(self) -> Iterator[PlacedRow]:
+    def __iter__(self) -> Iterator[tuple[str, Row]]:
         for split, part in self.parts.items():
             rows = (row for block in part.iter(BLOCK) for row in block.to_pylist())
             yield from (_placed(split, index, row) for index, row in enumerate(rows))
 
 
-def _placed(split: str | None, index: int, row: Row) -> PlacedRow:
+def _placed(split: str | None, index: int, row: Row) -> tuple[str, Row]:
     return (f"row {index + 1}", row) if split is None else (f"row {index + 1} of {split!r}", {"split": split, **row})
 
 
