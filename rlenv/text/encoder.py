@@ -36,8 +36,7 @@ class Encoder:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
-        self._prompts: dict[Any, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
-        self._texts: dict[Any, str] = {}  # of those that the chat template renders
+        self._remembered: dict[Any, tuple[list[int], str]] = {}  # prompts repeat, in other epochs or by chance
         unknown = tokenizer.unk_token_id
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
@@ -46,20 +45,21 @@ class Encoder:
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
         keys = list(map(_key, prompts))
-        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._prompts}
-        if len(self._prompts) + len(new) > REMEMBERED:
-            self._prompts, self._texts, new = {}, {}, dict(zip(keys, prompts, strict=True))
-        plain = [prompt for prompt in new.values() if isinstance(prompt, str) and not self.chats_texts]
-        if plain:
-            encoded = self.spell("prompt", plain, add_special_tokens=True)
-            for ids in encoded:
-                if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
-                    ids.pop()
-            self._prompts |= zip(plain, encoded, strict=True)
-        for key, prompt in new.items():
-            if self.is_chat(prompt):
-                self._prompts[key], self._texts[key] = self._rendered(prompt)
-        return [self._prompts[key] for key in keys]
+        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._remembered}
+        if len(self._remembered) + len(new) > REMEMBERED:
+            self._remembered, new = {}, dict(zip(keys, prompts, strict=True))
+        self._remembered |= zip(new, self._encoded(list(new.values())), strict=True)
+        return [self._remembered[key][0] for key in keys]
+
+    def _encoded(self, prompts: Sequence[PromptText]) -> list[tuple[list[int], str]]:
+        """Return the tokens of prompts, and their texts for the infos, without remembering them."""
+        plain = [prompt for prompt in prompts if isinstance(prompt, str) and not self.chats_texts]
+        encoded = self.spell("prompt", plain, add_special_tokens=True)
+        for ids in encoded:
+            if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
+                ids.pop()
+        rest = iter(encoded)
+        return [self._rendered(each) if self.is_chat(each) else (next(rest), str(each)) for each in prompts]
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
@@ -132,11 +132,8 @@ class Encoder:
         """
         short = [len(text_of(text)) <= limit * self._longest_token for text in texts]
         some = list(compress(texts, short))
-        kept, (self._prompts, self._texts) = (self._prompts, self._texts), ({}, {})
-        try:
-            found = iter(self.prompts(some) if are_prompts else self.ids([text_of(text) for text in some]))
-        finally:
-            self._prompts, self._texts = kept
+        encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
+        found = iter(encoded)
         return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
 
     def _is_plain(self, text: str) -> bool:
@@ -174,7 +171,7 @@ class Encoder:
 
     def shown_text(self, prompt: PromptText) -> str:
         """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
-        return prompt if isinstance(prompt, str) else self._texts[_key(prompt)]
+        return prompt if isinstance(prompt, str) else self._remembered[_key(prompt)][1]
 
     @cached_property
     def _skeleton_encoder(self) -> SkeletonEncoder:
