@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verifier
 from verifiers.conversation import ROLES, shown
 
-from ..problems.files import MappedProblems, Problems
+from ..problems.files import Problems
 from ..problems.listed import turns_of
 from ..problems.splits import hashed_side, named_side
 from ..problems.stream import ProblemStream
@@ -64,7 +64,7 @@ def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str
     Raises:
         ValueError: for a file that is mapped into memory.
     """
-    if isinstance(listed, MappedProblems):
+    if listed is not None and listed.make is not None:
         raise ValueError(
             f"without a tokenizer, each character of {str(listed.path)!r} would be a token, and the file is not read "
             "as a whole: pass tokenizer (--tokenizer train:2000, or a model's), or write it as JSON lines"

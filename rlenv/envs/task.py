@@ -23,7 +23,7 @@ from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
 
 from ..problems.curriculum import Curriculum
-from ..problems.files import ProblemList, listed_problems
+from ..problems.files import Problems, listed_problems
 from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
 from ..problems.listed import Listed
 from ..problems.prompt_choice import ThompsonChoice
@@ -165,7 +165,7 @@ class TextGenTask:
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         found = listed_problems(problems, columns, template)
         if found is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
-            found = ProblemList(made.opened(problem) for problem in found)
+            found = Problems([(found.place(row), made.opened(problem)) for row, problem in enumerate(found)])
         self.encoder = make_encoder(tokenizer, made, found, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,75 +13,69 @@ from verifiers.base import template_parts
 from verifiers.conversation import shown
 
 from ..text.texts import NOT_UNICODE, is_unicode
-from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, malformed, no_column, read_rows
+from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 
 
-class ProblemList(list[Problem]):
-    """Problems in memory.
+class Problems(Sequence[Problem]):
+    """Problems of a list or a file, in its order.
 
     Args:
-        problems: these.
-        path: of the file that they come from, if any.
-        places: where each stands in it.
-        digest: the hash of the file.
+        rows: the problems with their places; of a file that is mapped into memory, its rows.
+        path: of the file, if any.
+        digest: the hash of the file; empty for one of the problems.
+        make: makes a problem of a mapped row.
     """
 
     def __init__(
-        self, problems: Iterable[Problem], path: Path | None = None, places: Sequence[str] = (), digest: str = ""
+        self,
+        rows: Sequence[tuple[str, Any]],
+        path: Path | None = None,
+        digest: str = "",
+        make: Callable[[Row], Problem] | None = None,
     ) -> None:
-        super().__init__(problems)
-        self.path, self.places, self._digest = path, places, digest
+        self.rows, self.path, self._digest, self.make = rows, path, digest, make
 
-    def place(self, index: int) -> str:
-        """Return where a problem stands, for error messages."""
-        return f"problem {index + 1}" if self.path is None else f"{str(self.path)!r}, {self.places[index]}"
+    @classmethod
+    def of(cls, items: Iterable[Problem | Mapping[str, Any] | Sequence[Any] | str]) -> Problems:
+        """Return the problems in a list.
 
-    @cached_property
-    def digest(self) -> str:
-        """A hash of all problems, or of the file that they come from."""
-        if self._digest:
-            return self._digest
-        rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in self]
-        return hash_text(json.dumps(rows, default=repr))
-
-
-class MappedProblems(Sequence[Problem]):
-    """Problems of a file that is mapped into memory: each is made when it is asked for.
-
-    Args:
-        path: of the file.
-        rows: of the file.
-        columns: see `Problem.from_row`.
-        template: see `Problem.from_row`.
-        digest: the hash of the file.
-    """
-
-    def __init__(
-        self, path: Path, rows: MappedRows, columns: Mapping[str, str], template: str | None, digest: str
-    ) -> None:
-        self.path, self.rows, self.columns, self.template, self.digest = path, rows, columns, template, digest
+        Raises:
+            ValueError: as `as_problem`, with the number of the problem.
+        """
+        rows = []
+        for number, item in enumerate(items, 1):
+            try:
+                rows.append((f"problem {number}", _unicode(as_problem(item))))
+            except ValueError as error:
+                raise ValueError(f"problem {number}: {error}") from error
+        return cls(rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
         return self._problem(*self.rows[index])
 
     def __iter__(self) -> Iterator[Problem]:
         return (self._problem(place, row) for place, row in self.rows)
 
+    def _problem(self, place: str, row: Any) -> Problem:
+        if self.make is None:
+            return row
+        return made_of(self.path, [(place, row)], self.make)[0]
+
     def place(self, index: int) -> str:
         """Return where a problem stands, for error messages."""
-        return f"{str(self.path)!r}, {self.rows[index][0]}"
+        place = self.rows[index][0]
+        return place if self.path is None else f"{str(self.path)!r}, {place}"
 
-    def _problem(self, place: str, row: Row) -> Problem:
-        try:
-            return Problem.from_row(row, self.columns, self.template)
-        except ValueError as fault:
-            raise malformed(self.path, [f"{place}: {fault}"]) from fault
-
-
-Problems = ProblemList | MappedProblems
+    @property
+    def digest(self) -> str:
+        """A hash of the file, or of all problems."""
+        rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in ([] if self._digest else self)]
+        return self._digest or hash_text(json.dumps(rows, default=repr))
 
 
 def listed_problems(
@@ -102,13 +96,7 @@ def listed_problems(
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    made = []
-    for number, item in enumerate(problems, 1):
-        try:
-            made.append(_unicode(as_problem(item)))
-        except ValueError as error:
-            raise ValueError(f"problem {number}: {error}") from error
-    return ProblemList(made)
+    return Problems.of(problems)
 
 
 def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
@@ -153,10 +141,11 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
     rows = read_rows(path)
     names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
     digest = hash_text(f"{digest_of(path)}{names}{template}")
+    make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):
-        return MappedProblems(path, rows, names, template, digest)
-    problems = made_of(path, rows, lambda row: _unicode(Problem.from_row(row, names, template)))
-    return ProblemList(problems, path, [place for place, _ in rows], digest)
+        return Problems(rows, path, digest, make)
+    problems = made_of(path, rows, lambda row: _unicode(make(row)))
+    return Problems([(place, problem) for (place, _), problem in zip(rows, problems, strict=True)], path, digest)
 
 
 def _names(

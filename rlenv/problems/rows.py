@@ -55,7 +55,7 @@ def no_column(path: Path, column: str, known: Sequence[str], option: str) -> Val
     return ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
 
 
-def made_of(path: Path, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) -> list[Made]:
+def made_of(path: Path | None, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) -> list[Made]:
     """Return what is made of each row of a file.
 
     Raises:
@@ -70,15 +70,10 @@ def made_of(path: Path, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) 
         except ValueError as fault:
             faults.append(f"{place}: {fault}")
     if faults:
-        raise malformed(path, faults)
+        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+        count = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
+        raise ValueError(f"{str(path)!r} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
     return made
-
-
-def malformed(path: Path, faults: Sequence[str]) -> ValueError:
-    """Return the error about the malformed rows of a file, given what is wrong with each and its place."""
-    more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
-    rows = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
-    return ValueError(f"{str(path)!r} has {rows}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
 
 
 def hash_text(text: str) -> str:

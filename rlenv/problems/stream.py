@@ -15,7 +15,7 @@ import numpy as np
 from verifiers import Problem, Verifier
 
 from .curriculum import Curriculum
-from .files import ProblemList, as_problem
+from .files import Problems
 from .listed import SIDES, Listed
 from .prompt_choice import CHOICES, ThompsonChoice
 from .splits import SPLITS, hashed_side, level_of
@@ -100,7 +100,7 @@ class ProblemStream:
         self.sizes: dict[str, int] = {}
         self._groups: dict[int, np.ndarray] | None = None  # the problems of each level, or of each arm
         if problems is not None and not isinstance(problems, Listed):
-            problems = Listed.of(ProblemList(map(as_problem, problems)), verifier)
+            problems = Listed.of(Problems.of(problems), verifier)
         self._listed = None if problems is None else self._of_this_split(problems)
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice not in (None, *CHOICES):

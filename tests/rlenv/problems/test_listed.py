@@ -11,7 +11,7 @@ from tokenizers import normalizers
 
 from rlenv.envs.task import TextGenTask
 from rlenv.problems import lengths
-from rlenv.problems.files import MappedProblems, ProblemList, load_problems
+from rlenv.problems.files import Problems, load_problems
 from rlenv.problems.listed import Listed
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
@@ -52,7 +52,7 @@ def test_prompts_that_fit_are_those_with_few_enough_tokens(name, read, monkeypat
     monkeypatch.setattr(lengths, "READ", read)
     encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
     exact = [len(ids) for ids in encoder.prompts(TEXTS)]
-    listed = Listed.of(ProblemList(problems), Exact(), encoder)
+    listed = Listed.of(Problems.of(problems), Exact(), encoder)
     for limit in sorted({*exact})[:-1:3]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
             kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
@@ -73,7 +73,7 @@ def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
         "b" * 10**6,
         *("c" * n for n in range(1, 20)),
     ]
-    listed = Listed.of(ProblemList(map(Problem, prompts)), Exact(), encoder)
+    listed = Listed.of(Problems.of(prompts), Exact(), encoder)
     with pytest.warns(UserWarning, match="21 of 41 prompts"):
         kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
     assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
@@ -123,7 +123,7 @@ def files(tmp_path_factory):
 )
 def test_mapped_problems_are_those_in_memory(files, name, settings):
     mapped = load_problems(files / name)
-    assert isinstance(mapped, MappedProblems) and list(pickle.loads(pickle.dumps(mapped))) == list(mapped)
+    assert mapped.make is not None and list(pickle.loads(pickle.dumps(mapped))) == list(mapped)
     assert posed(problems=files / name, **settings) == posed(problems=files / "p.jsonl", **settings)
 
 

@@ -94,13 +94,13 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, name):
     WRITERS[name](tmp_path / name, ROWS)
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
-    assert load_problems(tmp_path / name) == SUMS
+    assert list(load_problems(tmp_path / name)) == SUMS
 
 
 def test_windows_line_ends_and_empty_lines_are_no_rows(tmp_path):
     (tmp_path / "p.jsonl").write_bytes(b'{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}')
     (tmp_path / "p.csv").write_bytes(b"\r\nprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
-    assert load_problems(tmp_path / "p.jsonl") == load_problems(tmp_path / "p.csv") == SUMS
+    assert list(load_problems(tmp_path / "p.jsonl")) == list(load_problems(tmp_path / "p.csv")) == SUMS
 
 
 def test_columns_are_mapped_and_the_others_are_metadata(tmp_path):
@@ -112,7 +112,7 @@ def test_columns_are_mapped_and_the_others_are_metadata(tmp_path):
 
 def test_a_file_needs_no_answers(tmp_path):
     write_csv(tmp_path / "p.csv", [{"prompt": "Write a poem."}])
-    assert load_problems(tmp_path / "p.csv") == [Problem("Write a poem.")]
+    assert list(load_problems(tmp_path / "p.csv")) == [Problem("Write a poem.")]
 
 
 @pytest.mark.parametrize(("number", "text"), [(2, "2"), (-7, "-7"), (2.0, "2.0"), (0.1, "0.1"), (10**30, str(10**30))])
@@ -240,7 +240,7 @@ def test_a_conversation_is_read_from_a_file(tmp_path, column, suffix):
 def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
     rows = [{"messages": TALK, "answer": "2", "level": 2}, {"messages": [USER], "answer": "3", "level": 1}]
     write_lines(tmp_path / "p.jsonl", rows)
-    assert listed_problems(rows, None, None) == load_problems(tmp_path / "p.jsonl")
+    assert list(listed_problems(rows, None, None)) == list(load_problems(tmp_path / "p.jsonl"))
     answer = {"role": "assistant", "content": "2"}
     write_lines(tmp_path / "q.jsonl", [{"messages": [USER, answer]}])
     for listed in ([{"messages": [USER, answer]}], tmp_path / "q.jsonl"):
@@ -250,6 +250,8 @@ def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
 
 def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_path):
     write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "messages": [USER]}])
-    assert load_problems(tmp_path / "p.jsonl") == [Problem("a", "", {"messages": [USER]})]
+    assert list(load_problems(tmp_path / "p.jsonl")) == [Problem("a", "", {"messages": [USER]})]
     write_lines(tmp_path / "q.jsonl", [{"q": "a", "messages": [USER]}])
-    assert load_problems(tmp_path / "q.jsonl", template="{q}?") == [Problem("a?", "", {"q": "a", "messages": [USER]})]
+    assert list(load_problems(tmp_path / "q.jsonl", template="{q}?")) == [
+        Problem("a?", "", {"q": "a", "messages": [USER]})
+    ]

@@ -5,8 +5,9 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlenv.problems.files import as_problem
 from rlenv.problems.splits import in_test_split
-from rlenv.problems.stream import ProblemStream, as_problem
+from rlenv.problems.stream import ProblemStream
 from verifiers import Arith, Problem
 
 ONE_DIGIT = {f"{a}+{b}=" for a in range(10) for b in range(10)}
