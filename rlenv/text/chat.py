@@ -26,6 +26,7 @@ _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmac
 _ANSWERING = ("tool", "assistant")
 _CALL_ID = "0" * 9  # of calls and results without one, for templates that write it
 _PROBE = "tool4815162342"  # the name of a function, to see whether a template writes calls
+_ODD = f"-{string.printable}é字🙂-"
 _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
 
 
@@ -54,6 +55,7 @@ class Chat:
     ) -> None:
         self.tokenizer, self.system_prompt, self.tools = tokenizer, system_prompt, tools
         self._skeletons: dict[tuple[str, ...], list[str | int]] = {}
+        self._keeps_contents: dict[tuple[str, ...], bool] = {}
 
     def pieces(self, prompt: str | Sequence[Message]) -> list[Piece]:
         """Return the rendering of a conversation, or of a text as the user's message, in pieces.
@@ -79,15 +81,20 @@ class Chat:
         ]
         return [part for part in parts if part.text]
 
-    @cached_property
-    def keeps_contents(self) -> bool:
-        """Whether the template writes what messages say as it is, perhaps without spaces around it."""
-        said = [_message("user", f"-{string.printable}é字🙂-")]
-        return self._render(said) == _joined(self._skeleton(said), [said[0]["content"]])
+    def outline(self, prompt: str | Sequence[Message]) -> str | None:
+        """Return the rendering of a conversation, perhaps with more spaces; None if only the template knows it.
 
-    def outline(self, prompt: str | Sequence[Message]) -> str:
-        """Return the rendering of a conversation by a template that keeps contents."""
+        Whether a template leaves contents as they are is seen once for each sequence of roles.
+        """
         messages = self._known(self._messages(prompt))
+        roles = tuple(message["role"] for message in messages)
+        if any(len(message) > 2 for message in messages):
+            return None
+        if roles not in self._keeps_contents:
+            odd = [_message(role, _ODD) for role in roles]
+            self._keeps_contents[roles] = self._render(odd) == _joined(self._skeleton(odd), [_ODD] * len(odd))
+        if not self._keeps_contents[roles]:
+            return None
         return _joined(self._skeleton(messages), [message["content"] for message in messages])
 
     @cached_property

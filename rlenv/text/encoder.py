@@ -105,9 +105,8 @@ class Encoder:
 
         A token stands for at least one byte, the chat template's own text included.
         """
-        if self.is_chat(prompt) and not self.chat.keeps_contents:
-            return UNREAD + len(text_of(prompt))
-        return self.most_tokens_of_text(self.chat.outline(prompt) if self.is_chat(prompt) else str(prompt))
+        text = self.chat.outline(prompt) if self.is_chat(prompt) else str(prompt)
+        return UNREAD + len(text_of(prompt)) if text is None else self.most_tokens_of_text(text)
 
     def most_tokens_of_text(self, text: str) -> int:
         """Return how many tokens a text has at most, as `most_tokens` does."""
