@@ -66,7 +66,7 @@ class Lengths:
         return declared + len(self.encoder.reply(said, results if self.verifier.tools else "-", CUT, chat=True))
 
     def _plain(self, text: str) -> int:
-        return len(self.encoder.spell("prompt", [text], add_special_tokens=True)[0])
+        return len(self.encoder.ids([text], add_special_tokens=True)[0])
 
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room
