@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Problems(Sequence[Problem]):
         place = self.rows[index][0]
         return place if self.path is None else f"{str(self.path)!r}, {place}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A hash of the file, or of all problems."""
         rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in ([] if self._digest else self)]
