@@ -39,16 +39,13 @@ WRONG = {
 }
 _LONGEST = 300  # characters of a place
 _FUNCTIONS = "sin|cos|tan|ln|log|exp|pi"
-_WORD = (  # ends a formula; not \frac, pmatrix, sin
+_WORD = (  # not \frac, pmatrix, sin
     rf"(?<![\\A-Za-z])(?<!begin\{{)(?<!end\{{)(?!(?:{_FUNCTIONS}|sqrt|and|or)(?![A-Za-z]))"
-    r"(?:[A-Za-z]{3,}|(?:an|as|at|be|by|if|in|is|it|no|of|on|so|to|us|we)(?![A-Za-z(^])|(?<=[0-9])(?:st|nd|rd|th)\b)"
+    r"(?:[A-Za-z]{3,}|(?:an|as|at|be|by|if|in|is|it|no|of|on|so|to|us|we)(?![A-Za-z(^]))"
 )
 _UNIT = r"\\(?:text|mbox) ?\{[^{}]*\}(?:\^\{?[23]\}?)?"
-_ROUNDED = r"(?:≈|\\approx(?![A-Za-z]))"
-_END = re.compile(rf"{_WORD}|{_UNIT}|[.?;:](?!\S)|(?<=[0-9])!(?!\S)|\*\*(?![\w(])|[$\n]|\\[])]|{_ROUNDED} ?[-0-9.]*")
-_LEAD = re.compile(
-    rf"(?:[\s*_`\":]|\\?[$€£](?=\s?[-0-9.])|(?:about|approximately|exactly|equal to)\b|[A-Za-z]? ?{_ROUNDED})*"
-)
+_END = re.compile(rf"{_WORD}|{_UNIT}|[.?;:](?!\S)|[$\n]|\\[])]|(?:≈|\\approx(?![A-Za-z])) ?[-0-9.]*")  # of a formula
+_LEAD = re.compile(r"(?:[\s*_`\":]|\\?[$€£](?=\s?[-0-9.])|(?:about|exactly)\b)*")
 _DELIMITED = re.compile(r"\$\$?(?=[^\s$])([^$]*[^\s$])\$\$?(?![0-9])|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _JOINED = re.compile(r"\$?\s*(?:\\(?:text|mbox) ?\{|\$)\s*(,?(?: ?(?:and|or))?)\s*[$}]")  # $x = 2$ or $x = 3$
 _FORMULA = re.compile(r"[0-9\\πθ√∞]|[A-Za-z)] ?[-+*/^(<>=]")
@@ -67,7 +64,6 @@ _LATEX = [
         (r"\\frac ?([0-9])([0-9])", r"\\frac{\1}{\2}"),
         (r"\s+sqrt|√(?=\()", "sqrt"),
         (rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
-        (r"(?<![\w.)}/^])([0-9]+)/([0-9]+)(?= ?[A-Za-z\\(])", r"\\frac{\1}{\2}"),
         ("\N{MINUS SIGN}", "-"),
     )
 ]
