@@ -41,7 +41,7 @@ _LONGEST = 300  # characters of a place
 _FUNCTIONS = "sin|cos|tan|ln|log|exp|pi"
 _WORD = (  # not \frac, pmatrix, sin
     rf"(?<![\\A-Za-z])(?<!begin\{{)(?<!end\{{)(?!(?:{_FUNCTIONS}|sqrt|and|or)(?![A-Za-z]))"
-    r"(?:[A-Za-z]{3,}|(?:an|as|at|be|by|if|in|is|it|no|of|on|so|to|us|we)(?![A-Za-z(^]))"
+    r"(?:[A-Za-z]{3,}|(?i:an|as|at|be|by|if|in|is|it|no|of|on|so|to|us|we)(?![A-Za-z(^]))"
 )
 _UNIT = r"\\(?:text|mbox) ?\{[^{}]*\}(?:\^\{?[23]\}?)?"
 _END = re.compile(rf"{_WORD}|{_UNIT}|[.?;:](?!\S)|[$\n]|\\[])]|(?:≈|\\approx(?![A-Za-z])) ?[-0-9.]*")  # of a formula
