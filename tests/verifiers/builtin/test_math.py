@@ -30,7 +30,7 @@ def reward(math, answer, completion, prompt="What is it?\n"):
         (r"3\sqrt{2}", [r"\sqrt{18}", "3√2", "3 sqrt(2) ≈ 4", "4.242641", r"3\sqrt2\text{ m}"], ["4.2", r"3\sqrt{2}x"]),
         ("(x-1)(x+1)", ["x^2-1", "x² - 1", "f(x) = (x+1)(x-1)", "x^2 - 1 is it"], ["x^2+1", "y^2-1", "x"]),
         (r"\frac{1}{2}mv^2", ["½mv²", "E = mv²/2", r"$\frac{mv^2}{2}$, where m is the mass"], ["mv^2", "m v^3"]),
-        (r"\pm 3", ["x = 3 or x = -3", "So x = 3, x = -3.", "$x = 3$ and $x = -3$.", r"\{-3, 3\}"], ["3", "x = 3 or x = 2"]),
+        (r"\pm 3", ["x = 3 or x = -3", "So x = 3, x = -3.", "$x = 3$ and $x = -3$.", r"\{-3, 3\}"], ["3", "x = ±2"]),
         ("x = 2, y = 3", ["y = 3, x = 2", "So $x = 2$ and $y = 3$."], ["x = 3, y = 2", "x = 2"]),
         ("2x+3y=6", ["3y + 2x = 6", "The line is $4x+6y=12$."], ["2x+3y=7", "6"]),
         ("(-∞, 2)", [r"$(-\infty, 2)$", "x < 2", r"\left(-\infty, 2\right)"], ["(-∞, 2]", "x > 2", "2"]),
