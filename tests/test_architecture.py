@@ -87,7 +87,7 @@ def packages():
 
 
 def test_no_folder_is_crowded():
-    """At most twelve rooms, files and subfolders, so that a folder is read at a glance; shelves hold one kind of thing."""
+    """At most twelve files and subfolders, so that a folder is read at a glance; shelves hold one kind of thing."""
     graph = house()
     sizes = {folder: len(rooms(graph, folder)) for folder in packages() if folder not in SHELVES}
     assert {folder: size for folder, size in sizes.items() if size > 12} == {}

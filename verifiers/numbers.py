@@ -81,6 +81,7 @@ _NUMBER = re.compile(
 )
 _BEFORE = re.compile(r"[0-9)\]] ?[-+*/×÷^] ?\(?$|[+*/×÷^] ?\(?$")  # the number is part of an operation
 _AFTER = re.compile(r"\)? ?(?:[+*×÷^²³]|[-/x] ?[$(0-9.]|\()")
+_PERCENT = re.compile(r"%|\bper ?cent", re.IGNORECASE)
 _LEAD = re.compile(r" ?(?:(?:about|approximately|exactly|equal to|only|just|therefore|now|:) ?)*", re.IGNORECASE)
 _PLAIN = [
     (re.compile(pattern), to)
@@ -162,6 +163,19 @@ def _number(found: re.Match[str]) -> Number | None:
     unit = found["unit"] or found["sign"] or ""
     name = _NAMES.get(unit) or _NAMES.get(unit.lower(), "")
     return Number(-value if found["minus"] or found["sign_minus"] else value, bool(found["percent"]), name)
+
+
+def meant(number: Number, reference: Number, prompt: str) -> Fraction:
+    """Return the value of a number: percent are hundredths, unless the reference or the prompt says percent."""
+    hundredths = number.percent and not (reference.percent or _PERCENT.search(prompt))
+    return number.value / 100 if hundredths else number.value
+
+
+def distance(number: Number, reference: Number, prompt: str) -> Fraction | None:
+    """Return how far a number is from a reference; None if both have units, and these differ."""
+    if number.unit and reference.unit and number.unit != reference.unit:
+        return None
+    return abs(meant(number, reference, prompt) - reference.value)
 
 
 def written(number: Fraction) -> str:

@@ -73,10 +73,6 @@ class Choice(ReferenceVerifier):
         choices = self._choices(problem)
         return answer_in(text, self.place, lambda part: named(part, choices), lambda part: named(part, choices, True))
 
-    @override
-    def demonstration(self, problem: Problem) -> str:
-        return self._wrapped(placed(problem.answer, self.place))
-
     def spellings(self, problem: Problem) -> list[str]:
         """Return the label in the usual forms, and below some working."""
         label = self._right(problem)

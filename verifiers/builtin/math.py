@@ -12,10 +12,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in, boxes
+from ..answer import PLACES, answer_in, boxes, placed
 from ..base import Problem
 from ..isolation.quiet import quiet
-from ..numbers import Number, leading_number, only_number, plain
+from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.arguments import one_of
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
@@ -172,11 +172,12 @@ class Math(ReferenceVerifier):
 
     isolated = True
     needs = {"math_verify": "math"}
-    does_not_catch = {"changed-answer": "denials such as 'not 46' are not understood"}
 
     def __init__(self, inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside)
         self.place = one_of("math", "place", place, PLACES)
+        if place == "last":
+            self.does_not_catch = {"place-repeated": "only the last line counts"}
         require("math_verify", "math", "verifier 'math'")
 
     def examples(self) -> list[Problem]:
@@ -197,7 +198,7 @@ class Math(ReferenceVerifier):
         if found is None or reference is None or _is_repeated(found, reference, problem.text):
             return False
         if reference.number:
-            return found.number is not None and _same_number(found.number, reference.number, problem.text)
+            return found.number is not None and distance(found.number, reference.number, problem.text) == 0
         if not (found.latex and reference.latex):
             return found.text == reference.text
         given, wanted = _parsed(found.latex), _parsed(reference.latex)
@@ -226,8 +227,9 @@ class Math(ReferenceVerifier):
         return found.text if found else None
 
     def spellings(self, problem: Problem) -> list[str]:
-        """Return the reference in each place."""
-        return [form.format(problem.answer) for form in RIGHT]
+        """Return the reference in its place; if any place will do, in each."""
+        forms = [placed(problem.answer, self.place)]
+        return [form.format(problem.answer) for form in RIGHT] if self.place == "any" else forms
 
     def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
         """Return the reference beside another answer, and changed."""
@@ -246,15 +248,6 @@ def _is_repeated(found: Formula, reference: Formula, prompt: str) -> bool:
     first = next(iter(formulas(prompt)), None)
     one, other, wanted = (each and _SPACES.sub("", each.latex) for each in (found, first, reference))
     return one == other != wanted
-
-
-def _same_number(found: Number, wanted: Number, prompt: str) -> bool:
-    """Tell whether two numbers are equal; 25% is 25 if the reference or the question has percent, else 1/4."""
-    if found.unit and wanted.unit and found.unit != wanted.unit:
-        return False
-    if wanted.percent or re.search(r"%|\bper ?cent", prompt, re.IGNORECASE):
-        return found.value == wanted.value
-    return found.value / (100 if found.percent else 1) == wanted.value
 
 
 def _is_undone(answer: list[Any], reference: list[Any]) -> bool:

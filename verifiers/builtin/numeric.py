@@ -2,21 +2,17 @@ r"""numeric: the number in the answer's place, compared with the reference numbe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from functools import lru_cache
 
 from typing_extensions import override
 
 from ..answer import PLACES, answer_in, placed
 from ..base import Problem
-from ..numbers import Number, first_number, last_number, leading_number, written
+from ..numbers import Number, distance, first_number, last_number, leading_number, meant, written
 from ..plugins.arguments import not_negative, one_of
 from ..plugins.registry import register_verifier
 from .reference import ReferenceVerifier
-
-_PERCENT = re.compile(r"%|\bper ?cent", re.IGNORECASE)
 
 
 @register_verifier("numeric")
@@ -59,15 +55,10 @@ class Numeric(ReferenceVerifier):
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's number is close enough, and in the reference's unit or in none."""
         given, reference = number_in(text, self.place), _reference(problem.answer)
-        if given is None or reference is None or (given.unit and reference.unit and given.unit != reference.unit):
+        if given is None or reference is None:
             return False
-        wanted = meant(reference, reference, problem.text)
-        margin = max(self.tolerance, self.relative * abs(wanted))
-        return abs(meant(given, reference, problem.text) - wanted) <= margin
-
-    @override
-    def demonstration(self, problem: Problem) -> str:
-        return self._wrapped(placed(problem.answer, self.place))
+        apart = distance(given, reference, problem.text)
+        return apart is not None and apart <= max(self.tolerance, self.relative * abs(reference.value))
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
@@ -98,7 +89,10 @@ class Numeric(ReferenceVerifier):
             return {}
         text, other = written(reference.value), written(reference.value + 17)
         return {
-            "another-number": [placed(other, self.place), placed(written(-reference.value or 1), self.place)],
+            "another-number": [
+                placed(other, self.place),
+                placed(written(-reference.value or reference.value + 1), self.place),
+            ],
             "operation": [placed(f"{text} + 17", self.place)],
             "disagreement": [f"\\boxed{{{text}}} \\boxed{{{other}}}", f"The answer is {text}. The answer is {other}."],
         }
@@ -110,12 +104,6 @@ def number_in(text: str, place: str = "any") -> Number | None:
 
 
 _reference = lru_cache(maxsize=4096)(number_in)
-
-
-def meant(number: Number, reference: Number, prompt: str) -> Fraction:
-    """Return what a number means: percent are hundredths, unless the prompt or the reference says percent."""
-    hundredths = number.percent and not (reference.percent or _PERCENT.search(prompt))
-    return number.value / 100 if hundredths else number.value
 
 
 EXAMPLES = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from ..answer import placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..text import frame_name, framed, in_frame
 
@@ -21,6 +22,8 @@ class ReferenceVerifier(Verifier):
     Raises:
         ValueError: if `inside` is not a valid tag.
     """
+
+    place = "any"
 
     def __init__(self, inside: str | None = None) -> None:
         self.inside = None if inside is None else frame_name(type(self).__name__.lower(), inside)
@@ -56,7 +59,7 @@ class ReferenceVerifier(Verifier):
 
     @override
     def demonstration(self, problem: Problem) -> str:
-        return self._wrapped(problem.answer)
+        return self._wrapped(placed(problem.answer, self.place))
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return other spellings, inside the tag if `inside` is set."""

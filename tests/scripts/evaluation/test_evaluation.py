@@ -4,10 +4,8 @@ import functools
 import itertools
 import json
 import math
-import shutil
 from pathlib import Path
 
-import click
 import inprocess
 import pytest
 import torch
@@ -19,7 +17,6 @@ from inprocess import error_of, run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
-from agents.core.files import seal
 from agents.estimators.pass_at_k import bootstrap_mean
 from agents.policies.choosing import choose
 
@@ -248,21 +245,3 @@ def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     result_of(folder, "--out", out, "--episodes", 2)
     assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
     assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)
-
-
-def test_a_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):
-    rules, run_folder = [], tmp_path / "strict"
-    shutil.copytree(folder, run_folder)
-    facts = json.loads((run_folder / "checkpoint" / "agent.json").read_text())
-    facts["env_kwargs"]["extract"] = "strict"
-    (run_folder / "checkpoint" / "agent.json").write_text(json.dumps(facts))
-    seal(run_folder / "checkpoint")
-
-    def load(self, given):
-        rules.append(self.env_kwargs.get("extract"))
-        raise click.UsageError("that is all")
-
-    monkeypatch.setattr(subject.Subject, "load", load)
-    for path, options in ((folder, ()), (run_folder, ()), (run_folder, ("--verifier", "numeric"))):
-        assert "that is all" in refusal(path, *options)
-    assert rules == [None, "strict", None]

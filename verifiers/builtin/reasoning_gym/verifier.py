@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...answer import PLACES, answer_in, document_in
+from ...answer import PLACES, answer_in, document_in, placed
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...isolation.quiet import quiet
 from ...numbers import first_number, last_number, leading_number, plain
@@ -60,9 +60,6 @@ class ReasoningGym(Verifier):
 
     isolated = True
     needs = {"reasoning_gym": "reasoning-gym"}
-    does_not_catch = dict.fromkeys(
-        ("shotgun", "changed-answer"), "in the last place the last number counts, whatever stands before it"
-    )
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class ReasoningGym(Verifier):
 
     @override
     def demonstration(self, problem: Problem) -> str:
-        answer = problem.answer
+        answer = problem.answer and placed(problem.answer, self.place)
         return framed(answer, self.inside) if self.inside and answer else answer
 
     @override
