@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in
+from ..answer import PLACES, answer_in, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
@@ -44,7 +44,7 @@ class Countdown(Verifier):
         operators: used in the solutions, drawn uniformly: `+`, and any of `-`, `*`, `/`.
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
-        place: where the expression stands; see docs/verifiers.md.
+        place: where the expression stands; see docs/answers.md.
     """
 
     def __init__(
@@ -63,10 +63,11 @@ class Countdown(Verifier):
             raise ValueError(f"countdown: operators must be '+' with or without some of '-*/', got {operators!r}")
         self.operators = "".join(dict.fromkeys(operators))
         nested = bool(set(operators) & set("*/"))
-        self.alphabet = "0123456789 =:" + self.operators + "()" * nested
+        form = placed("", place)
+        self.alphabet = "".join(dict.fromkeys("0123456789 =:" + self.operators + "()" * nested + form))
         width = len(str(largest))
         self.prompt_length = numbers * (width + 1) + width + 2
-        self.answer_length = numbers * (width + 1) - 1 + 2 * nested * (numbers - 2)
+        self.answer_length = numbers * (width + 1) - 1 + 2 * nested * (numbers - 2) + len(form)
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a problem of a uniform level, made from a solution."""
@@ -83,6 +84,10 @@ class Countdown(Verifier):
         if self.levels > 1:
             metadata["level"] = level
         return Problem(f"{' '.join(map(str, numbers))}={target}:", expression, metadata)
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return placed(problem.answer, self.place)
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return the solution with parentheses around it, in LaTeX, and in sentences, where any place is read."""

@@ -88,11 +88,9 @@ class Numeric(ReferenceVerifier):
         if reference is None:
             return {}
         text, other = written(reference.value), written(reference.value + 17)
+        negative = written(-reference.value or reference.value + 1)
         return {
-            "another-number": [
-                placed(other, self.place),
-                placed(written(-reference.value or reference.value + 1), self.place),
-            ],
+            "another-number": [placed(each, self.place) for each in (other, negative)],
             "operation": [placed(f"{text} + 17", self.place)],
             "disagreement": [f"\\boxed{{{text}}} \\boxed{{{other}}}", f"The answer is {text}. The answer is {other}."],
         }
