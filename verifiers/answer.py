@@ -23,7 +23,8 @@ from typing import TypeVar
 from .text import conclusion, last_line
 
 PLACES = ("any", "boxed", "hash", "tag", "stated", "last")
-REQUESTS = {  # what asks a model for a place
+REQUESTS = {  # ask a model for a place
+    "any": r"Put the answer in \boxed{}.",
     "boxed": r"Put the answer in \boxed{}.",
     "hash": "End with a line that has #### and the answer.",
     "tag": "Put the answer in <answer></answer>.",

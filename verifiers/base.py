@@ -333,6 +333,7 @@ class Verifier:
             "wrong-answer", and why wrong completions of that kind are rewarded.
         wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
         columns: metadata that it cannot judge without, by name.
+        request: a sentence that asks a model to put its answer where this verifier looks for it; empty if it does not.
         needs: optional modules that it requires, each with the extra of this package that installs it.
     """
 
@@ -354,6 +355,7 @@ class Verifier:
     does_not_catch: Mapping[str, str] = {}
     wants: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    request: str = ""
     needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:

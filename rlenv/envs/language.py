@@ -32,6 +32,7 @@ def make_encoder(
     system_prompt: str | None,
     chat_template: str | Path | None,
     chat: bool | None,
+    ask: bool,
 ) -> Encoder:
     """Return what turns the prompts and answers of these problems into tokens; see `TextGenTask` for the arguments.
 
@@ -55,7 +56,9 @@ def make_encoder(
         found = copy.copy(found)  # the caller's own object keeps its template
         found.chat_template = template
     chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
-    return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts)
+    if ask and not verifier.request:
+        raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
+    return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts, verifier.request if ask else "")
 
 
 def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str]) -> str:

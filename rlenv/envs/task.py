@@ -101,6 +101,8 @@ class TextGenTask:
             or "module:name"; see `verifiers.dialogues.tools.verifier.WithTools`.
         stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
             them in the last token is cut from its text.
+        ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
+            in \\boxed{}."; see docs/answers.md.
         long_prompts: "skip" leaves longer prompts out and counts them in `skipped_prompts`, "error" refuses them.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
@@ -144,6 +146,7 @@ class TextGenTask:
         tools: Sequence[Callable[..., Any] | str] = (),
         stop_strings: str | Sequence[str] = (),
         long_prompts: str = "skip",
+        ask: bool = False,
         curriculum: float | None = None,
         prompt_choice: str | None = None,
         verifier_workers: int | None = None,
@@ -166,7 +169,7 @@ class TextGenTask:
         found = listed_problems(problems, columns, template)
         if found is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
             found = Problems([(found.place(row), made.opened(problem)) for row, problem in enumerate(found)])
-        self.encoder = make_encoder(tokenizer, made, found, test_fraction, system_prompt, chat_template, chat)
+        self.encoder = make_encoder(tokenizer, made, found, test_fraction, system_prompt, chat_template, chat, ask)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())

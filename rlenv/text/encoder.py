@@ -20,6 +20,7 @@ from .tokenizer import characters_of, control_tokens
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
 UNREAD = 1 << 32
+WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]
 
 
@@ -30,9 +31,19 @@ class Encoder:
         tokenizer: any Hugging Face tokenizer.
         chat: renders conversations; None for one without a system prompt.
         chats_texts: whether prompts that are texts are rendered too, as a message of the user.
+        request: a sentence that prompts in words end with, such as one that asks for the place of the answer.
+
+    Raises:
+        ValueError: for a request that the tokenizer cannot spell.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat: Chat | None = None, chats_texts: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        chat: Chat | None = None,
+        chats_texts: bool = False,
+        request: str = "",
+    ) -> None:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
@@ -41,9 +52,23 @@ class Encoder:
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
         self._spells_bytes = self._unknown is None and tokenizer.is_fast
+        self.request = request
+        if request:
+            self.spell("request", [request])
+
+    def asked(self, prompt: PromptText) -> PromptText:
+        """Return a prompt as the model reads it: with the request, if there is one and the prompt is in words."""
+        if not self.request or sum(map(str.isalpha, text_of(prompt))) < WORDS:
+            return prompt
+        if isinstance(prompt, str):
+            text = prompt.rstrip()
+            return f"{text} {self.request}{prompt[len(text) :]}"
+        *before, last = prompt
+        return [*before, {**last, "content": f"{last['content']} {self.request}"}] if last["role"] == "user" else prompt
 
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
+        prompts = list(map(self.asked, prompts))
         keys = list(map(_key, prompts))
         new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._remembered}
         if len(self._remembered) + len(new) > REMEMBERED:
@@ -71,7 +96,7 @@ class Encoder:
         pairs = list(zip(prompts, answers, chats, strict=True))
         read = iter(self.prompts([prompt for prompt, _, chat in pairs if chat]))
         said = iter(self.ids([answer for _, answer, chat in pairs if chat]))
-        plain = iter(self.ids([f"{prompt}{answer}" for prompt, answer, chat in pairs if not chat], True))
+        plain = iter(self.ids([f"{self.asked(prompt)}{answer}" for prompt, answer, chat in pairs if not chat], True))
         return [[*next(read), *next(said), *self._after_answer] if chat else next(plain) for chat in chats]
 
     def reply(self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool) -> list[int]:
@@ -105,6 +130,7 @@ class Encoder:
 
         A token stands for at least one byte, the chat template's own text included.
         """
+        prompt = self.asked(prompt)
         text = self.chat.outline(prompt) if self.is_chat(prompt) else str(prompt)
         return UNREAD + len(text_of(prompt)) if text is None else self.most_tokens_of_text(text)
 
@@ -129,6 +155,7 @@ class Encoder:
         Raises:
             ValueError: as `prompts`.
         """
+        texts = list(map(self.asked, texts)) if are_prompts else texts
         short = [len(text_of(text)) <= limit * self._longest_token for text in texts]
         some = list(compress(texts, short))
         encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
@@ -170,6 +197,7 @@ class Encoder:
 
     def shown_text(self, prompt: PromptText) -> str:
         """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
+        prompt = self.asked(prompt)
         return prompt if isinstance(prompt, str) else self._remembered[_key(prompt)][1]
 
     @cached_property

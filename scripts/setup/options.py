@@ -192,6 +192,7 @@ problems = options(
     problem_file,
     setting("--test-fraction", type=float, help="Share of the problems in the test split."),
     setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: skip or error."),
+    setting("--ask/--no-ask", help="Ask for the place of the answer in prompts in words, such as \\boxed{}."),
     setting(
         "--curriculum",
         type=float,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in, placed
+from ..answer import PLACES, REQUESTS, answer_in, placed
 from ..base import Problem
 from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
@@ -52,6 +52,7 @@ class Choice(ReferenceVerifier):
             raise ValueError(f"choice: labels must be different letters or digits, such as ABCD, got {labels!r}")
         self.labels = labels
         self.place = one_of("choice", "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
 
     def examples(self) -> list[Problem]:
         """Return questions with four choices."""

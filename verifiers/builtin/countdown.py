@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in, placed
+from ..answer import PLACES, REQUESTS, answer_in, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
@@ -56,6 +56,7 @@ class Countdown(Verifier):
         place: str = "any",
     ) -> None:
         self.place = one_of("countdown", "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
         self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
         self.largest = whole_number("countdown", "largest", largest, 4, 999)
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)

@@ -58,6 +58,7 @@ class JsonSchema(Verifier):
     """
 
     isolated = True
+    request = "Put the document between two lines of three backticks."
     needs = {"jsonschema": "json"}
     does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
 

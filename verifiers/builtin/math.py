@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in, boxes, placed
+from ..answer import PLACES, REQUESTS, answer_in, boxes, placed
 from ..base import Problem
 from ..isolation.quiet import quiet
 from ..numbers import Number, distance, leading_number, only_number, plain
@@ -176,6 +176,7 @@ class Math(ReferenceVerifier):
     def __init__(self, inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside)
         self.place = one_of("math", "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last line counts"}
         require("math_verify", "math", "verifier 'math'")

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from ..answer import PLACES, answer_in, placed
+from ..answer import PLACES, REQUESTS, answer_in, placed
 from ..base import Problem
 from ..numbers import Number, distance, first_number, last_number, leading_number, meant, written
 from ..plugins.arguments import not_negative, one_of
@@ -41,6 +41,7 @@ class Numeric(ReferenceVerifier):
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
         self.place = one_of("numeric", "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last number counts"}
 

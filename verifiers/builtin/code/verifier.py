@@ -68,6 +68,7 @@ class Code(Verifier):
     """
 
     alphabet = string.printable
+    request = "Put the program between two lines of three backticks."
     slow = True
     does_not_catch = {"known-tests": "a program that knows the tests may look up what they expect"}
 

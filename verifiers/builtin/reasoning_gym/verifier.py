@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...answer import PLACES, answer_in, document_in, placed
+from ...answer import PLACES, REQUESTS, answer_in, document_in, placed
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...isolation.quiet import quiet
 from ...numbers import first_number, last_number, leading_number, plain
@@ -72,6 +72,7 @@ class ReasoningGym(Verifier):
         self.task, self.settings = task, settings
         self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
         self.place = one_of("reasoning_gym", "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
         self.inside = None if inside is None else frame_name("reasoning_gym", inside)
         self._dataset = self._make()
         rng = random.Random(0)

@@ -1,0 +1,60 @@
+"""Prompts in words ask for the place of the answer, if they are told to."""
+
+import gymnasium as gym
+import pytest
+from chat_families import chatml
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv.envs.task import TextGenTask
+
+ASKED = "Put the answer in \\boxed{}."
+WORDS = [{"prompt": "What is 40 + 3?\n", "answer": "43"}, {"prompt": "40 + 3 =", "answer": "43"}]
+
+
+def task(problems=WORDS, verifier="numeric", **kwargs):
+    return TextGenTask(verifier, problems=problems, test_fraction=0, **{"ask": True, **kwargs})
+
+
+def shown(made):
+    return {prompt.problem.prompt: prompt.text for prompt in made.prompts(range(2))}
+
+
+def test_prompts_in_words_end_with_the_request_and_formulas_stay():
+    assert shown(task()) == {"What is 40 + 3?\n": f"What is 40 + 3? {ASKED}\n", "40 + 3 =": "40 + 3 ="}
+    assert shown(task(ask=False)) == {row["prompt"]: row["prompt"] for row in WORDS}
+
+
+@pytest.mark.parametrize(("place", "sentence"), [("hash", "####"), ("tag", "<answer>"), ("stated", '"The answer is"')])
+def test_the_request_is_for_the_place_of_the_verifier(place, sentence):
+    texts = shown(task(verifier_kwargs={"place": place}))
+    assert sentence in texts["What is 40 + 3?\n"]
+
+
+def test_the_last_message_of_the_user_asks():
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 40 + 3?"}]
+    made = task([{"prompt": asked, "answer": "43"}], tokenizer=chatml())
+    (prompt,) = made.prompts([0])
+    assert prompt.text.count(ASKED) == 1 and f"What is 40 + 3? {ASKED}" in prompt.text
+    assert prompt.problem.prompt == asked
+
+
+def test_lengths_have_room_for_the_request():
+    long, short = task(), task(ask=False)
+    assert long.max_prompt_tokens == short.max_prompt_tokens + len(ASKED) + 1
+    sampled = TextGenTask("reasoning_gym:leg_counting", ask=True)
+    assert all(
+        len(ids) <= sampled.max_prompt_tokens
+        for ids in sampled.encode([p.problem.prompt for p in sampled.prompts(range(20))])
+    )
+
+
+def test_a_request_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="Exact has no place"):
+        task(verifier="exact")
+    with pytest.raises(ValueError, match=r"request .* outside the tokenizer's alphabet"):
+        TextGenTask("countdown", ask=True)
+
+
+def test_the_environment_takes_it():
+    env = gym.make("TextGen-v0", verifier="numeric", problems=WORDS[:1], test_fraction=0, ask=True)
+    assert env.reset(seed=0)[1]["prompt"].endswith(f"{ASKED}\n")
