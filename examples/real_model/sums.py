@@ -19,13 +19,14 @@ class Sums(Numeric):
 
     Args:
         most: the largest number, up to 999; the smallest is 2.
+        place: where the answer stands, see docs/answers.md.
     """
 
     prompt_length = len("What is 999 plus 999? Answer with a number.")
     answer_length = len("999 + 999 = 1998")
 
-    def __init__(self, most: int = 40) -> None:
-        super().__init__()
+    def __init__(self, most: int = 40, place: str = "any") -> None:
+        super().__init__(place=place)
         self.most = whole_number("sums", "most", most, 2, 999)
 
     def sample(self, rng: random.Random) -> Problem:
