@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
+from ....answer import document_in
+
 _APART = "metadata"  # a field of every action and observation, which is not for the model
 
 
@@ -29,13 +29,10 @@ class ActionForm:
     def read(self, turn: str) -> dict[str, Any] | None:
         """Return the action that a turn states, None if it states none.
 
-        It is an object in JSON, alone or in the last fenced block. If the action has one required field, the turn may
+        It is an object in JSON, alone or in the first fenced block. If the action has one required field, the turn may
         be its value alone: any text for a field of text, else JSON.
         """
-        fenced = _FENCED.findall(turn)
-        found = _json(turn)
-        if found is None and fenced:
-            found = _json(fenced[-1])
+        found = _json(document_in(turn))
         if isinstance(found, dict) and set(self.needed) <= found.keys() <= self.fields.keys():
             return found
         if self.single is None or (found is None and not self.is_text):
