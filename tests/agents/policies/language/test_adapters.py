@@ -1,6 +1,5 @@
 """LoRA: a frozen base model, an adapter that is trained, a reference on the same base, and what is written of it."""
 
-import copy
 import json
 import sys
 
@@ -24,7 +23,6 @@ from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinfor
 from agents.policies.base import weights_digest
 from agents.policies.language import policy as language_model
 from agents.policies.language.decoding import merged_adapter, packed
-from agents.policies.language.decoding.cuda_graph import CapturedDecoder
 from agents.policies.language.decoding.packed import can_pack
 from agents.policies.language.decoding.step import PROJECTIONS, LlamaStep
 from agents.policies.language.models import adapters
@@ -171,18 +169,6 @@ def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
     assert_close(log_probs, wanted.gather(1, actions[:, None])[:, 0], EXACT, "what acts")
 
 
-def test_a_captured_step_follows_the_adapter(monkeypatch):
-    monkeypatch.setattr(LanguageModelPolicy, "device", torch.device("cuda"))
-    envs = few_envs()
-    policy = adapted("llama", envs)
-    for seed in (1, 2):
-        assert type(policy.initial_state(4)) is CapturedDecoder
-        captures = policy._captures
-        check_acting_equals_training(policy, envs, EXACT, episodes=12)
-        train_a_bit(policy, seed)
-        assert policy._captures is captures
-
-
 def test_in_half_precision_the_products_stay_apart():
     """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
     envs = few_envs()
@@ -291,20 +277,6 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     assert all(weight.requires_grad == ("lora_" in name) for name, weight in policy.named_parameters())
 
 
-@pytest.mark.parametrize("trained", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["fresh", "trained"])
-def test_the_kl_is_zero_before_the_first_update_and_grows(trained):
-    envs = few_envs()
-    policy = adapted("llama", envs, trained=trained)
-    agent = RLOO(policy, envs, kl_coef=0.1, kl_estimator="exact", kl_in="loss", **SMALL)
-    metrics = [each for _, each in agent.updates(total_episodes=16)]
-    agent.anchor.freeze_reference(policy)
-    rollout = collect(policy, envs, 8)
-    assert policy.kl_divergence(agent.anchor.reference, rollout).sum() > 1e-4
-    assert len(metrics) == 2
-    again = adapted("llama", envs, trained=trained)
-    assert again.kl_divergence(again.frozen_copy(), rollout).abs().max() <= EXACT
-
-
 def test_a_changed_base_is_noticed_by_the_reference():
     envs = few_envs()
     policy = adapted("llama", envs)
@@ -344,25 +316,11 @@ def test_only_the_adapter_and_the_critic_are_trained(cls, critic):
         assert base_of_trunk <= own_bytes(policy.model)
 
 
-def test_the_adapter_is_drawn_with_the_seed_of_the_agent():
-    envs = few_envs()
-    state = torch.get_rng_state()
-    first, second, third = (agent_on(tiny_model("llama"), envs, seed=seed).policy for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert weights_digest(first) == weights_digest(second) != weights_digest(third)
-    assert first.adapter.base_digest() == third.adapter.base_digest()
-
-
 @pytest.mark.parametrize(
-    ("targets", "wanted"),
-    [("q_proj, v_proj", {"q_proj", "v_proj"}), (None, None), ("all-linear", None), ("mlp.x", ValueError)],
+    ("targets", "wanted"), [("q_proj, v_proj", {"q_proj", "v_proj"}), (None, None), ("all-linear", None)]
 )
 def test_targets_say_which_layers_have_an_adapter(targets, wanted):
     every = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-    if wanted is ValueError:
-        with pytest.raises(ValueError, match=r"unknown LoRA target 'mlp\.x'"):
-            adapted(lora_targets=targets)
-        return
     layers = [name.split(".")[-1] for name, _ in adapters.adapted_layers(adapted(lora_targets=targets).model)]
     assert set(layers) == (wanted or every) and len(layers) == 2 * len(wanted or every)
 
@@ -564,19 +522,6 @@ def test_an_adapter_that_does_not_fit_is_refused(change, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
     assert "\n" not in str(error.value)
-
-
-def test_a_copy_of_a_policy_is_independent():
-    envs = few_envs()
-    policy = adapted("llama", envs)
-    norm_in_double(policy.model)
-    twin = copy.deepcopy(policy)
-    train_a_bit(twin, seed=1)
-    assert weights_digest(twin) != weights_digest(policy)
-    for each in (policy, twin):
-        check_acting_equals_training(each, envs, EXACT, episodes=12)
-    assert not own_bytes(twin) & own_bytes(policy)
-    assert language_model.adapters.adapted_layers(twin.model)
 
 
 def test_without_peft_the_error_names_the_extra(monkeypatch):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from diagonal import diagonal, slow
+from diagonal import slow
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +15,9 @@ from identity_checks import (
     check_acting_equals_training,
     check_plain_reference,
     check_running_equals_fresh,
-    check_state_forgets_old_weights,
     collect,
 )
 from tiny_models import MODELS, SPREAD, norm_in_double, text_envs, tiny_model, tiny_policy
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -40,8 +38,6 @@ from agents.policies.language.decoding.step import GeneralStep, LlamaStep, make_
 from agents.policies.language.models.loading import has_plain_head
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
-KINDS = ["own", "shared", "captured"]
-kinds = pytest.mark.parametrize("kind", KINDS)
 SLOTS, VOCAB, LENGTH = 6, 10, 20
 
 
@@ -77,167 +73,58 @@ def flags(numbers=(), slots=SLOTS):
     return torch.isin(torch.arange(slots), torch.tensor(list(numbers), dtype=torch.int64))
 
 
-class Watched:
-    """A step that remembers what it was asked to read."""
-
-    def __init__(self, step):
-        self.step, self.read, self.windows = step, [], []
-
-    def __call__(self, tokens, positions, cache, window, ragged=True, unread=None):
-        self.read.append(list(zip(tokens.tolist(), positions.tolist(), strict=True)))
-        self.windows.append(window)
-        return self.step(tokens, positions, cache, window, ragged, unread)
-
-
 def watched(policy):
-    policy._step = Watched(policy._step)
-    return policy._step
+    """Return a list of how many contexts the policy's step reads, call by call."""
+    read, step = [], policy._step
+
+    def noted(tokens, *rest, **named):
+        read.append(len(tokens))
+        return step(tokens, *rest, **named)
+
+    policy._step = noted
+    return read
 
 
 ALL, NONE = flags(range(SLOTS)), flags()
 
 
-# Distinct contexts.
+# The law: whatever slots do, each acts as a plain forward pass of its own context says.
 
 
-class Game:
-    """A policy that acts on contexts which a test chooses, checked at every step against a plain forward pass."""
-
-    def __init__(self, policy, prompts):
-        self.policy, self.step = policy, watched(policy)
-        self.contexts, self.starts = [list(prompt) for prompt in prompts], ALL
-        self.state, self.generator = policy.initial_state(len(prompts)), torch.Generator().manual_seed(0)
-
-    def act(self, playing=None, starts=None):
-        """Act once; return how many contexts were read."""
-        starts = self.starts if starts is None else starts
-        self.step.read.clear()
-        obs = observe(self.contexts)
-        actions, log_probs, state = self.policy.act(obs, self.state, starts, False, self.generator, playing)
-        assert state is self.state
-        counted = ALL if playing is None or not playing.any() else playing
-        assert_true(self.policy, self.contexts, actions, log_probs, counted)
-        self.starts = NONE
-        return self._check_rows(counted)
-
-    def _check_rows(self, playing):
-        """The rows in use are the first ones, and each is read as the slots that have it say; return how many."""
-        rows, number = self.state.row_of_slot, int(self.state.row_of_slot[playing].max()) + 1
-        assert rows[playing].unique().tolist() == list(range(number))
-        assert len(self.step.read) <= 1 and all(len(read) == number for read in self.step.read)
-        for slot in playing.nonzero()[:, 0].tolist():
-            context = self.contexts[slot]
-            # Where everybody has just started, there may be nothing left for a step.
-            assert all(read[rows[slot]] == (context[-1], len(context) - 1) for read in self.step.read)
-            others = [self.contexts[i] for i in playing.nonzero()[:, 0].tolist() if rows[i] == rows[slot]]
-            assert all(other == context for other in others), "slots share a row only with their equals"
-        return number
-
-    def go_on(self, tokens):
-        for context, token in zip(self.contexts, tokens, strict=True):
-            if token is not None:
-                context.append(token)
-
-    def distinct(self, playing=ALL):
-        return len({tuple(context) for context, plays in zip(self.contexts, playing, strict=True) if plays})
+def decoder_of(kind, policy, slots=SLOTS):
+    parts = (policy.model, policy._step, policy._choose, slots, policy.max_length)
+    if kind == "captured":
+        return CapturedDecoder(*parts, Captures())
+    return {"own": Decoder, "shared": ContextDecoder}[kind](*parts)
 
 
-@kinds
-def test_equal_neighbours_are_read_once(kind):
-    policy, read = policy_of(), []
-    policy.model.base_model.register_forward_pre_hook(
-        lambda module, args: read.append(args[0].tolist() if args else None)
-    )
-    contexts = [[1, 2, 3], [1, 2, 3], [1, 2, 4], [1, 2, 3], [4, 5], [4, 5]]
-    actions, log_probs, _ = policy.act(observe(contexts), decoder_of(kind, policy), ALL)
-    assert read[0] == [[1, 2, 3], [1, 2, 4], [1, 2, 3], [4, 5, 0]]
-    assert_true(policy, contexts, actions, log_probs)
+each = st.lists(st.booleans(), min_size=SLOTS, max_size=SLOTS)
+prompts = st.lists(st.sampled_from([[1, 2], [3], [3, 4, 5], [6]]), min_size=SLOTS, max_size=SLOTS)
 
 
-@diagonal("kind, restarting", KINDS, [[0, 1, 2, 3, 4, 5], [1, 2], [0, 3, 5]])
-def test_contexts_of_one_length_may_begin_together_in_all_slots_or_in_some(kind, restarting):
-    """Equal neighbours are read once, and each slot still gets the law of its own context."""
-    policy, contexts = policy_of(), [[1, 2], [1, 2], [3, 4], [3, 4], [1, 2], [5, 6]]
-    state, starts = decoder_of(kind, policy), ALL
-    for step in range(3):
-        actions, log_probs, _ = policy.act(observe(contexts), state, starts)
-        assert_true(policy, contexts, actions, log_probs)
-        contexts, starts = [[*context, 1 + step] for context in contexts], NONE
-    for slot in restarting:
-        contexts[slot] = [7, slot // 2, 8]
-    actions, log_probs, _ = policy.act(observe(contexts), state, flags(restarting))
-    assert_true(policy, contexts, actions, log_probs)
-
-
-def test_a_mask_may_be_changed_by_its_owner_between_steps():
-    """A slot's row is what it was when it played last, not what the caller's tensor says by now."""
-    game, playing = Game(policy_of(), [[k, 1] for k in range(SLOTS)]), flags(range(SLOTS))
-    game.act(playing)
-    game.go_on([1] * SLOTS)
-    playing[1] = False
-    game.act(playing)
-    game.go_on([2] * SLOTS)
-    playing[1] = True
-    game.act(playing)
-
-
-def test_nobody_has_to_play():
-    game = Game(policy_of(), [[1, 2]] * 3 + [[3]] * 3)
-    assert game.act(NONE) == 2
-    game.go_on([1, 2, 1, 2, 1, 2])
-    assert game.act(NONE) == 4
-    game.act(NONE)
-    game.go_on([1] * 6)
-    assert game.act(flags([0, 5])) == 2
-
-
-def test_acting_twice_on_the_same_observation_changes_nothing():
-    for name in MODELS:
-        for share in (True, False):
-            policy = policy_of(name, share_contexts=share)
-            contexts, state, starts = [[1, 2], [1, 2], [3], [4, 5, 6], [3], [1]], None, ALL
-            for token in ([1, 2, 3, 4, 4, 1], [2, 2, 2, 2, 3, 3]):
-                for _ in range(3):
-                    actions, log_probs, state = policy.act(observe(contexts), state, starts, deterministic=True)
-                    assert_true(policy, contexts, actions, log_probs)
-                    starts = NONE
-                contexts = [[*context, new] for context, new in zip(contexts, token, strict=True)]
-
-
-tokens = st.lists(st.integers(0, 1), min_size=SLOTS, max_size=SLOTS)
-some = st.lists(st.booleans(), min_size=SLOTS, max_size=SLOTS)
-PROMPTS = [[1, 2], [3], [3, 4, 5], [6]]
-prompts = st.lists(st.sampled_from(PROMPTS), min_size=SLOTS, max_size=SLOTS)
-
-
-@drawn(10)
-@given(st.sampled_from(MODELS), prompts, st.lists(st.tuples(tokens, some), max_size=7))
-def test_rows_are_as_many_as_distinct_contexts_where_equal_ones_start_together(name, first, steps):
-    game = Game(policy_of(name), sorted(first))
-    assert game.act() == game.distinct()
-    playing = ALL
-    for chosen, leave in steps:
-        game.go_on(chosen)
-        stay = playing & torch.tensor(leave)
-        playing = stay if stay.any() else playing  # who has stopped does not come back
-        assert game.act(playing) == game.distinct(playing)
-
-
-@drawn(15)
-@given(st.sampled_from(MODELS), prompts, st.lists(st.tuples(tokens, some, some, some, prompts), max_size=7))
-def test_whoever_plays_pauses_or_restarts_gets_the_law_of_its_own_context(name, first, steps):
-    game = Game(policy_of(name), first)
-    game.act()
-    playing = ALL
-    for chosen, plays, restarts, waits, fresh in steps:
-        idle = ~playing & torch.tensor(waits)  # finished slots may keep what they have
-        game.go_on([None if idle[slot] else token for slot, token in enumerate(chosen)])
-        for slot in range(SLOTS):
-            if restarts[slot] and chosen[slot]:
-                game.contexts[slot] = list(fresh[slot])
-        starts = torch.tensor(restarts) & (torch.tensor(chosen) == 1)
-        playing = torch.tensor(plays) if any(plays) else ALL
-        assert game.distinct(playing) <= game.act(playing, starts) <= int(playing.sum())
+@drawn(30)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(["own", "shared", "captured"]),
+    prompts,
+    st.lists(st.tuples(each, each, each, each, prompts), max_size=7),
+)
+def test_whoever_plays_pauses_or_restarts_gets_the_law_of_its_own_context(name, kind, first, steps):
+    policy, generator = policy_of(name), torch.Generator().manual_seed(0)
+    contexts, state = [list(prompt) for prompt in first], decoder_of(kind, policy)
+    playing = ALL.clone()  # the same tensor all the time, which its owner changes
+    policy.act(observe(contexts), state, ALL, False, generator)
+    for written, plays, restarts, waits, fresh in steps:
+        starts = torch.tensor(restarts)
+        for slot, context in enumerate(contexts):
+            if starts[slot]:
+                context[:] = fresh[slot]
+            elif playing[slot] or not waits[slot]:  # who has not played may keep what it has
+                context.append(int(written[slot]))
+        playing.copy_(torch.tensor(plays))
+        actions, log_probs, after = policy.act(observe(contexts), state, starts, False, generator, playing)
+        assert after is state
+        assert_true(policy, contexts, actions, log_probs, playing if playing.any() else ALL)
 
 
 def test_sharing_is_less_work_in_a_rollout():
@@ -245,7 +132,7 @@ def test_sharing_is_less_work_in_a_rollout():
     read, distinct = {}, 0
     for share in (True, False):
         policy = tiny_policy("gpt2", envs, temperature=0.6, share_contexts=share)
-        step, act = watched(policy), policy.act
+        counts, act = watched(policy), policy.act
 
         def counted(obs, *args, act=act, **kwargs):
             nonlocal distinct
@@ -258,27 +145,12 @@ def test_sharing_is_less_work_in_a_rollout():
         if share:
             policy.act = counted
         rollout = collect(policy, envs, 32)
-        read[share] = sum(map(len, step.read))
+        read[share] = sum(counts)
     assert read[False] == 32 * int(rollout.lengths.max())
     assert distinct == read[True] < int(rollout.mask.sum()) < read[False]
 
 
 # What is remembered is no longer true.
-
-
-def decoder_of(kind, policy, slots=SLOTS):
-    parts = (policy.model, policy._step, policy._choose, slots, policy.max_length)
-    if kind == "captured":
-        return CapturedDecoder(*parts, Captures())
-    return {"own": Decoder, "shared": ContextDecoder}[kind](*parts)
-
-
-@models
-def test_a_captured_decoder_forgets_old_weights(name):
-    envs = text_envs(3)
-    policy = tiny_policy(name, envs)
-    policy.initial_state = lambda num_envs: decoder_of("captured", policy, num_envs)
-    check_state_forgets_old_weights(policy, envs, EXACT)
 
 
 def test_a_state_for_another_number_of_slots_is_not_used():
@@ -293,21 +165,6 @@ def test_a_state_for_another_number_of_slots_is_not_used():
 # The captured step, which is simply run on a CPU.
 
 
-class NoHost(TorchDispatchMode):
-    """Raises where a value on the device would have to be known on the host: a captured graph has no host."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name().removeprefix("aten::").split(".")[0]
-        asks = ("_local_scalar_dense", "nonzero", "item", "equal", "is_nonzero", "masked_select", "repeat_interleave")
-        if name in asks or "unique" in name:
-            raise AssertionError(f"the host is asked by {name}")
-        if name in ("index", "index_put", "index_put_") and any(
-            i is not None and i.dtype is torch.bool for i in args[1]
-        ):
-            raise AssertionError(f"{name} by a mask asks how many there are")
-        return function(*args, **(kwargs or {}))
-
-
 def captured_policy(name, monkeypatch, bucket, **kwargs):
     """Return a policy that acts with a captured step, whose windows grow in small buckets, and what it captured."""
     monkeypatch.setattr(captured, "BUCKET", bucket)
@@ -316,39 +173,6 @@ def captured_policy(name, monkeypatch, bucket, **kwargs):
     policy.initial_state = lambda num_envs: CapturedDecoder(*parts)
     policy.initial_state(SLOTS)
     return policy, captures[SLOTS]
-
-
-@models
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_captured_step_asks_the_host_nothing(name, deterministic, monkeypatch, generator):
-    policy, decoder = captured_policy(name, monkeypatch, 8)
-    contexts = [[1, 2, 3], [1], [4, 5], [4, 5], [6] * 7, [1]]
-    actions, _, state = policy.act(observe(contexts), None, ALL, deterministic, generator)
-    contexts = [[*context, action] for context, action in zip(contexts, actions.tolist(), strict=True)]
-    policy.act(observe(contexts), state, NONE, deterministic, generator)
-    [(run, outputs)] = [made for key, made in decoder.runs.items() if key[0] == 8]
-    with torch.no_grad(), NoHost():
-        run()
-    assert_true(policy, contexts, *outputs)
-
-
-@models
-def test_a_captured_step_finds_everything_where_it_was(name, monkeypatch):
-    policy, decoder = captured_policy(name, monkeypatch, 4)
-    contexts, state, starts, places, windows = [[1, 2], [3], [3, 4], [5], [1], [1]], None, ALL, set(), []
-    for step in range(12):
-        actions, _, state = policy.act(observe(contexts), state, starts, deterministic=True)
-        cached = [buffer for layer in decoder.cache.layers for buffer in (layer.keys, layer.values)]
-        kept = [decoder.tokens, decoder.positions, *cached]
-        places.add(tuple(tensor.data_ptr() for tensor in kept))
-        windows.append({key[0] for key in decoder.runs})
-        contexts = [[*context, action] for context, action in zip(contexts, actions.tolist(), strict=True)]
-        starts = flags([step % 3])
-        contexts[step % 3] = [step % 4]
-    assert len(places) == 1
-    assert windows[0] < windows[-1], "windows grow, and the buffers stay"
-    outputs = [output.data_ptr() for _, made in decoder.runs.values() for output in made]
-    assert len(set(outputs)) == len(outputs), "every graph leaves its results in a place of its own"
 
 
 @pytest.mark.parametrize(
@@ -364,16 +188,6 @@ def test_a_captured_decoder_equals_a_fresh_one_at_every_step(name, bucket, monke
     policy = tiny_policy(name, envs)
     policy.initial_state = lambda num_envs: decoder_of("captured", policy, num_envs)
     check_running_equals_fresh(policy, envs, EXACT, steps=30)
-
-
-def test_a_window_never_exceeds_the_longest_context(monkeypatch):
-    policy, decoder = captured_policy("gpt2", monkeypatch, 64)
-    state, starts = policy.initial_state(SLOTS), ALL
-    for _ in range(LENGTH + 3):  # the bound that the host keeps counts every call
-        actions, log_probs, state = policy.act(observe([[1] * LENGTH] * SLOTS), state, starts)
-        assert_true(policy, [[1] * LENGTH] * SLOTS, actions, log_probs)
-        starts = NONE
-    assert {key[0] for key in decoder.runs} == {LENGTH}
 
 
 @models
@@ -420,6 +234,8 @@ SHAPE = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+
+
 ROPE = {"rope_theta": 10_000.0, "factor": 2.0}
 EARLIER = {"original_max_position_embeddings": 8}
 CONFIGS = {
@@ -465,52 +281,27 @@ def run(step, model, slots, even=False):
     return torch.stack(made), torch.stack(wanted)
 
 
-def in_shapes(fast, *shapes):
-    """Parametrize by the configuration and a shape: in the fast tests by those that `fast` gives a configuration."""
-    chosen = {config: fast(number, config) for number, config in enumerate(CONFIGS)}
-    return [
-        (config, *shape) if shape in chosen[config] else slow(config, *shape) for config in CONFIGS for shape in shapes
-    ]
-
-
 SHAPES = [(3, False), (20, True), (20, False), (3, True)]  # few and many rows attend in different ways
+KINDS = [("float64", "sdpa", EXACT), ("float32", "sdpa", ROUNDING), ("float32", "eager", ROUNDING)]
 
 
 @pytest.mark.parametrize(
-    ("config", "slots", "even"),
-    in_shapes(lambda number, config: SHAPES if config == "qwen2, mixed" else SHAPES[number % 2 :: 2][:1], *SHAPES),
-)
-def test_the_step_written_out_is_the_model(config, even, slots):
-    model = model_of(CONFIGS[config]())
-    ours, wanted = run(LlamaStep(model, LENGTH), model, slots, even)
-    theirs, _ = run(GeneralStep(model), model, slots, even)
-    assert type(make_step(model, LENGTH)) is LlamaStep and wanted.std() > 0.1
-    assert_close(ours, wanted, EXACT, "the step written out and the model")
-    assert_close(theirs, wanted, EXACT, "the general step and the model")
-
-
-@pytest.mark.parametrize(
-    ("config", "slots"), in_shapes(lambda number, config: [[(20,), (3,)][number % 2]], (3,), (20,))
-)
-def test_the_step_written_out_is_the_model_in_single_precision(config, slots):
-    """Here the norms are transformers' own, of which torch's kernel takes the place."""
-    model = model_of(CONFIGS[config](), "float32")
-    ours, wanted = run(LlamaStep(model, LENGTH), model, slots)
-    assert_close(ours, wanted, ROUNDING, "the step written out and the model")
-
-
-@pytest.mark.parametrize(
-    ("config", "slots"),
+    ("config", "slots", "even", "dtype", "attention", "tolerance"),
     [
-        *(("llama", 3), ("mistral", 20), ("qwen2, mixed", 3)),
-        *(slow("llama", 20), slow("mistral", 3), slow("qwen2, mixed", 20)),
+        (config, *shape, *kind) if (i + j + k) % 6 == 0 else slow(config, *shape, *kind)
+        for i, config in enumerate(CONFIGS)
+        for j, shape in enumerate(SHAPES)
+        for k, kind in enumerate(KINDS)
     ],
 )
-def test_steps_know_the_masks_of_eager_attention(config, slots):
-    model = model_of(CONFIGS[config](), "float32", "eager")
+def test_every_step_is_the_model(config, slots, even, dtype, attention, tolerance):
+    """In single precision the norms are transformers' own, of which torch's kernel takes the place."""
+    model = model_of(CONFIGS[config](), dtype, attention)
+    assert type(make_step(model, LENGTH)) is LlamaStep
     for step in (GeneralStep(model), make_step(model, LENGTH)):
-        ours, wanted = run(step, model, slots)
-        assert_close(ours, wanted, ROUNDING, "the step and the model")
+        ours, wanted = run(step, model, slots, even)
+        assert wanted.std() > 0.1
+        assert_close(ours, wanted, tolerance, "the step and the model")
 
 
 DYNAMIC = LlamaConfig(**SHAPE, rope_parameters={"rope_type": "dynamic", **ROPE})  # positions depend on the length
@@ -543,23 +334,6 @@ class Adapted(torch.nn.Linear):
 
     def forward(self, x):
         return super().forward(x) + x.mean(-1, keepdim=True)
-
-
-@pytest.mark.parametrize("place", ["self_attn.q_proj", "self_attn.o_proj", "mlp.down_proj", "mlp.gate_proj"])
-def test_models_with_adapters_get_the_general_step(place):
-    model = model_of(CONFIGS["llama"]())
-    parent, name = place.split(".")
-    part = getattr(model.model.layers[1], parent)
-    plain = getattr(part, name)
-    adapted = Adapted(plain.in_features, plain.out_features, bias=False, dtype=torch.float64)
-    adapted.load_state_dict(plain.state_dict())
-    setattr(part, name, adapted)
-    step = make_step(model, LENGTH)
-    assert type(step) is GeneralStep
-    ours, wanted = run(step, model, 3)
-    assert_close(ours, wanted, EXACT, "the step and the model")
-    wrong, _ = run(LlamaStep(model, LENGTH), model, 3)
-    assert (wrong - wanted).abs().max() > 1e-3, "or the adapter would be lost"
 
 
 # Weights that lie elsewhere, and modules that somebody listens to.
@@ -636,6 +410,7 @@ def hook(module, *rest):
 
 
 CHANGES = {
+    "class": lambda module: setattr(module, "__class__", Adapted),
     "hook": lambda module: module.register_forward_hook(hook),
     "hook before": lambda module: module.register_forward_pre_hook(lambda module, args: (1.25 * args[0], *args[1:])),
     "parametrization": lambda module: torch.nn.utils.parametrize.register_parametrization(module, "weight", Doubled()),
@@ -650,8 +425,8 @@ WHERE = [
 
 ONCE = [  # the fast tests: every change, every place, and whether a state is running
     *(("hook", PLACES[0], False), ("hook before", PLACES[1], True)),
-    *(("parametrization", PLACES[0], True), ("forward", PLACES[1], False)),
-    *((*pair, number % 2 == 0) for number, pair in enumerate(WHERE[8:])),
+    *(("parametrization", PLACES[0], True), ("forward", PLACES[1], False), ("class", PLACES[0], False)),
+    *((*pair, number % 2 == 0) for number, pair in enumerate(WHERE[10:])),
 ]
 
 
@@ -676,11 +451,6 @@ def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place, l
 
 
 # Heads that are more than a product.
-
-
-@models
-def test_a_head_is_plain_where_logits_are_the_embeddings_of_the_trunk(name):
-    assert has_plain_head(tiny_model(name))
 
 
 CAPPED = {"head_dim": 4, "query_pre_attn_scalar": 4, "sliding_window": 4}
