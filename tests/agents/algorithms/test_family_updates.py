@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -259,6 +260,21 @@ FAMILY: dict[str, dict[str, Any]] = {
     "Distillation, exact": {"cls": Distillation, "estimator": "exact"},
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
+BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "length-weighted", "optimal-token")
+FAMILY |= {f"baseline {name}": {"cls": ReinforceBaseline, "baseline": name} for name in (*BASELINES, "value")}
+FAMILY |= {
+    f"baseline {name} by episode": {"cls": ReinforceBaseline, "baseline": name, "returns": "episode"}
+    for name in BASELINES
+}
+FAMILY |= {
+    f"{estimator} in the {place}": {
+        "cls": ReinforceBaseline,
+        "kl_coef": BETA,
+        "kl_estimator": estimator,
+        "kl_in": place,
+    }
+    for estimator, place in itertools.product(("k1", "k2", "k3", "exact"), ("reward", "loss"))
+}
 FAMILY = {cls.__name__: {"cls": cls} for cls in AGENTS.values()} | FAMILY
 IN_GROUPS = [name for name, settings in FAMILY.items() if settings["cls"].compares_groups and "," not in name]
 VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
@@ -366,7 +382,10 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, 
 
 @diagonal(
     "name, reward",
-    ["ReinforceBaseline", *IN_GROUPS, "CISPO, batch", "REINFORCE++-baseline"],
+    [
+        *("ReinforceBaseline", *IN_GROUPS, "CISPO, batch", "REINFORCE++-baseline"),
+        *(f"baseline {name}{how}" for name in BASELINES[3:] for how in ("", " by episode")),
+    ],
     [0.0, 1.0, 0.1, 1 / 3, -7.3],
 )
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
@@ -375,10 +394,15 @@ def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward
     assert not update_gradient(FAMILY[name], rollout).any()
 
 
+@pytest.mark.parametrize(
+    "settings", [{"cls": ReinforcePlusPlus}, FAMILY["baseline batch-mean"], FAMILY["baseline batch-mean by episode"]]
+)
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
-def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_where_it_is_whitened(reward: float) -> None:
+def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_to_who_compares_in_it(
+    reward: float, settings: dict[str, Any]
+) -> None:
     rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
-    assert not update_gradient({"cls": ReinforcePlusPlus}, rollout).any()
+    assert not update_gradient(settings, rollout).any()
 
 
 @diagonal("cls, reward, lam", [A2C, PPO], [0.0, 1.0, 0.1, 1 / 3, -7.3], [0.0, 0.5, 1.0])
