@@ -38,7 +38,7 @@ from tabular import (
     visits,
 )
 
-from agents import A2C, PPO, RLOO, VAPO, Agent, DrGRPO, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
+from agents import A2C, PPO, RLOO, TOPR, VAPO, Agent, DrGRPO, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
 from agents.estimators import aggregation, baselines
 from agents.estimators.baselines import group_sum
 from agents.exact import WorldEnv, compare_gradients
@@ -129,6 +129,7 @@ EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradie
     *((RLOO, size, settings, 1.0) for size in (2, 4) for settings in ({}, {"gamma": 0.9}, ANCHORED)),
     *((DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
     (DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
+    *((TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
     (SummedA2C, 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
     (SummedPPO, 1, SUMMED, 1.0),
 ]
