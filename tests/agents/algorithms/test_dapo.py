@@ -95,18 +95,6 @@ def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(m
     assert agent.num_timesteps == sum(int(rollout.mask.sum()) for rollout in rounds)
 
 
-def test_momentum_of_earlier_updates_does_not_move_the_weights_either() -> None:
-    agent = dapo(hash_reward, num_epochs=2, num_minibatches=2)
-    start = snapshot(agent)
-    agent.learn(1)
-    before = snapshot(agent)
-    assert any(not torch.equal(value, start[0][name]) for name, value in before[0].items())
-    agent.env.task.verifier.function = equal_reward
-    agent.learn(1)
-    assert agent.num_updates == 1
-    assert_unchanged(agent, before)
-
-
 def test_training_on_a_task_that_says_nothing_comes_to_its_end() -> None:
     agent = dapo(equal_reward, max_rounds=2)
     agent.learn(total_episodes=3 * 2 * EPISODES)
@@ -184,13 +172,6 @@ def test_figures_of_the_rollout_are_of_all_episodes_collected() -> None:
     assert 0 < float(silent.mean()) < 1
     assert agent.last_metrics["rollout/frac_reward_zero_std"] == pytest.approx(float(silent.mean()))
     assert agent.num_episodes == len(returns) and agent.num_timesteps == int(lengths.sum())
-
-
-def test_a_pole_has_no_groups_so_the_rollout_is_one() -> None:
-    agent = DAPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
-    rounds, prepared = rounds_of(agent), trained_by(agent)
-    agent.learn(1)
-    assert len(rounds) == 1 and len(prepared[0]) == 4
 
 
 # Ends.

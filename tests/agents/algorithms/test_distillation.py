@@ -219,13 +219,6 @@ def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path: Any) ->
         Distillation(tiny_model("gpt2"), text_envs(4), teacher=run, device="cpu")
 
 
-def test_a_policy_of_control_teaches_another() -> None:
-    teacher = Reinforce("MlpPolicy", "CartPole-v1", seed=1, device="cpu").policy
-    agent = Distillation("MlpPolicy", "CartPole-v1", teacher=teacher, episodes_per_update=16, device="cpu", seed=2)
-    figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=16 * 20)]
-    assert figures[-1] < figures[0] / 2
-
-
 @pytest.mark.parametrize("rank", [None, 2, 3])
 def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | None, tmp_path: Any) -> None:
     """The teacher is an adapter, of the student's rank of 2 or of another, or the base itself."""

@@ -204,6 +204,3 @@ def test_a_part_that_no_verdict_has_is_named_in_the_first_update() -> None:
     assert str(error.value) == line.replace("tody", "right") + "no named parts"
     failed = replace(sample(), status=torch.full((N,), ERROR))
     assert agent.update(failed)["train/grad_norm"] == 0  # they say nothing of names
-
-
-# All three.

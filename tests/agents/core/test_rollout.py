@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.core.rollout import TIMEOUT, Obs, join, map_obs
+from agents.core.rollout import TIMEOUT, Obs, join
 from agents.learner.metrics import rollout_metrics
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
@@ -173,15 +173,6 @@ def test_groups_with_the_same_number_stay_apart() -> None:
     assert torch.equal(same, wanted)
 
 
-@layouts
-def test_one_rollout_joined_to_nothing_is_itself(obs_from_actions: bool) -> None:
-    rollout = rollout_of([3, 1], [4, 5], obs_from_actions=obs_from_actions, cut=(0,))
-    joined = join([rollout], obs_from_actions)
-    for row in range(2):
-        assert_row_equal(joined, row, rollout, row, obs_from_actions)
-    assert joined.groups.tolist() == [0, 1]
-
-
 def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other() -> None:
     parts = [rollout_of([1, 1]), rollout_of([1])]
     parts[0].status[0], parts[0].extras = TIMEOUT, {"level": torch.tensor([2.0, 1.0])}
@@ -189,15 +180,6 @@ def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other()
     assert (joined.status == TIMEOUT).tolist() == [True, False, False]
     assert joined.extras["level"].isnan().tolist() == [False, False, True], "other figures are unknown there"
     assert rollout_metrics(joined)["rollout/timeout_frac"] == pytest.approx(1 / 3)
-
-
-def test_joining_leaves_the_parts_as_they_were() -> None:
-    parts = [rollout_of([2, 1], [3, 3]), rollout_of([3], [3], cut=(0,))]
-    before = [map_obs(torch.clone, {"groups": part.groups, "rewards": part.rewards}) for part in parts]
-    join(parts, obs_from_actions=False)
-    for part, copy in zip(parts, before, strict=True):
-        assert torch.equal(part.groups, copy["groups"]) and torch.equal(part.rewards, copy["rewards"])
-    assert parts[0].final_observations is None
 
 
 # One rollout in parts.
@@ -229,24 +211,6 @@ def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longe
 
     assert all(part and fits(part) for part in parts)
     assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
-
-
-@pytest.mark.parametrize(
-    ("rows", "budget", "wanted"),
-    [
-        (None, None, [[0, 1, 2, 3, 4]]),
-        (2, None, [[0, 1], [2, 3], [4]]),
-        (5, None, [[0, 1, 2, 3, 4]]),
-        (None, 5, [[0, 1], [2], [3, 4]]),
-        (None, 1, [[0], [1], [2], [3], [4]]),
-        (None, 20, [[0, 1, 2, 3, 4]]),
-        (1, 20, [[0], [1], [2], [3], [4]]),
-        (2, 12, [[0, 1], [2, 3], [4]]),
-        (None, 12, [[0, 1], [2, 3, 4]]),
-    ],
-)
-def test_rows_that_cost_2_3_9_1_and_1_are_split(rows: int | None, budget: int | None, wanted: list[list[int]]) -> None:
-    assert parts_of(numbered(5), rows, torch.tensor([2, 3, 9, 1, 1]), budget) == wanted
 
 
 def test_without_costs_there_is_no_budget() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,12 +86,6 @@ def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: di
 def test_two_processes_weigh_a_group_as_one_does(two: Ranks) -> None:
     """Each evaluates the norms of the scores for some of the episodes."""
     check_same(two, "reinforce-baseline", {"baseline": "optimal-token"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ppo", "dapo"])
-def test_four_processes_make_the_update_of_one(four: Ranks, name: str) -> None:
-    check_same(four, name, OPTIONS["KL in the loss"])
 
 
 # Episodes.
@@ -198,17 +191,6 @@ def test_as_many_processes_continue_bit_for_bit_and_others_with_the_same_problem
     assert loaded == middle
     assert groups == sorted(groups) and set(groups) == set(range(8, 16)), "the groups that come next"
     assert prompts == first[3]
-
-
-@pytest.mark.slow
-def test_four_processes_continue_what_two_have_saved(two: Ranks, four: Ranks, tmp_path: Any) -> None:
-    path = str(tmp_path / "saved")
-    (middle, _), *_ = two(saved, path, 2, 1)
-    *_, prompts = two(continued, path, 2)[0]
-    for loaded, _, groups, others in four(continued, path, 2):
-        assert loaded == middle
-        assert set(groups) == set(range(8, 16))
-        assert others == prompts
 
 
 # One error for all.
@@ -422,21 +404,6 @@ def test_every_problem_is_dealt_to_one_process_and_keeps_its_place(processes: in
 # Bugs after which the processes do not meet again: they end in an error, as no process waits forever.
 
 
-def sum_skipped_by_one_process() -> None:
-    add = parallel.sum_gradients
-    parallel.sum_gradients = lambda parameters: None if parallel.rank() == 1 else add(parameters)
-
-
-def sum_skipped_without_a_gradient() -> None:
-    add = parallel.sum_gradients
-
-    def hasty(parameters: Any) -> None:
-        if any(parameter.grad is not None for parameter in parameters):
-            add(parameters)
-
-    parallel.sum_gradients = hasty
-
-
 def split_reward(prompts: list[str], completions: list[str]) -> list[float]:
     """Return a reward that depends on the completion for short prompts only."""
     return [len(text) * (len(prompt) < 4) / 8 for prompt, text in zip(prompts, completions, strict=True)]
@@ -453,34 +420,6 @@ def test_refilling_is_decided_together(two: Ranks) -> None:
     first, second = two(refilled)
     assert first == second
     assert len({episodes for episodes, _ in first}) > 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bug", "work"),
-    [
-        ("sum_skipped_by_one_process", "played_once"),
-        ("sum_skipped_without_a_gradient", "idle"),
-    ],
-)
-def test_a_planted_bug_that_parts_the_processes_is_an_error(tmp_path: Path, bug: str, work: str) -> None:
-    ranks = Ranks(2, tmp_path, patience=5)
-    try:
-        ranks(run_named, work)
-        with pytest.raises(AssertionError, match=r"(?s)process \d: .*(Timed out|closed by peer|reset|Error)"):
-            ranks(run_named, work, bug)
-    finally:
-        ranks.close()
-
-
-def played_once() -> str:
-    return played(1)[1]
-
-
-def run_named(work: str, bug: str | None = None) -> Any:
-    if bug is not None:
-        globals()[bug]()
-    return globals()[work]()
 
 
 def idle() -> tuple[float, int]:

@@ -25,7 +25,7 @@ from agents.core import files
 from agents.distributed import parallel, parts
 from agents.distributed.parallel import alone
 from agents.distributed.shards import local, whole
-from agents.learner.supervised import WarmStart, warm_start
+from agents.learner.supervised import WarmStart
 from agents.policies.base import weights_digest
 
 SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
@@ -106,29 +106,7 @@ def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str
             assert found == pytest.approx(expected, rel=1e-7, abs=1e-10)
 
 
-@pytest.mark.slow
-def test_four_processes_make_the_updates_of_one(four: Ranks) -> None:
-    assert all(distance < 1e-10 for distance, *_ in four(difference, "PPO with a separate critic"))
-
-
 # Passes.
-
-
-def passes_of(case: str) -> tuple[int, int]:
-    """Return how many parts of its own a process has in an update, and how many backward passes it takes part in."""
-    agent, rollout, parts, losses = an_agent(case, shard=True), sampled(), [], []
-    split, loss = agent.micro_batches, agent.loss
-    agent.micro_batches = lambda rows: parts.extend(split(rows)) or split(rows)  # type: ignore[method-assign]
-    agent.loss = lambda rows: losses.append(1) or loss(rows)  # type: ignore[method-assign]
-    agent.update(replace(rollout, log_probs=agent.policy.whole().evaluate_actions(rollout)[0].detach()))
-    return len(parts), len(losses)
-
-
-@pytest.mark.slow
-def test_processes_with_unequal_numbers_of_parts_make_equally_many_passes(two: Ranks) -> None:
-    (first, passes), (second, same) = two(passes_of, "GRPO")
-    assert first != second
-    assert passes == same == max(first, second)
 
 
 def no_part() -> float:
@@ -148,20 +126,6 @@ def no_part() -> float:
 @pytest.mark.slow
 def test_a_process_may_have_no_part(two: Ranks) -> None:
     assert max(two(no_part)) < 1e-10
-
-
-def imitated(shard: bool) -> tuple[list[float], torch.Tensor]:
-    with contextlib.nullcontext() if shard else alone():
-        agent = an_agent("PPO with a separate critic", shard)
-        losses = warm_start(agent.policy, lambda size: sampled(), 3, 16, 1e-2, micro_batch_size=3)
-        return losses, weights_of(agent)
-
-
-@pytest.mark.slow
-def test_a_warm_start_is_that_of_one_process(two: Ranks) -> None:
-    for (losses, weights), (expected, single) in zip(two(imitated, True), two(imitated, False), strict=True):
-        assert losses == pytest.approx(expected, rel=1e-10)
-        assert float((weights - single).abs().max()) < 1e-10
 
 
 # Acting.

@@ -51,11 +51,6 @@ def test_episode_return_by_hand() -> None:
     assert episode_return(REWARDS, MASK).tolist() == whole
 
 
-def test_hold_last_by_hand() -> None:
-    values = torch.tensor([[3.0, 4.0, 4.0], [7.0, -2.0, NAN], [3.0, NAN, NAN]])
-    assert hold_last(values, MASK[:3]).tolist() == [[3.0, 4.0, 4.0], [7.0, -2.0, -2.0], [3.0, 3.0, 3.0]]
-
-
 @few
 @given(rollouts, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_return_to_go_against_a_plain_loop(rows: list[list[int]], gamma: float) -> None:
@@ -137,23 +132,6 @@ def test_generalized_advantage_against_its_definition(
         for t in range(len(row)):
             wanted = sum((gamma * gae_lambda) ** k * error for k, error in enumerate(errors[t:]))
             assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
-
-
-@few
-@given(rollouts, discounts, st.integers(0, 99))
-def test_lambda_one_is_the_return_less_the_value_and_lambda_zero_the_one_step_error(
-    rows: list[list[int]], gamma: float, seed: int
-) -> None:
-    rewards, values, mask, finals = drawn_values(rows, seed)
-    left = mask.flip(1).cumsum(1).flip(1)  # steps from t to the end, t included
-    whole = return_to_go(rewards, mask, gamma) + gamma ** left.double() * finals[:, None] - values
-    torch.testing.assert_close(
-        generalized_advantage(rewards, values, mask, gamma, 1.0, finals), whole.where(mask, 0), atol=1e-12, rtol=0
-    )
-    one_step = generalized_advantage(rewards, values, mask, gamma, 0.0, finals)
-    for i, row in enumerate(rows):
-        errors = one_step_errors(row, values[i, : len(row)].tolist(), gamma, float(finals[i]))
-        assert one_step[i, : len(row)].tolist() == pytest.approx(errors, abs=1e-12)
 
 
 @few
@@ -255,14 +233,6 @@ def test_a_steps_advantage_reaches_over_a_share_of_the_episode(length: int, alph
     """Σ_k λ^k = α T, the rule that the paper derives λ from."""
     (own,) = length_adaptive_lambda(torch.tensor([length]), alpha).tolist()
     assert 1 / (1 - own) == pytest.approx(max(alpha * length, 1.0), rel=1e-6)
-
-
-def test_overlong_penalty_by_hand() -> None:
-    lengths = torch.tensor([0, 1, 15, 16, 17, 18, 19, 20, 21])
-    found = overlong_penalty(lengths, max_steps=20, buffer=4)
-    assert found.tolist() == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1, 1]
-    assert overlong_penalty(lengths, max_steps=20, buffer=1).tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1]
-    assert overlong_penalty(torch.tensor([1, 2, 4]), max_steps=4, buffer=4).tolist() == [0.25, 0.5, 1]
 
 
 @few

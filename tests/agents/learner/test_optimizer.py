@@ -94,15 +94,6 @@ def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: fl
     assert not torch.equal(optimizer.policy.logits, before[0][0])
 
 
-def test_bad_steps_of_one_update_count_once() -> None:
-    optimizer = optimizer_of()
-    for update in range(1, MAX_SKIPPED):
-        for step in range(2 * MAX_SKIPPED):
-            set_gradients(optimizer, NAN, 0.0)
-            optimizer.step(new_update=step == 0)
-        assert optimizer.skipped == update
-
-
 def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
     policy = optimizer_of().policy.to(torch.float32)
     optimizer = PolicyOptimizer(policy, 1e39, "constant", max_grad_norm=1.0)
@@ -220,16 +211,6 @@ def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
     group = new.adam.param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
     assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
-
-
-def test_the_first_step_of_adam_moves_every_weight_by_the_rate() -> None:
-    optimizer = optimizer_of(0.01, max_grad_norm=1e9)
-    before = optimizer.policy.logits.detach().clone()
-    set_gradients(optimizer, 2.0, 0.0)
-    optimizer.step()
-    torch.testing.assert_close(before - optimizer.policy.logits, torch.full_like(before, 0.01), rtol=1e-4, atol=0)
-    optimizer.set_progress(0.0)
-    assert optimizer.rate == 0.01, "a constant rate does not fall"
 
 
 def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() -> None:

@@ -162,30 +162,6 @@ def record_of(episode: list[int], num_episodes: int, started: int) -> Record:
     return record
 
 
-@pytest.mark.parametrize(
-    ("playing", "remaining", "share", "wanted"),
-    [
-        ([1, 1, 1, 1, 1, 1, 1, 1], 9, 1 / 4, []),
-        ([1, 1, 1, 0, 1, 1, 1, 1], 9, 1 / 4, []),
-        ([1, 1, 1, 0, 1, 0, 1, 1], 9, 1 / 4, [3, 5]),
-        ([1, 1, 1, 0, 1, 1, 1, 1], 9, 1 / 8, [3]),
-        ([0, 0, 1, 0, 1, 0, 1, 1], 9, 1 / 4, [0, 1, 3, 5]),
-        ([0, 0, 1, 0, 1, 0, 1, 1], 3, 1 / 4, [0, 1, 3]),
-        ([0, 0, 1, 0, 1, 0, 1, 1], 0, 1 / 4, []),
-        ([0, 0, 0], 9, 1, [0, 1, 2]),
-        ([0, 0, 0], 2, 2, [0, 1]),
-        ([0, 0, 1], 9, 1, []),
-        ([1], 9, 1 / 8, []),
-        ([0], 9, 1 / 8, [0]),
-    ],
-)
-def test_slots_restart_when_a_share_of_them_waits(
-    playing: list[int], remaining: int, share: float, wanted: list[int]
-) -> None:
-    record = record_of([0 if plays else -1 for plays in playing], 20, 20 - remaining)
-    assert np.flatnonzero(record.to_restart(share)).tolist() == wanted
-
-
 @drawn(40)
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
 def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
@@ -267,6 +243,3 @@ def test_a_policy_knows_which_slots_take_a_step(mode: AutoresetMode, slots: int)
         log_probs, _ = tiny_policy("gpt2", text_envs(1)).evaluate_actions(rollout)
     gap = (log_probs - rollout.log_probs).abs().max()
     assert gap < 1e-12, "a slot that takes no step may have got any token"
-
-
-# Which steps the device is asked about.

@@ -249,27 +249,6 @@ def test_every_action_space_trains(space, baseline):
     assert all(torch.isfinite(p).all() for p in agent.policy.parameters())
 
 
-def test_continuous_actions_move_to_the_target():
-    envs = gym.vector.SyncVectorEnv([lambda: OneStep(ACTIONS["box"])] * 8)
-    settings = {"episodes_per_update": 16, "learning_rate": 0.01, "lr_schedule": "constant", "device": "cpu"}
-    agent = ReinforceBaseline("MlpPolicy", envs, baseline="batch-mean", **settings)
-    action = lambda: agent.predict(np.zeros(2, np.float32), deterministic=True)[0]  # noqa: E731
-    before = np.abs(action() - 0.5).sum()
-    agent.learn(3_000)
-    assert np.abs(action() - 0.5).sum() < 0.7 * before
-
-
-@diagonal("place, estimator", ["reward", "loss"], ["k1", "k2", "k3", "exact"])
-def test_every_anchor_trains_on_text_and_control(estimator, place):
-    settings = {"kl_coef": 0.1, "kl_estimator": estimator, "kl_in": place, "device": "cpu"}
-    for agent in (
-        Reinforce("tiny", text_envs(4), episodes_per_update=4, **settings),
-        Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings),
-    ):
-        agent.learn(30)
-        assert np.isfinite(agent.last_metrics["train/kl_ref"]) and agent.policy_optimizer.skipped == 0
-
-
 def test_no_anchor_keeps_no_reference():
     assert small_agent("text").learn(20).anchor.reference is None
 
@@ -289,17 +268,6 @@ def test_counters_count_what_was_trained():
     assert agent.num_updates == len(lengths) and agent.num_episodes == 8 * len(lengths)
     agent.learn(10, reset_num_timesteps=False)
     assert agent.num_timesteps == sum(lengths)
-
-
-def test_learning_rate_falls_linearly_or_by_a_function():
-    rates = []
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, learning_rate=0.01, device="cpu")
-    update = agent.update
-    agent.update = lambda rollout: rates.append(agent.optimizer.param_groups[0]["lr"]) or update(rollout)
-    agent.learn(300)
-    assert rates[0] <= 0.01 and rates == sorted(set(rates), reverse=True) and rates[-1] >= 0
-    half = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, learning_rate=lambda _: 0.5, device="cpu")
-    assert half.learn(10).optimizer.param_groups[0]["lr"] == 0.5
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant"])

@@ -132,25 +132,6 @@ def test_a_loaded_agent_predicts_without_an_environment(tmp_path):
     assert again.num_episodes == 8
 
 
-def test_so_does_a_language_model(tmp_path):
-    envs = text_envs(4, group_size=2)
-    agent = GRPO(tiny_policy("llama", envs), envs, group_size=2, **SMALL)
-    agent.save(tmp_path / "agent")
-    loaded = GRPO.load(tmp_path / "agent", **CPU)
-    obs, _ = envs.reset(seed=0)
-    single = {name: value[0].numpy() for name, value in obs.items()}
-    assert loaded.predict(single, deterministic=True)[0] == agent.predict(single, deterministic=True)[0]
-    loaded.set_env(envs)
-    assert loaded.group_size == 2
-    loaded.learn(total_episodes=4)
-
-
-def test_continuing_needs_the_environment(tmp_path):
-    pole(env=Rising()).save(tmp_path / "agent")
-    with pytest.raises(ValueError, match="does not name its environment: pass env="):
-        PPO.load(tmp_path / "agent", continue_env=True)
-
-
 def test_damaged_facts_are_one_line(tmp_path):
     pole(env=Rising()).save(tmp_path / "agent")
     file = tmp_path / "agent" / "agent.json"
@@ -254,20 +235,6 @@ def test_a_refused_dictionary_changes_nothing():
     assert same_weights(other, pole(seed=1))
 
 
-def test_an_adapted_model_acts_with_parameters_that_were_set():
-    envs = text_envs(4, group_size=2)
-    agent = RLOO("tiny", envs, policy_kwargs={"lora_rank": 2, "dtype": "float64"}, group_size=2, **SMALL)
-    agent.evaluate(envs, 4, seed=0)
-    kept = agent.get_parameters()
-    for name, weight in kept["policy"].items():
-        if "lora_B" in name:
-            weight.normal_(generator=torch.Generator().manual_seed(0))
-    agent.set_parameters(kept)
-    _, played = agent.evaluate(envs, 4, seed=0)
-    trained, _ = agent.policy.evaluate_actions(played)
-    assert (trained - played.log_probs)[played.mask].abs().max() < 1e-12
-
-
 def test_a_seed_that_is_set_is_that_of_the_constructor():
     wanted = pole(seed=3)
     agent = pole(seed=0)
@@ -325,14 +292,6 @@ def test_clipping_follows_a_function_of_the_remaining_progress():
         ranges.append((agent.present("clip_range"), agent.present("clip_range_high"), agent.present("clip_range_vf")))
     assert ranges == [(0.3 * x, 0.3 * x, x) for x in (1.0, 0.75, 0.5, 0.25)]
     assert set(asked) == {1.0, 0.75, 0.5, 0.25}
-
-
-def test_a_constant_function_trains_as_the_number_does():
-    number, function = pole(clip_range=0.1), pole(clip_range=lambda _: 0.1)
-    for agent in (number, function):
-        agent.learn(total_episodes=8)
-    assert same_weights(number, function)
-    assert not same_weights(number, pole(clip_range=lambda left: 0.1 * left**8).learn(total_episodes=8))
 
 
 @pytest.mark.parametrize("name", ["clip_range", "clip_range_high", "clip_range_vf"])

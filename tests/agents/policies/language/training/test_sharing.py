@@ -1,21 +1,17 @@
 """Identity 5: skipping, merging and sharing leave everything as it is, to the last digits; only the work shrinks."""
 
-import copy
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 
 import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
-from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import ERROR
-from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captures
 from verifiers.function import FunctionVerifier
 
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
@@ -136,22 +132,6 @@ def test_gradient_is_the_same_with_activation_checkpointing(kind, name, share):
     scale = plain.abs().max()
     assert scale > 1e-3, "there must be a gradient"
     assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} of {name}")
-
-
-@pytest.mark.parametrize("cls", [GRPO, PPO])
-def test_weights_are_the_same_after_several_steps_on_a_rollout(cls):
-    envs = short_envs(group_size=GROUP)
-    start = tiny_policy("llama", envs, temperature=1.3, critic="head" if cls is PPO else None)
-    rollout, after = repetitive(start, envs), []
-    for switches in ((False, False, False), (True, True, True)):
-        settings = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": EPISODES, "warmup_updates": 0}
-        agent = cls(copy.deepcopy(start), envs, learning_rate=1e-3, device="cpu", **settings)
-        switch(agent, *switches)
-        agent.update(rollout)
-        after.append(torch.nn.utils.parameters_to_vector(agent.policy.parameters()).detach())
-    before = torch.nn.utils.parameters_to_vector(start.parameters()).detach()
-    assert (after[0] - before).abs().max() > 1e-3
-    assert_close(after[1], after[0], 1e-9, "weights, which Adam moves by a quotient of gradients")
 
 
 # What is evaluated.
@@ -275,62 +255,3 @@ def test_where_every_row_is_idle_the_gradient_is_zero():
         assert not gradient(agent, rollout).any()
         [(rows, _)] = tokens_read(agent, rollout)
         assert rows == 1 or not switches[0], "one row, so that there is a pass"
-
-
-# Acting.
-
-
-def plain(policy, slots):
-    policy.share_contexts = False
-
-
-def shared(policy, slots):
-    policy.share_contexts = True
-
-
-def captured(policy, slots):
-    """Act with the step that is captured on a GPU; here it is simply run."""
-    parts = (policy.model, policy._step, policy._choose, slots, policy.max_length, Captures())
-    policy.initial_state = lambda num_envs: CapturedDecoder(*parts)
-
-
-@lru_cache
-def played(name, decoder, slots, episodes=32, **kwargs):
-    envs = short_envs(slots, max_new_tokens=7, **kwargs)
-    policy = tiny_policy(name, envs, temperature=1.3)
-    decoder(policy, slots)
-    return policy, collect(policy, envs, episodes)
-
-
-def assert_same_play(ours, theirs):
-    assert torch.equal(ours.actions, theirs.actions) and torch.equal(ours.mask, theirs.mask)
-    assert_close(ours.log_probs, theirs.log_probs, EXACT, "log-probabilities while acting")
-
-
-SLOTS = [*((mode, 5, 4) for mode in AutoresetMode), (AutoresetMode.DISABLED, 20, 4), (AutoresetMode.DISABLED, 6, 1)]
-KEPT = [
-    *(("gpt2", shared, *SLOTS[0]), ("llama", captured, *SLOTS[1]), ("gpt2", captured, *SLOTS[2])),
-    *(("llama", shared, *SLOTS[3]), ("llama", captured, *SLOTS[4])),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "decoder", "mode", "slots", "group_size"),
-    [
-        *KEPT,
-        *(
-            slow(name, decoder, *settings)
-            for name, decoder, settings in product(MODELS, (shared, captured), SLOTS)
-            if (name, decoder, *settings) not in KEPT
-        ),
-    ],
-)
-def test_acting_draws_the_same_tokens_however_contexts_are_kept(name, decoder, mode, slots, group_size):
-    settings = {"slots": slots, "group_size": group_size, "autoreset_mode": mode}
-    _, theirs = played(name, plain, **settings)
-    policy, ours = played(name, decoder, **settings)
-    assert theirs.lengths.unique().numel() > 3, "the episodes must differ in length"
-    assert_same_play(ours, theirs)
-    with torch.no_grad():
-        log_probs, _ = policy.evaluate_actions(ours)
-    assert_close(log_probs, ours.log_probs, EXACT, "acting and training")
