@@ -6,19 +6,16 @@ import sys
 
 import pytest
 import torch
-from agent_kinds import each_agent_once, fitting, with_teacher
 from diagonal import diagonal
 from gymnasium.envs.registration import EnvSpec, registry
-from identity_checks import collect
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
-from agents import AGENTS, PPO, Agent, Batch, DivergedError, Reinforce, ReinforceBaseline
+from agents import PPO, Agent, Batch, DivergedError, Reinforce, ReinforceBaseline
 from agents.checkpoints import checkpoint
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import seal
-from agents.core.settings import declared_by
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
@@ -363,81 +360,7 @@ def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_p
         Agent.load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={}), device="cpu")
 
 
-# Every agent.
-
-UNUSUAL = {
-    "reinforce": {"gamma": 0.9},
-    "reinforce-baseline": {"baseline": "running-mean", "returns": "episode"},
-    "rloo": {"max_grad_norm": 0.3},
-    "reinforce-plus-plus": {"baseline": "group-mean", "num_epochs": 2},
-    "a2c": {"gae_lambda": 0.7, "vf_coef": 0.3},
-    "ppo": {
-        "gae_lambda": 0.6, "num_epochs": 3, "num_minibatches": 2, "clip_range": 0.1, "clip_range_vf": 0.4,
-        "normalize_advantage": False,
-    },
-    "vapo": {"length_alpha": 0.3, "value_warmup": 1, "gae_lambda": 0.9, "clip_range_high": 0.3},
-    "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3},
-    "dr-grpo": {"max_steps": 40, "clip_range": 0.15},
-    "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9, "mask_truncated": True},
-    "gspo": {"num_minibatches": 2, "clip_range": 0.05, "scale": "batch", "max_ratio": 2.5},
-    "cispo": {"num_epochs": 2, "max_ratio": 4.0, "scale": "batch"},
-    "maxrl": {"num_minibatches": 2, "clip_range": 0.15, "kl_estimator": "k3"},
-    "pkpo": {"k": 2, "baseline": "loo"},
-    "gdpo": {"num_epochs": 2, "clip_range_high": 0.3},
-    "sapo": {"num_epochs": 2, "gate_temperature": 2.0, "gate_temperature_negative": 3.0, "off_policy_mask": 0.1},
-    "dppo": {"num_epochs": 2, "max_moved": 0.1, "max_ratio": 3.0},
-    "topr": {"num_epochs": 2, "threshold": 0.25, "mismatch": "sequence-mask", "mismatch_min": 0.1, "mismatch_max": 2.0},
-    "clip-cov": {"num_epochs": 2, "share": 0.1, "min_covariance": 0.1, "max_covariance": 3.0},
-    "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss", "kl_ratio": "constant"},
-    "distillation": {"num_epochs": 2, "max_ratio": 4.0, "estimator": "centred", "reward_coef": 0.5},
-}  # fmt: skip
-TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-
-
-def trained(name, kind):
-    """Return an agent with settings that are no defaults, after an update."""
-    settings = {"seed": 5, "learning_rate": 2e-3, "ent_coef": 0.01, "kl_coef": 0.05, **SMALL, **UNUSUAL.get(name, {})}
-    settings = fitting(name, settings)
-    if kind == "text":
-        grouped = {"group_size": 2, "env_kwargs": TEXT}
-        agent = AGENTS[name]("tiny", "TextGen-v0", **grouped, **settings)
-    else:
-        agent = AGENTS[name]("MlpPolicy", "CartPole-v1", **settings)
-    return with_teacher(agent).learn(total_episodes=4)
-
-
-def test_every_setting_of_an_agent_is_tried_with_a_value_other_than_its_default():
-    of_all, elsewhere = declared_by(Agent), {"part_weights"}  # in test_gdpo.py: verdicts must have the parts
-    declared = {name: {k: s for k, s in declared_by(cls).items() if s.saved} for name, cls in AGENTS.items()}
-    lacking = AGENTS.keys() - UNUSUAL.keys()
-    assert not lacking, f"add to UNUSUAL: {sorted(lacking)}, each with unusual values of its own settings"
-    tried = {(name, key) for name, values in UNUSUAL.items() for key in values}
-    usual = [(name, key) for name, key in tried if UNUSUAL[name][key] == declared[name][key].default]
-    assert not usual, f"these are the defaults, which a checkpoint that forgets them has too: {usual}"
-    own = {key for settings in declared.values() for key in settings} - of_all.keys() - elsewhere
-    untried = sorted(own - {key for _, key in tried})
-    assert not untried, f"add to UNUSUAL, for an agent that has them, unusual values of: {untried}"
-
-
-@each_agent_once(text=("ppo",))
-def test_every_agent_comes_back_and_goes_on_as_it_would_have(name, kind, tmp_path):
-    """The environment starts anew, so the update that follows is on episodes given to both."""
-    agent = trained(name, kind)
-    agent.save(tmp_path / "agent")
-    again = Agent.load(tmp_path / "agent", device="cpu")
-    assert type(again) is AGENTS[name] is type(agent)
-    assert again.settings == agent.settings and again.origin == agent.origin
-    for setting, value in UNUSUAL.get(name, {}).items():
-        held = agent.settings[setting]
-        assert held == value == again.settings[setting], setting
-        assert getattr(again, setting) == getattr(agent, setting) == value, setting
-    rollout = collect(agent.policy, agent.env, 4)
-    metrics = [one.update(rollout) for one in (agent, again)]
-    assert metrics[0] == metrics[1]
-    ours, theirs = agent.policy.state_dict(), again.policy.state_dict()
-    assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
-    assert agent.num_updates == again.num_updates
-    assert torch.equal(agent.generator.get_state(), again.generator.get_state())
+# Parts.
 
 
 @pytest.mark.parametrize("name", ["agent", "policy_kind", "settings", "env", "env_kwargs"])
