@@ -104,19 +104,6 @@ def check_state_forgets_old_weights(policy: LanguageModelPolicy, envs: Any, tole
     assert_close(stale, fresh, tolerance, "old and fresh state after an update")
 
 
-# Identity 3: the first pass over a rollout is on policy.
-
-
-def check_first_pass_is_on_policy(policy: Policy, envs: Any, tolerance: float, clip: float = 0.2) -> None:
-    """Ratio = 1 and clip fraction = 0 before the first update."""
-    rollout = collect(policy, envs)
-    with torch.no_grad():
-        log_probs, _ = policy.evaluate_actions(rollout)
-    ratio = (log_probs - rollout.log_probs)[rollout.mask].exp()
-    assert_close(ratio, torch.ones_like(ratio), tolerance, "the ratio and 1")
-    assert ((ratio - 1).abs() > clip).float().mean() == 0, "clip fraction"
-
-
 # Identity 4: the gradient does not depend on how the rows are laid out.
 
 

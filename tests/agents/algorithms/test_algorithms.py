@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from agent_kinds import GROUPED, LIKE_GRPO, PASSES, each_agent_once, fitting, is_taught, with_teacher
@@ -15,7 +17,6 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, find_agent
 from agents.algorithms._actor_critic import ActorCritic
 
-NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 
@@ -61,7 +62,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str,
     for attempt, seed in enumerate((3, 3, 4)):
         with torch.random.fork_rng():
             torch.manual_seed(attempt)
+            before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
             runs.append(weights_of(make_agent(name, kind, seed=seed).learn(total_episodes=16)))
+            after = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
+        assert torch.equal(before[0], after[0]) and (before[1] == after[1]).all() and before[2] == after[2]
     assert all(torch.equal(value, runs[1][key]) for key, value in runs[0].items())
     assert any(not torch.equal(value, runs[2][key]) for key, value in runs[0].items())
 

@@ -7,7 +7,6 @@ import copy
 import ctypes
 import errno
 import gc
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -456,29 +455,6 @@ def test_a_process_that_cannot_write_leaves_the_last_checkpoint(two: Ranks, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
-def killed_in_the_middle(path: str) -> str:
-    """Save again while the last process ends before it has written; return the error of the other."""
-    agent = load(path, shard=True)
-    agent.sharded_checkpoints = True
-    if parallel.rank() == parallel.size() - 1:
-        HuggingFaceStorageWriter.write_data = lambda self, *_: os._exit(1)  # type: ignore[method-assign]
-    try:
-        agent.save(path)
-    except RuntimeError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_while_it_writes_leaves_the_last_checkpoint(tmp_path: Path) -> None:
-    ranks = Ranks(2, tmp_path, patience=20)
-    digest, _ = ranks(begun, str(tmp_path / "saved"))
-    with pytest.raises((AssertionError, EOFError)):
-        ranks(killed_in_the_middle, str(tmp_path / "saved"))
-    ranks.close()
-    assert weights_digest(load(str(tmp_path / "saved"), shard=False).policy) == digest
-
-
 def broken(path: str) -> str:
     """Return the error when a weight that only the last process holds is not finite."""
     agent = load(path, shard=True)
@@ -522,16 +498,3 @@ def refused() -> str:
 @pytest.mark.slow
 def test_shards_of_another_policy_are_refused(two: Ranks) -> None:
     assert two(refused) == ["shard is for language models; omit it (--shard) for a ControlPolicy"] * 2
-
-
-def padding_skipped() -> None:
-    parallel.passes = lambda parts, spare, together: ((part, True) for part in parts)
-    updated("GRPO", shard=True)
-
-
-@pytest.mark.slow
-def test_a_process_that_skips_its_spare_passes_is_noticed(tmp_path: Path) -> None:
-    ranks = Ranks(2, tmp_path, patience=5)
-    with pytest.raises((AssertionError, EOFError)):  # gloo notices that messages do not fit, or that none comes
-        ranks(padding_skipped)
-    ranks.close()

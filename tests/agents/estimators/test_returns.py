@@ -186,18 +186,6 @@ def test_generalized_advantage_equals_that_of_stable_baselines3(seed: int, gamma
     torch.testing.assert_close(ours[mask], theirs, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
-def test_a_time_limit_is_no_end_of_the_world(gae_lambda: float) -> None:
-    """1 a step for ever is worth 1 / (1 - γ): a critic that knows this has nothing to learn from an episode cut off."""
-    gamma, steps = 0.9, 5
-    ones = torch.ones(1, steps, dtype=torch.float64)
-    values, final = ones / (1 - gamma), torch.tensor([1 / (1 - gamma)])
-    mask = ones.bool()
-    assert generalized_advantage(ones, values, mask, gamma, gae_lambda, final).abs().max() < 1e-12
-    terminated = generalized_advantage(ones, values, mask, gamma, gae_lambda)
-    assert float(terminated[0, -1]) == pytest.approx(-gamma / (1 - gamma)), "but an episode that is over pays nothing"
-
-
 # The overlong penalty.
 
 

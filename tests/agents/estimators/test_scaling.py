@@ -87,19 +87,6 @@ def test_a_group_knows_nothing_of_the_others(sizes: list[int], data: st.DataObje
         assert torch.equal(together[rows], alone)
 
 
-@few
-@given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.integers(0, 99))
-def test_standardized_returns_have_mean_zero_and_spread_one(sizes: list[int], seed: int) -> None:
-    groups = grouped(sizes)
-    returns = torch.randn(len(groups), 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = standardize_groups(returns, rollout_of(groups), eps=0.0)
-    for group in set(groups):
-        own = found[torch.tensor(groups) == group]
-        assert float(own.mean()) == pytest.approx(0, abs=1e-9)
-        assert float(own.std()) == pytest.approx(1)
-    torch.testing.assert_close(standardize_groups(3 * returns + 5, rollout_of(groups), eps=0.0), found)
-
-
 @pytest.mark.parametrize("worth", [0.0, 100.0, NAN])
 def test_episodes_without_a_verdict_are_in_no_groups_statistics(worth: float) -> None:
     groups, failed = [0, 0, 0, 1, 1, 2], (1, 4, 5)

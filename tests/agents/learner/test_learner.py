@@ -168,16 +168,3 @@ def test_the_same_world_is_worth_less_where_it_ends(cls: type[Agent]) -> None:
     _, prepared = knowing(cls, terminates=True, gae_lambda=1.0)
     left = torch.tensor([sum(GAMMA**k for k in range(steps)) for steps in (4, 3, 2, 1)])
     assert_close(prepared.value_targets, left.expand(8, 4), ROUNDING, "targets")
-
-
-@pytest.mark.filterwarnings("ignore:one update changed the policy")  # every action is worth the same
-@pytest.mark.parametrize("cls", [A2C, pytest.param(PPO, marks=pytest.mark.slow)])
-def test_the_critic_learns_what_an_endless_world_is_worth(cls: type[Agent]) -> None:
-    """Were the time limit taken for the end, no state would be worth more than 3.5."""
-    envs = endless_envs()
-    agent = cls("MlpPolicy", envs, gamma=GAMMA, learning_rate=0.05, episodes_per_update=4, device="cpu")
-    agent.learn(1000 if cls is A2C else 240)  # of PPO's 16 optimizer steps a rollout
-    rollout = collect(agent.policy, envs, 1)
-    with torch.no_grad():
-        values = agent.policy.predict_values(rollout)
-    assert values.tolist() == [pytest.approx([1 / (1 - GAMMA)] * 4, abs=1)]

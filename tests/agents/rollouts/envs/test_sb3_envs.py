@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from tiny_models import ALPHABET, PROMPTS, hash_reward, text_envs, tiny_policy
 
 from agents import DAPO, PPO, RLOO, Collector, Reinforce, make_envs
 from agents.core.rollout import Rollout
-from verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
@@ -127,45 +124,6 @@ def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name:
     assert agent.get_env().num_envs == agent.n_envs == 3
     agent.learn(1, reset_num_timesteps=False)
     assert agent.num_updates == 2
-
-
-def single_env() -> gym.Env:
-    settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 8, "max_new_tokens": 12}
-    return gym.make("TextGen-v0", verifier=FunctionVerifier(hash_reward, alphabet=ALPHABET), **settings)
-
-
-@cache
-def single_episodes() -> set[tuple[int, ...]]:
-    """Return the greedy episodes of the tiny policy on a single environment."""
-    envs = text_envs(2)
-    return greedy_episodes(
-        Reinforce(tiny_policy("llama", envs), envs, episodes_per_update=4, device="cpu"), single_env()
-    )
-
-
-def greedy_episodes(agent: Any, env: Any) -> set[tuple[int, ...]]:
-    """Return prompt and completion of every episode that `evaluate_policy` plays, in tokens."""
-    seen = set()
-
-    def note(local: dict[str, Any], _: Any) -> None:
-        if local["done"]:
-            final, info = local["info"]["terminal_observation"], local["info"]
-            seen.add(tuple(final["tokens"][: int(final["length"])].tolist()))
-            assert info["verdict_status"] == "ok" and not info["TimeLimit.truncated"]
-
-    rewards, _ = evaluate_policy(agent, env, 16, callback=note, return_episode_rewards=True, warn=False)
-    assert len(rewards) == 16 and min(rewards) > 0
-    return seen
-
-
-@diagonal("native, mode", [True, False], MODES)
-def test_evaluate_policy_on_the_agents_own_text_is_that_on_a_single_environment(
-    native: bool, mode: AutoresetMode
-) -> None:
-    envs = text_envs(2, autoreset_mode=mode) if native else SyncVectorEnv([single_env] * 2, autoreset_mode=mode)
-    agent = Reinforce(tiny_policy("llama", envs), envs, episodes_per_update=4, device="cpu")
-    episodes = greedy_episodes(agent, agent.get_env())
-    assert len(episodes) == len(PROMPTS) and episodes == single_episodes()
 
 
 def test_evaluate_policy_waits_for_verdicts_that_come_late() -> None:

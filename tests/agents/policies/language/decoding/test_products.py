@@ -1,7 +1,5 @@
 """Projections of the same input as one product, on weights that stay the parameters they are."""
 
-import copy
-
 import pytest
 import torch
 from identity_checks import EXACT, check_acting_equals_training, collect
@@ -72,17 +70,6 @@ def test_weights_are_read_and_written_as_before(tmp_path, monkeypatch):
     loaded = LanguageModelPolicy.load(tmp_path / "joined", envs.single_observation_space, envs.single_action_space)
     for ours, theirs in zip(loaded.parameters(), policy.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.slow
-def test_a_copy_has_weights_of_its_own():
-    envs = text_envs(4, group_size=2)
-    policy = tiny_policy("llama", envs)
-    twin = copy.deepcopy(policy)
-    kept = {name: weight.clone() for name, weight in twin.state_dict().items()}
-    learn(policy, collect(policy, envs, 8))
-    assert all(torch.equal(weight, kept[name]) for name, weight in twin.state_dict().items())
-    check_acting_equals_training(twin, envs, EXACT)
 
 
 def test_new_storage_is_joined_again():

@@ -136,22 +136,10 @@ def test_in_one_row_of_trees_each_context_is_read_once(episodes):
 
 
 @flags
-def test_episodes_without_a_step_are_left_out(merge, share):
-    episodes = [([1, 2], []), ([1, 2, 3, 4], [5]), ([2], []), ([1, 2, 3, 4], [5, 6])]
-    check(plan_reading(rollout_of(episodes), merge, share, 9), episodes)
-
-
-@flags
 def test_a_rollout_without_any_step_has_no_edge(merge, share):
     reading = plan_reading(rollout_of([([1, 2], []), ([3], [])]), merge, share, 9)
     assert reading.ids.shape == (2, 1) and reading.visible is None
     assert len(reading.nodes) == len(reading.actions) == len(reading.edge_of_step) == 0
-
-
-@flags
-def test_prompts_that_fill_the_context_and_those_of_one_token(merge, share):
-    episodes = [([1, 2, 3, 4, 5, 6], [7]), ([1], [2, 3, 4, 5, 6, 7]), ([1, 2, 3, 4, 5, 6], [8])]
-    check(plan_reading(rollout_of(episodes), merge, share, 9), episodes)
 
 
 @drawn(80)
@@ -177,6 +165,3 @@ def test_what_stands_beside_prompts_and_actions_has_no_effect(merge, share, widt
     for name in ("nodes", "actions", "edge_of_step"):
         assert torch.equal(*(getattr(reading, name) for reading in readings))
     check(readings[1], episodes)
-
-
-# Filling rows.

@@ -11,7 +11,7 @@ from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
 
 from agents import GRPO, PPO, RLOO
-from agents.core.rollout import Batch, join
+from agents.core.rollout import join
 from agents.distributed import parallel
 from agents.policies.language.training import forward
 
@@ -116,13 +116,6 @@ def test_rollouts_with_and_without_replies_are_joined(first):
     assert_close(policy.evaluate_actions(joined)[0][joined.mask], expected, EXACT, "joined")
     assert join(parts[:1] * 2, True).positions is None or first == "with replies"
     assert torch.equal(policy.costs(joined), torch.cat([policy.costs(part) for part in parts]))
-
-
-def test_a_batch_keeps_positions():
-    policy = tiny_policy("gpt2", text_envs(4))
-    rollout = gapped(policy, 8)
-    batch = Batch.of(rollout, advantages=rollout.rewards, weights=rollout.rewards)
-    assert torch.equal(batch.select(torch.tensor([3, 1])).positions, rollout.positions[[3, 1]])
 
 
 def updated() -> tuple[torch.Tensor, int]:
