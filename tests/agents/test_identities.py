@@ -292,11 +292,11 @@ def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, slow(AutoresetMode.DISABLED)])
-def test_text_rollouts_pose_the_same_problems_in_every_mode(mode):
-    envs, disabled = text_envs(4, autoreset_mode=mode), text_envs(4)
-    policy = tiny_policy("gpt2", envs)
-    prompts = [collect(policy, e, 12).observations["tokens"][:, :8].tolist() for e in (envs, disabled)]
-    assert prompts[0] == prompts[1]
+def test_text_rollouts_pose_the_same_problems_in_every_mode_and_number_of_slots(mode):
+    worlds = text_envs(4, autoreset_mode=mode), text_envs(4), text_envs(9)
+    policy = tiny_policy("gpt2", worlds[0])
+    first, *others = (collect(policy, envs, 12).observations["tokens"][:, :8].tolist() for envs in worlds)
+    assert all(prompts == first for prompts in others)
 
 
 @each_mode_once(3, 30, 8)

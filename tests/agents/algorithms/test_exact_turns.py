@@ -116,6 +116,8 @@ EXACT: list[Any] = [
             ("running-mean", "return-to-go"),
             ("leave-one-out", "return-to-go"),
             ("value", "return-to-go"),
+            ("length-weighted", "episode"),
+            ("optimal-token", "return-to-go"),
         )
     ),
     ("llama", ReinforceBaseline, 2, {"baseline": "running-mean", "returns": "episode", "gamma": 0.9}, 1.0),

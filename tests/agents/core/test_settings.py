@@ -4,9 +4,8 @@ import dataclasses
 import inspect
 import math
 import pydoc
-from collections.abc import Callable
 from functools import partial
-from typing import Optional, Union
+from typing import Optional
 
 import gymnasium
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, Reinforce, ReinforceBaseline
-from agents.core.declaration import Given
 from agents.core.settings import Configured, declared_by, default_of, setting
 from agents.learner.metrics import Reduce
 
@@ -127,29 +125,6 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
     assert Varied("MlpPolicy", "CartPole-v1", device="cpu").gamma == 0.8
     assert default_of("gamma", Varied, "language-model") == 0.9 and declared_by(Varied)["gamma"].default is None
     assert "control 3e-3" in declared_by(Reinforce)["learning_rate"].usual
-
-
-@pytest.mark.parametrize(
-    ("annotation", "kind"),
-    [
-        ("int | float", "float"),
-        ("int | str", "other"),
-        ("list[int]", "other"),
-        ("Callable[[Tensor], Tensor]", "other"),
-        ("float | typing.Callable[[float], float]", "schedule"),
-        ("Given[Scheduled | None, Scheduled]", "schedule"),
-        ("Given[Callable[[int], tuple[int, int]], Callable[[int], int]]", "other"),
-        ("Optional[int]", "int"),
-        (Optional[float], "float"),  # noqa: UP045
-        (Union[int, None, float], "float"),  # noqa: UP007
-        (float | Callable[[float], float] | None, "schedule"),
-        (Given[float | None, float], "float"),
-        (bool, "bool"),
-    ],
-)
-def test_the_type_says_how_values_are_checked(annotation, kind):
-    cls = type("Typed", (Configured,), {"tilt": setting(checked=False), "__annotations__": {"tilt": annotation}})
-    assert declared_by(cls)["tilt"].kind == kind
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,6 @@ def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], 
     assert k3(log_pi, log_ref).min() >= -1e-15
 
 
-@few
-@given(logits)
-def test_all_are_zero_at_the_reference(ours: list[float]) -> None:
-    log_pi = torch.tensor(ours, dtype=torch.float64).log_softmax(0)
-    assert not any(estimator(log_pi, log_pi).any() for estimator in ESTIMATORS.values())
-
-
 def test_k3_keeps_its_digits_near_the_reference() -> None:
     log_probs, ref = torch.tensor([-1.0]), torch.tensor([-1.0 + 2**-10])
     assert float(k3(log_probs, ref)) == pytest.approx(2**-21, rel=1e-3)
@@ -78,15 +71,6 @@ def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str)
     prepared = agent.prepare(rollout)
     torch.testing.assert_close(prepared.rewards, rollout.rewards, rtol=0, atol=1e-15)
     assert agent.anchor.penalty(agent.policy, prepared, rollout.log_probs).abs().max() < 1e-15
-
-
-def test_without_a_price_there_is_no_reference() -> None:
-    anchor = Anchor(0.0)
-    policy = TabularPolicy()
-    anchor.freeze_reference(policy)
-    rollout = random_episodes(policy)
-    assert anchor.reference is None
-    assert anchor.add_kl_penalty(policy, rollout) is rollout
 
 
 def test_the_reference_is_frozen_and_held_once() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from diagonal import slow
 from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close
 from talking_env import LETTERS, PROMPT, talking_envs
@@ -42,14 +41,6 @@ def test_actions_are_found_in_the_final_tokens_and_keep_their_rewards(mode):
         answered = len(tokens) > PROMPT + steps
         known = tokens if answered else tokens[:PROMPT] + [0] * steps  # `positions` says so
         assert rollout.observations["tokens"][row, : len(tokens)].tolist() == known
-
-
-@modes
-@pytest.mark.parametrize(("name", "shared"), [("gpt2", True), slow("llama", False), slow("mistral", True)])
-def test_acting_equals_training_with_replies_in_between(mode, name, shared):
-    policy, rollout, _ = collected(mode, name, share_contexts=shared)
-    log_probs, _ = policy.evaluate_actions(rollout)
-    assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
 
 
 def test_an_environment_that_does_not_say_what_it_appends_is_read_right_while_acting(monkeypatch):

@@ -136,22 +136,3 @@ def test_a_curriculum_hears_of_the_episodes_that_count_and_of_no_other(slots: in
     for _ in range(2):
         collector.collect(policy, 10, torch.Generator().manual_seed(0))
     assert sum(judged) == 20
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_slots_that_cannot_wait_are_played_by_the_policy(mode: AutoresetMode) -> None:
-    """Their verdicts reach the environment's curriculum, so they must be the policy's doing."""
-    envs = text_envs(6, autoreset_mode=mode)
-    policy, idle = tiny_policy("gpt2", envs), []
-    act = policy.act
-
-    def listen(*args: Any, playing: torch.Tensor, **kwargs: Any) -> Any:
-        idle.append(int((~playing).sum()))
-        return act(*args, playing=playing, **kwargs)
-
-    policy.act = listen  # type: ignore[method-assign]
-    done: list[int] = []
-    collector = Collector(envs, CPU)
-    collector.collect(policy, 9, torch.Generator(), on_step=lambda _, now: not done.append(int(now["dones"].sum())))
-    resting = [0, *done[:-1]] if mode is AutoresetMode.NEXT_STEP else [0] * len(done)
-    assert idle == resting

@@ -37,14 +37,3 @@ def test_acting_with_stems_equals_training(name, slots, watched):
     with torch.no_grad():
         log_probs, _ = policy.evaluate_actions(rollout)
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
-
-
-def test_stems_change_no_token(watched, monkeypatch):
-    envs = text_envs(8, group_size=4, problems=PROMPTS)
-    policy = tiny_policy("llama", envs)
-    with_stems = collect(policy, envs)
-    used = len(watched)
-    monkeypatch.setattr(decoding, "WORTH_IT", 10_000)
-    without = collect(policy, envs)
-    assert used and len(watched) == used
-    assert torch.equal(with_stems.actions[with_stems.mask], without.actions[without.mask])

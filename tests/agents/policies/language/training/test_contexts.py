@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.policies.language.training import forward as contexts
-from agents.policies.language.training.forward import WORTH_IT, _grow, plan_reading
+from agents.policies.language.training.forward import WORTH_IT, plan_reading
 
 FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
 WIDTHS = [1, 4, 9, 1000]
@@ -84,46 +84,12 @@ batches = st.lists(episode, min_size=1, max_size=7).flatmap(
 
 
 @drawn(80)
-@given(batches, st.sampled_from(WIDTHS), st.sampled_from(FLAGS), st.integers(0, 3))
-def test_every_step_is_predicted_where_exactly_its_own_context_is_seen(episodes, width, chosen, columns):
-    check(plan_reading(rollout_of(episodes, columns), *chosen, width), episodes)
-
-
-@drawn(80)
-@given(batches, st.sampled_from(WIDTHS))
-def test_trees_hold_whether_or_not_they_are_less_work(episodes, width):
-    """Rows of trees are made for every batch here, and every token of them is checked, not only where a step is."""
-    chains = sorted({tuple(prompt) + tuple(done[:-1]) for prompt, done in episodes if done} or {(0,)})
-    longest = max(len(chain) for chain in chains)
-    block = torch.tensor([[*chain, *[-1] * (longest - len(chain))] for chain in chains])
-    grown = forced_to_grow(block, width)
-    rows, wide = grown[0].shape
-    reading = contexts.Reading(*grown[:3], torch.empty(0), torch.empty(0), torch.empty(0))
-    places = grown[3]
-    for chain, place in zip(chains, places.tolist(), strict=True):
-        for depth in range(len(chain)):
-            assert own_context(reading, place[depth]) == chain[: depth + 1]
-    used = {place for chain, row in zip(chains, places.tolist(), strict=True) for place in row[: len(chain)]}
-    assert len(used) <= rows * wide
-    distinct = {chain[: n + 1] for chain in chains for n in range(len(chain))}
-    if rows == 1:
-        assert len(used) == wide == len(distinct), "each context is read once"
-    else:
-        assert len(distinct) <= len(used) <= sum(map(len, chains))
-        assert wide <= max(width, 2 * longest), "rows stay within their width"
-    for row in range(rows):
-        for column in range(wide):
-            if row * wide + column not in used:
-                others = grown[2][row, 0, :, column].nonzero()[:, 0].tolist()
-                assert others == [column], "nobody sees padding but itself"
-
-
-def forced_to_grow(chains, width, empty=500):
-    """Return the trees of these chains whatever they cost: empty chains, free in trees, make plain rows dear."""
-    filler = chains.new_full((empty, chains.shape[1]), -1)
-    grown = _grow(torch.cat([filler, chains]), width)
-    assert grown is not None
-    return *grown[:3], grown[3][empty:]
+@given(batches, st.sampled_from(WIDTHS), st.sampled_from(FLAGS), st.integers(0, 3), st.sampled_from([WORTH_IT, 1e9]))
+def test_every_step_is_predicted_where_exactly_its_own_context_is_seen(episodes, width, chosen, columns, worth):
+    """Also where trees are more work than plain rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contexts, "WORTH_IT", worth)
+        check(plan_reading(rollout_of(episodes, columns), *chosen, width), episodes)
 
 
 @drawn(60)
