@@ -10,9 +10,7 @@ import pytest
 import torch
 from chat_families import chatml
 from dialogues import LETTERS, Echoing, number_of
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import rlenv  # noqa: F401
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
@@ -139,19 +137,17 @@ def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
     assert over and not cut and info["completion"] == "+"
 
 
-def test_failing_replies_are_errors_of_the_verifier():
-    with pytest.raises(KeyError):
-        play(single(Scripted(KeyError("lost"))), "$")
-    *_, reward, over, cut, info = play(single(Scripted(KeyError("lost")), flag_errors=True), "$")
+@pytest.mark.parametrize(
+    ("reply", "error", "named"),
+    [(KeyError("lost"), KeyError, "lost"), (Reply("xyz"), ValueError, "xyz")],
+    ids=["raises", "cannot be spelled"],
+)
+def test_failing_replies_are_errors_of_the_verifier(reply, error, named):
+    with pytest.raises(error, match=named):
+        play(single(Scripted(reply)), "$")
+    *_, reward, over, cut, info = play(single(Scripted(reply), flag_errors=True), "$")
     assert (reward, over, cut) == (0, True, False) and info["verdict_status"] == "error"
-    assert "KeyError" in info["verdict_reason"] and info["verifier_failed"]
-
-
-def test_a_reply_that_cannot_be_spelled_is_an_error():
-    with pytest.raises(ValueError, match="reply 'xyz'"):
-        play(single(Scripted(Reply("xyz"))), "$")
-    *_, info = play(single(Scripted(Reply("xyz")), flag_errors=True), "$")
-    assert info["verdict_status"] == "error" and "xyz" in info["verdict_reason"]
+    assert named in info["verdict_reason"] and info["verifier_failed"]
 
 
 def test_a_dialogue_that_is_given_up_is_closed():
@@ -177,38 +173,29 @@ def test_a_dialogue_that_cannot_be_closed_is_an_error_or_a_warning():
     assert verifier.closed == 1
 
 
-@pytest.mark.parametrize(("first", "second", "total"), [(1.5, 1.0, 2.5), (-0.75, -0.5, -1.25)])
-def test_the_reward_of_all_turns_must_be_in_the_declared_range(first, second, total):
-    env = single(Scripted(Reply("d", first), Reply(reward=second, verdict=Verdict(0.0))))
-    play(env, "a$")
-    info = play(env, "a$")[4]
-    said = f"the reward {total} (of its turns: {total}) is outside reward_range (-1.0, 2.0) of Scripted"
-    assert info["verdict_status"] == "error" and info["verdict_reason"] == f"{said}; declare another reward_range"
-
-
-def test_a_verdict_may_be_outside_the_range_if_the_sum_is_not():
-    env = single(Scripted(Reply("d", 1.5), Reply(verdict=Verdict(-2.0))))
-    play(env, "a$")
-    _, reward, over, _, info = play(env, "a$")
-    assert over and reward == -2.0 and info["verdict_status"] == "ok"
-
-
-@pytest.mark.parametrize("last", [0.5, 1.0])
-def test_the_verdict_without_budget_counts_too(last):
-    env = single(Scripted(Reply("d", 1.25), last=last), max_turns=1)
-    info = play(env, "a$")[4]
-    assert info["verdict_status"] == ("ok" if last == 0.5 else "error")
+@pytest.mark.parametrize(
+    ("turns", "first", "second", "verdict", "total"),
+    [
+        (2, 1.5, 1.0, 0.0, 2.5),
+        (2, -0.75, -0.5, 0.0, -1.25),
+        (2, 1.5, 0.0, -2.0, None),
+        (1, 1.25, 0.0, 0.5, None),
+        (1, 1.25, 0.0, 1.0, 2.25),
+    ],
+)
+def test_the_reward_of_all_turns_must_be_in_the_declared_range(turns, first, second, verdict, total):
+    replies = Reply("d", first), Reply(reward=second, verdict=Verdict(verdict))
+    env = single(Scripted(*replies, last=verdict), max_turns=turns)
+    info = play(env, "a$" * turns)[4]
+    assert info["verdict_status"] == ("ok" if total is None else "error")
+    if total is not None:
+        assert f"the reward {total} (of its turns: {first + second})" in info["verdict_reason"]
 
 
 def test_the_context_holds_everything_by_default():
     task = single(Echoing(), max_turns=5, max_reply_tokens=7).task
     assert task.max_length == task.max_prompt_tokens + 5 * 3 + 4 * 7
     assert task.metadata["max_episode_steps"] == 15
-
-
-def test_environments_with_dialogues_pass_the_checks_of_gymnasium_and_stable_baselines3():
-    check_env(single(Echoing()), skip_render_check=True)
-    check_env_sb3(single(Echoing()))
 
 
 # Single = batched.

@@ -68,15 +68,6 @@ def test_a_bug_of_the_verifier_is_not_swallowed():
         judged(Broken(), TOKENIZER, [SUM], [ids("46")])
 
 
-def test_a_verdict_with_an_unknown_field_is_an_error_that_names_the_fields():
-    class Unknown(Verifier):
-        def verify(self, problem, completion):
-            return Verdict(1.0, success=True)
-
-    [verdict] = Judge(Unknown(), flag_errors=True)([SUM], ["46"])
-    assert "'success'; the fields of a Verdict are reward, parts, status, reason (test_judge.py:" in verdict.reason
-
-
 def test_an_exception_that_cannot_be_shown_is_an_error():
     class HostileError(Exception):
         def __str__(self):

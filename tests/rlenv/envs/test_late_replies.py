@@ -89,21 +89,6 @@ def text(envs, obs, slot):
     return envs.task.tokenizer.decode(obs["tokens"][slot, : obs["length"][slot]]).replace("<eos>", "$")
 
 
-def test_a_slot_waits_and_ignores_its_actions_while_others_go_on(gates):
-    envs = named(8, max_new_tokens=9)
-    envs.reset(seed=0)
-    obs, rewards, over, cut, infos = envs.step(ending(envs, [3]))
-    assert infos["waiting"].tolist() == infos["_waiting"].tolist() == [slot == 3 for slot in range(8)]
-    assert obs["length"].tolist() == [2] * 8 and not rewards.any() and "_appended" not in infos
-    assert len(gates[0].asked) == 1 and gates[0].taken == []
-    for _ in range(3):
-        then, rewards, over, cut, infos = envs.step(torch.full((8,), 4))
-        assert torch.equal(then["tokens"][3], obs["tokens"][3]) and then["length"][3] == 2
-        assert infos["waiting"].tolist() == [slot == 3 for slot in range(8)]
-        assert not rewards.any() and not over.any() and not cut.any()
-    assert then["length"][0] == 5
-
-
 def test_the_oldest_eighth_is_taken_in_the_order_asked_when_more_than_half_wait(gates):
     envs = named(16, max_new_tokens=9)
     obs, _ = envs.reset(seed=0)
@@ -117,17 +102,6 @@ def test_the_oldest_eighth_is_taken_in_the_order_asked_when_more_than_half_wait(
     assert rewards.nonzero()[:, 0].tolist() == [2, 9]
     for slot in (2, 9):
         assert text(envs, obs, slot).endswith("$" + whose[slot]), "a reply reaches the slot that asked"
-
-
-def test_when_nobody_could_go_on_replies_are_taken_at_once(gates):
-    envs = named(16, max_new_tokens=9)
-    envs.reset(seed=0)
-    *_, infos = envs.step(torch.full((16,), EOS))
-    assert gates[0].taken == list(range(8)) and infos["waiting"].sum() == 8, "until half go on"
-    envs = named(3, max_new_tokens=9)
-    envs.reset(options={"reset_mask": np.array([True, False, False])})
-    *_, infos = envs.step(torch.full((3,), EOS))
-    assert "waiting" not in infos and infos["_appended"].tolist() == [True, False, False]
 
 
 @modes

@@ -12,7 +12,6 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from textgen_reference import OddVerifier
 
 from rlenv.envs.textgen import TextGenEnv
-from verifiers import Verdict, Verifier
 
 PAD, EOS = 0, 1
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
@@ -217,13 +216,3 @@ def test_human_prints_every_episode_once_as_it_ends(capsys):
     say(env, "7")
     assert capsys.readouterr().out == "12+34=│46  reward 1\n12+34=│7  reward 0\n"
     assert env.render() is None
-
-
-def test_a_verifier_that_timed_out_has_failed():
-    class Slow(Verifier):
-        def verify(self, problem, completion):
-            return Verdict(0.0, status="timeout")
-
-    env = TextGenEnv(verifier=Slow(), problems=["a"], test_fraction=0.0, render_mode="ansi")
-    assert say(env, "b")[4]["verifier_failed"]
-    assert env.render() == "a│b  timeout"

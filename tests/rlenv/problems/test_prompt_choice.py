@@ -9,7 +9,6 @@ import pytest
 from rlenv.problems.prompt_choice import ThompsonChoice
 from rlenv.problems.stream import ProblemStream
 from verifiers import Problem, Verdict, Verifier
-from verifiers.function import FunctionVerifier
 
 PROBLEMS = [{"prompt": f"{n}:", "answer": str(n)} for n in range(10)]
 
@@ -175,18 +174,3 @@ def test_verdicts_count_between_rollouts_only():
     assert choice.state_dict()["counts"] == [] and sum(count for *_, count in choice.state_dict()["heard"]) == 8
     world.reset()
     assert choice.state_dict()["heard"] == [] and len(choice.state_dict()["counts"]) > 0
-
-
-def test_reward_functions_get_the_columns_of_their_problems():
-    seen = []
-
-    def reward(completions, answer, **kwargs):
-        seen.extend(answer)
-        assert not {name for name in kwargs if "arm" in name}, "the metadata are those of the problem"
-        return [1.0] * len(completions)
-
-    made = FunctionVerifier(reward, alphabet="0123456789:")
-    world = gym.make("TextGen-v0", verifier=made, problems=PROBLEMS, test_fraction=0.0, prompt_choice="thompson")
-    world.reset(seed=0)
-    *_, info = world.step(world.unwrapped.task.eos_token_id)
-    assert seen[0] in "0123456789" and isinstance(info["prompt_arm"], int)

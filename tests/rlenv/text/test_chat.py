@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from chat_families import FAMILIES, WITH_CALLS, llama2, with_calls_template
 from drawn import drawn
@@ -286,18 +284,6 @@ def test_a_call_with_the_text_of_a_control_token_is_refused(name):
         for spoiled in (calling(a=spelled), calling(name=f"f{spelled}"), calling(**{spelled: {"b": [f"x{spelled}"]}})):
             with pytest.raises(ValueError, match="control token"):
                 Encoder(tokenizer).prompts([[user("12+34="), spoiled, result("46")]])
-
-
-def test_a_file_may_hold_earlier_turns_of_tools(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    prompt = [user("12+34="), calling(a=12, b=34), result("46")]
-    broken = [user("12+34="), result("46")]
-    path.write_text(json.dumps({"prompt": prompt, "answer": "46"}) + "\n")
-    task = silent(str(path), tokenizer=with_calls_template("qwen3"))
-    assert '{"name": "add", "arguments": {"a": 12, "b": 34}}' in task.prompts([0])[0].text
-    path.write_text(json.dumps({"prompt": broken, "answer": "46"}) + "\n")
-    with pytest.raises(ValueError, match=r"rows.jsonl.*line 1.*message 2"):
-        silent(str(path), tokenizer=with_calls_template("qwen3"))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -1,14 +1,12 @@
 import json
 
 import pytest
-import torch
 from chat_families import FAMILIES
 from textgen_reference import OddVerifier
 
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Problem
 
@@ -68,11 +66,6 @@ def test_only_the_last_stop_token_is_cut_from_a_text():
     assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
 
 
-class TextVerifier(OddVerifier):
-    def verify(self, problem, completion):
-        return super().verify(Problem(problem.text), completion)
-
-
 @pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])
 def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, named):
     character_tokenizer("abc").save_pretrained(tmp_path)
@@ -88,15 +81,3 @@ def test_a_stop_token_may_be_a_text_that_the_tokenizer_spells_with_one_token():
     [line_end] = tokenizer("\n")["input_ids"]
     assert "\n" not in tokenizer.get_vocab()
     assert task_with(tokenizer, stop_tokens="\n").stop_token_ids[-1] == line_end
-
-
-def test_a_token_that_is_padding_and_end_ends_only_where_it_is_sampled():
-    env = TextGenVectorEnv(
-        2, verifier=TextVerifier(), problems=[USER], tokenizer=FAMILIES["chatml"](), max_new_tokens=4, test_fraction=0.0
-    )
-    observation, _ = env.reset(seed=0)
-    end = env.task.tokenizer.eos_token_id
-    assert (env.task.pad_token_id, env.task.stop_token_ids[0]) == (end, end)
-    assert observation["tokens"][0, int(observation["length"][0]) :].eq(end).all()
-    *_, terminated, _, _ = env.step(torch.tensor([5, end]))
-    assert terminated.tolist() == [False, True]
