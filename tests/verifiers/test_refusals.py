@@ -265,6 +265,7 @@ ROWS = [
     *(row(of("regex"), {"pattern": pattern}, "pattern") for pattern in ("", 3, ["a"])),
     *(row(of("json_schema"), {"schema": schema}, "json_schema", *names) for schema, *names in SCHEMAS),
     row(of("json_schema"), {"schema": "missing.json"}, "'missing.json'"),
+    row(of("json_schema"), {"schema": "/dev/null"}, "pipe"),
     *(row(read_json, {"text": text}, "") for text in NO_JSON),
     row(judged_by, {}, "'tests'", "'cases'"),
     row(judged_by, {"tests": ["assert f() == 1"], "cases": [{"input": "", "output": "1"}]}, "'tests'", "'cases'"),

@@ -60,15 +60,12 @@ def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
 
 
 def test_a_negative_weight_punishes_and_is_not_asked_for_success():
-    class One(Verifier):
-        def verify(self, problem, completion):
-            return Verdict(1.0)
-
-    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": One}})
+    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": one}})
     assert weighted.verify(SUM, "3").reward == 0.75
     assert weighted.verify(SUM, "4").reward == -0.25
-    assert weighted.reward_range == (-0.25, 1.0)
     assert weighted.is_success(weighted.verify(SUM, "3"))
+    punished = Weighted({"arith": -1})
+    assert not punished.is_success(punished.verify(SUM, "3")), "there is nothing to solve"
 
 
 def test_the_range_holds_without_the_parts_that_do_not_apply():
@@ -142,13 +139,6 @@ def test_the_first_part_that_makes_problems_poses_them():
     assert not Weighted({"length": 1}).makes_problems
 
 
-def test_a_batch_is_judged_as_each_alone():
-    weighted = Weighted({"arith": 1, "length": {"weight": 0.5, "maximum": 2, "margin": 4}})
-    texts = ["3", "4", "", "33333", "3" * 9]
-    assert weighted.verify_batch([SUM] * 5, texts) == [weighted.verify(SUM, text) for text in texts]
-    assert weighted.paraphrases(SUM) == []
-
-
 def test_parts_that_want_workers_get_them_and_give_them_back():
     class Apart(Says):
         isolated = True
@@ -211,8 +201,3 @@ def test_the_error_of_an_async_reward_function_is_that_of_the_function():
     parts = {"works": {"verifier": works, "weight": 1}, "fails": {"verifier": fails, "weight": 1}}
     with pytest.raises(ConnectionError, match="no judge"):
         Weighted(parts).verify_batch([Problem("a")], ["x"])
-
-
-def test_parts_without_any_positive_weight_solve_nothing():
-    weighted = Weighted({"arith": -1})
-    assert not weighted.is_success(weighted.verify(SUM, "3"))

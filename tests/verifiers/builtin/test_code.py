@@ -1,7 +1,5 @@
 """Programs judged by tests, and programs that try to be judged better than they are."""
 
-import string
-
 import pytest
 from drawn import drawn
 from hypothesis import given
@@ -45,32 +43,17 @@ def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
-@pytest.mark.slow  # dozens of processes
-def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
-    verifier = Code()
-    for problem in verifier.examples():
-        completions = [problem.answer, problem.prompt]
-        assert [verdict.reward for verdict in verifier.verify_batch([problem] * 2, completions)] == [1.0, 0.0]
-        assert set("".join(completions)) <= set(string.printable)
-
-
 @pytest.mark.parametrize(
     ("completion", "all_or_nothing", "share"),
     [
         (RIGHT, 1.0, 1.0),
         ("def add(a, b):\n    return 3\n", 0.0, 0.5),
         ("def add(a, b):\n    return 1 / (a != 'a')", 0.0, 0.0),
-        pytest.param("def add(a, b):\n    return a - b\n", 0.0, 0.0, marks=pytest.mark.slow),
-        pytest.param("def add(a, b):\n    if a == 1: return 3\n    raise SystemExit", 0.0, 0.5, marks=pytest.mark.slow),
         ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.0, 0.5),
         ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.0, 0.5),
-        pytest.param("def add(a, b):\n    if a == 'a': return 'ab'\n    exit(0)", 0.0, 0.5, marks=pytest.mark.slow),
         ("print(3)\n" + RIGHT + "print('ab')\n", 1.0, 1.0),
-        pytest.param("def plus(a, b):\n    return a + b\n", 0.0, 0.0, marks=pytest.mark.slow),
         (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0, 1.0),
         ("", 0.0, 0.0),
-        pytest.param("```python\n```", 0.0, 0.0, marks=pytest.mark.slow),
-        pytest.param("3", 0.0, 0.0, marks=pytest.mark.slow),
         ("\0", 0.0, 0.0),
         ("\ud800", 0.0, 0.0),
         ("(" * 5000, 0.0, 0.0),
@@ -163,14 +146,8 @@ def test_values_compare_as_in_python_whatever_their_class_says():
 
 FORGERIES = {
     "equal to everything": "class Yes:\n    def __eq__(self, other): return True\ndef f(x): return Yes()\n",
-    "an int equal to everything": (
-        "class Yes(int):\n    __eq__ = lambda self, other: True\n    __hash__ = int.__hash__\ndef f(x): return Yes()\n"
-    ),
     "a str equal to everything": (
         "class Yes(str):\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return Yes('token')\n"
-    ),
-    "a list of what is equal to everything": (
-        "class Yes:\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return [Yes()]\n"
     ),
     "a Fraction equal to everything": (
         "import fractions, decimal\n"
@@ -186,18 +163,13 @@ FORGERIES = {
         "def f(x): return Yes('token')\n"
     ),
     "exit while importing": "import sys\nsys.exit(0)\n",
-    "hard exit while importing": "import os\nos._exit(0)\n",
     "exit in the call": "def f(x): raise SystemExit(0)\n",
-    "exit by signal": "import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGKILL)\n",
     "verdicts on every pipe": (
         "import os\nfor fd in range(64):\n    for text in (b'[true]', b'1', b'passed', b'[]', b'[1.0]'):\n"
         "        try: os.write(fd, text + b'\\n')\n        except OSError: pass\nos._exit(0)\n"
     ),
     "results that are no JSON": (
         "import os\nfor fd in (3, 4, 5):\n    try: os.write(fd, b'\\xff{' * 9999)\n    except OSError: pass\n"
-    ),
-    "deep JSON": (
-        "import os\nfor fd in (3, 4, 5):\n    try: os.write(fd, b'[' * 300 + b'\\n')\n    except OSError: pass\n"
     ),
     "a patched encoder": "import json\njson.dumps = lambda *a, **k: '[true]'\ndef f(x): return 1\n",
     "patched builtins": (
@@ -207,15 +179,7 @@ FORGERIES = {
 }
 
 
-LIKE_OTHERS = {
-    "an int equal to everything", "a list of what is equal to everything", "hard exit while importing", "deep JSON",
-    "exit by signal",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name for name in FORGERIES]
-)
+@pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_success_is_a_failed_test(name):
     problem = asks(f"assert f('x') == {TOKEN!r}")
     assert reward(problem, FORGERIES[name]) == 0.0
@@ -269,9 +233,7 @@ CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input
         ("print(3)", 0.0, 0.5),
         ("print(' 3')", 0.0, 0.0),
         ("print('passed')\nraise SystemExit(0)", 0.0, 0.0),
-        pytest.param("import os; os._exit(0)", 0.0, 0.0, marks=pytest.mark.slow),
         ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0, 0.0),
-        pytest.param("while True: print(3)", 0.0, 0.0, marks=pytest.mark.slow),
     ],
 )
 def test_a_program_is_judged_by_its_output(program, all_or_nothing, share, once):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reasoning_gym
 
-from verifiers import Isolated, Problem, ReasoningGym, make_verifier
+from verifiers import Problem, ReasoningGym, make_verifier
 from verifiers.answer import PLACES
 from verifiers.builtin.reasoning_gym.rules import (
     EXPRESSIONS,
@@ -229,18 +229,11 @@ def posed(answer, question="?", **metadata):
 
 
 PLACED = [
-    ("products", "42", "6 * 7 = 42.", 1.0),
     ("products", "4200", "It is **4,200.0** apples", 1.0),
-    ("products", "42", "42 or 43", 0.0),
     ("syllogism", "No", "They need not be dogs.\n\n**No.**", 1.0),
-    ("syllogism", "No", "\\boxed{\\text{No}}", 1.0),
-    ("syllogism", "No", "No, it does not follow.", 0.0),
     ("list_functions", "[50, 88, 29]", "The output is `[50,88,29]`.", 1.0),
-    ("list_functions", "[50, 88, 29]", "[50, 88]", 0.0),
-    ("number_sorting", "['-2.8', '17.0']", 'Sorted:\n```\n["-2.8", "17.0"]\n```\nDone.', 1.0),
     ("pool_matrix", "1.5 2.0\n3.0 4.25", "```\n1.50 2\n3 4.25\n```", 1.0),
     ("pool_matrix", "1.5 2.0\n3.0 4.25", "1.5 2.0 3.0 4.25", 0.0),
-    ("caesar_cipher", "TIME WENT ON", "The answer is: TIME WENT ON", 1.0),
     ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "#### Amelia is a hero, and Bo is a fool.", 1.0),
 ]
 
@@ -266,14 +259,6 @@ def test_other_right_answers_score():
     assert rewards == [1.0, 0.0]
 
 
-def test_a_section_can_be_judged():
-    verifier = ReasoningGym("leg_counting", size=5, inside="answer")
-    problem = verifier.examples()[0]
-    assert verifier.demonstration(problem) == f"<answer>{problem.answer}</answer>"
-    assert verifier.verify(problem, f"hm <answer> {problem.answer} </answer>").reward == 1.0
-    assert verifier.verify(problem, problem.answer).reward == 0.0
-
-
 def test_settings_reach_the_task():
     few = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=2, max_terms=2)
     many = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=6, max_terms=6)
@@ -281,29 +266,12 @@ def test_settings_reach_the_task():
     assert all(len(re.findall(r"\d+", problem.prompt)) == 6 for problem in many.examples())
 
 
-def copied():
-    """Return a verifier, a copy that poses the same problems, these, and answers to them."""
+def test_a_copy_poses_the_same_problems_and_judges_alike():
     verifier = ReasoningGym("leg_counting", size=50)
-    copy = pickle.loads(pickle.dumps(verifier))
-    problems = verifier.examples()
+    copy, problems = pickle.loads(pickle.dumps(verifier)), verifier.examples()
     assert [p.prompt for p in copy.examples()] == [p.prompt for p in problems]
     texts = [problem.answer if index % 2 else "junk" for index, problem in enumerate(problems)]
-    return verifier, copy, problems, texts
-
-
-def test_a_copy_poses_the_same_problems_and_judges_alike():
-    verifier, copy, problems, texts = copied()
     assert copy.verify_batch(problems, texts) == verifier.verify_batch(problems, texts)
-
-
-@pytest.mark.slow  # a worker imports the package for seconds
-def test_it_travels_to_workers_and_judges_alike_there():
-    verifier, _, problems, texts = copied()
-    apart = Isolated(verifier, workers=1)
-    try:
-        assert apart.verify_batch(problems, texts) == verifier.verify_batch(problems, texts)
-    finally:
-        apart.close()
 
 
 def test_nothing_is_written_where_it_runs(tmp_path, monkeypatch):
