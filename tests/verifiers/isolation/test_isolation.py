@@ -1,4 +1,4 @@
-"""Fourteen kinds of faults, each in a worker process: training goes on, nothing is left behind, everything counts."""
+"""Kinds of faults, each in a worker process: training goes on, nothing is left behind, everything counts."""
 
 import ctypes
 import os
@@ -97,25 +97,19 @@ class Faulty(Verifier):
         return made if isinstance(made, list) else [made]
 
 
-def inject(kinds, times, monkeypatch, workers=2):
-    """Judge faults among right answers; return the verdicts and how long the slowest took."""
+def inject(kind, monkeypatch, workers=2):
+    """Judge faults among right answers; return the completions with their verdicts."""
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
     verifier = Isolated(Faulty(), workers=workers, timeout=LIMIT)
     try:
-        completions = [text for kind in kinds for _ in range(times) for text in (kind, "fine")]
+        completions = [kind, "fine"] * 2
         verdicts = verifier.verify_batch([Problem("p")] * len(completions), completions)
-        alone = []
-        for kind in kinds:
-            verifier.verify(Problem("p"), "fine")
-            started = time.monotonic()
-            verifier.verify(Problem("p"), kind)
-            alone.append(time.monotonic() - started)
         assert eventually(lambda: len(processes_of(mark)) <= 2 * workers)  # a supervisor and a worker each, no daemon
     finally:
         verifier.close()
     assert processes_of(mark) == []
-    return dict(zip(range(len(completions)), zip(completions, verdicts, strict=True), strict=True)), max(alone)
+    return zip(completions, verdicts, strict=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="faults are cleared away with Linux's means")
@@ -123,13 +117,11 @@ def inject(kinds, times, monkeypatch, workers=2):
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE_OTHERS else kind for kind in FAULTS]
 )
 def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
-    judged, slowest = inject([kind], 2, monkeypatch)
-    for said, verdict in judged.values():
+    for said, verdict in inject(kind, monkeypatch):
         expected = FAULTS[said][1] if said in FAULTS else "ok"
         assert verdict.status == expected, verdict
         assert verdict.reward == (1.0 if expected == "ok" else 0.0)
         assert bool(verdict.reason) == (expected != "ok")
-    assert slowest <= 20 * LIMIT  # the machine is busy with other tests; the slow test below is strict
 
 
 class Sleepy(Verifier):
@@ -171,11 +163,7 @@ def test_a_verifier_that_cannot_be_brought_up_is_an_error_each_time():
 def test_problems_and_settings_are_the_verifiers():
     inner = Arith(digits=3)
     verifier = Isolated(inner, workers=1)
-    assert (verifier.alphabet, verifier.prompt_length, verifier.answer_length) == (
-        inner.alphabet,
-        inner.prompt_length,
-        inner.answer_length,
-    )
+    assert verifier.prompt_length == inner.prompt_length
     problem = Problem("34+12=", "46")
     assert verifier.split_key(problem) == inner.split_key(problem) == "12+34"
     assert verifier.demonstration(problem) == "46"

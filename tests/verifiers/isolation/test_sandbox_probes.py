@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -232,25 +231,11 @@ STOP = "import os\nos.kill(0, 19)\nos.kill(-1, 19)\nos.kill(1, 19)\nos.kill(1, 2
 LIVE_ON = f"{named(f'{MARK}g')}while True: pass\n"
 
 
-ATTACKS = {"kill": KILL, "live on": ALONE + KILL, "stop": STOP, "both": ALONE + STOP}
-FAST = {(USERS[0], "live on"), (USERS[0], "both")}  # "kill" and "stop" are in them
-
-
-@pytest.mark.parametrize(
-    ("user", "attack"),
-    [
-        pytest.param(user, ATTACKS[name], id=f"{user}-{name}", marks=() if (user, name) in FAST else pytest.mark.slow)
-        for user in USERS
-        for name in ATTACKS
-    ],
-    indirect=["user"],
-)
+@pytest.mark.parametrize("attack", [ALONE + KILL, ALONE + STOP], ids=["kill", "stop"])
 def test_the_guard_is_out_of_reach(attack):
-    start = time.monotonic()
     outcome = run({"main.py": attack + LIVE_ON}, limits=Limits(seconds=0.3))
     assert outcome.ended in ("itself", "timeout")
     assert processes_named(f"{MARK}g") == []
-    assert time.monotonic() - start < 10  # start, deadline and end, on a busy machine
 
 
 @pytest.mark.parametrize(
@@ -306,15 +291,7 @@ def test_a_daemon_is_not_even_started():
     assert len(survivors) == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mountinfo",
-        "environ",
-        "cgroup",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mounts", "mountstats", "maps", "stat")),
-    ],
-)
+@pytest.mark.parametrize("name", ["mountinfo", "environ", "cgroup"])
 def test_what_the_kernel_says_of_a_process_is_unseen(name):
     program = f"for task in ('self', 'thread-self', '1'): print('GOT', open(f'/proc/{{task}}/{name}').read())\n"
     assert output_of(program) == ""

@@ -98,20 +98,10 @@ class Scribbles(Verifier):
         return Verdict(1.0)
 
 
-LIKE_OTHERS = ("no text", "nothing in it", "unknown parts", "no number", "noise")
-
-
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        pytest.param([kind for kind in BROKEN if kind not in LIKE_OTHERS], id="most different"),
-        pytest.param(LIKE_OTHERS, id="like others", marks=pytest.mark.slow),
-    ],
-)
-def test_a_malformed_answer_is_an_error_and_the_next_verdict_is_right(kinds, judged):
-    verdicts = judged(Scribbles(), ["fine", *(text for broken in kinds for text in (broken, "fine"))])
-    assert [verdict.status for verdict in verdicts] == ["ok", *["error", "ok"] * len(kinds)]
-    for broken, verdict in zip(kinds, verdicts[1::2], strict=True):
+def test_a_malformed_answer_is_an_error_and_the_next_verdict_is_right(judged):
+    verdicts = judged(Scribbles(), ["fine", *(text for broken in BROKEN for text in (broken, "fine"))])
+    assert [verdict.status for verdict in verdicts] == ["ok", *["error", "ok"] * len(BROKEN)]
+    for broken, verdict in zip(BROKEN, verdicts[1::2], strict=True):
         assert "worker" in verdict.reason and "\n" not in verdict.reason, broken
 
 
