@@ -260,6 +260,7 @@ ROWS = [
     *(row(of("format"), {"tags": tags}, "tags") for tags in ([], None, 3)),
     *(row(of("format"), {"tags": tags}, "tag") for tags in ("", ["a", "a"], ["<a>"], [1], "a,,b")),
     *(row(of(name), {"inside": "<answer>"}, "tag") for name in ("exact", "math", "numeric", "reasoning_gym:dice")),
+    *(row(of("exact"), {"inside": tag}, "tag") for tag in ("/", "//think", "/think>", "think/", "/ think")),
     *(row(of("choice"), {"labels": labels}, "labels") for labels in ("", "AA", "Aa", "A B", "A,B", None)),
     *(row(of("regex"), {"pattern": pattern}, repr(pattern), "pattern") for pattern in NO_PATTERNS),
     *(row(of("regex"), {"pattern": pattern}, "pattern") for pattern in ("", 3, ["a"])),
@@ -413,6 +414,7 @@ def test_a_schema_or_pattern_of_a_problem_is_an_error_of_its_verdict(monkeypatch
             verdict = make_verifier(name).verify(Problem("p", metadata={column: value}), "3")
             said = check_refused(of(name), {column: value}, ())
             assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "error", said)
+        assert make_verifier(name).verify(Problem("p"), "3").status == "error", "there is none"
 
 
 def test_a_folder_that_is_no_reward_model_is_named(tmp_path):

@@ -52,51 +52,20 @@ def test_a_demonstration_has_an_empty_thought(name):
     assert verifier.verify(problem, verifier.demonstration(problem)).reward == 1.0
 
 
-@pytest.mark.parametrize("name", ["numeric", "math"])
-def test_thoughts_above_the_last_line_are_not_read(name):
-    reward = made(name, None)
-    assert reward("<think>\n17 or 19?\n</think>\n{right}") == 1.0
-    assert reward("<think>\n{right}\n</think>\n17") == 0.0
-    assert reward("<think>17</think>{right}") == 1.0
-
-
-@pytest.mark.parametrize("name", ["numeric", "math"])
-def test_what_follows_the_thoughts_is_read(name):
-    reward = made(name, None)
-    assert reward("<think>The answer is 17. No, it is 19.</think>The answer is {right}.") == 1.0
-    for text in (
-        "<think>The answer is {right}.",
-        "<think>The answer is {right}.</think>",
-        "<think>17</think>{right} or 17",
-    ):
-        assert reward(text) == 0.0
-
-
-@pytest.mark.parametrize("inside", ["/", "//think", "/think>", "think/", "/ think"])
-def test_a_closing_tag_has_a_name(inside):
-    with pytest.raises(ValueError, match="exact: a tag is a letter, then letters, digits"):
-        make_verifier("exact", inside=inside)
-
-
 BOOK = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
 BY_DEFAULT = {  # verifier, a right answer, a wrong one
     "numeric": (make_verifier("numeric"), VERIFIERS["numeric"], "18", "17"),
+    "math": (make_verifier("math"), VERIFIERS["math"], "18", "17"),
     "choice": (make_verifier("choice"), VERIFIERS["choice"], "B", "A"),
     "json_schema": (make_verifier("json_schema", schema=BOOK), Problem("Year?"), '{"year": 1815}', '{"year": "no"}'),
     "reasoning_gym": (gcd := make_verifier("reasoning_gym:gcd"), gcd.examples()[0], gcd.examples()[0].answer, "0"),
 }
 COMPLETIONS = {
     "{right}\n<think>Or {wrong}?": 1.0,
-    "{right}\n\n<think>": 1.0,
-    "{right}\n<think>{wrong}": 1.0,
-    "{right}\n<think>\n{wrong}\n": 1.0,
     "<think>{wrong}</think>{right}\n<think>{wrong}": 1.0,
     "{wrong}</think>\n{right}": 1.0,
     "<think>{wrong} <think>{wrong}</think>\n{right}": 1.0,
     "<think>\n{wrong}\n</think>\n{right}": 1.0,
-    "<think>\n**{wrong}**\n</think>\n{right}": 1.0,
-    "<think>\n{right}\n</think>\n{right}\n<think>\n**{wrong}**": 1.0,
-    "{right}\n<think>Or not.\n**{wrong}**": 1.0,
     "{wrong}\n<think>{right}": 0.0,
     "<think>{wrong}</think> <think>{right}": 0.0,
     "\n<think>{right}": 0.0,

