@@ -9,8 +9,6 @@ from agents.policies import LanguageModelPolicy
 from agents.policies.language.decoding import sampling
 from agents.policies.language.decoding.products import Joined
 from agents.policies.language.models import attention as masks
-from agents.policies.language.models.attention import without_cudnn
-from agents.policies.language.training import forward
 
 
 def policy_on(envs, kind="llama", dtype="float64", **settings):
@@ -51,19 +49,6 @@ def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, atte
     assert not any(attended) and torch.backends.cuda.cudnn_sdp_enabled()
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_the_switch_is_put_back_as_it_was(allowed):
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(allowed)
-    try:
-        with pytest.raises(ZeroDivisionError), without_cudnn(torch.device("cuda")), without_cudnn(torch.device("cuda")):
-            assert not torch.backends.cuda.cudnn_sdp_enabled()
-            raise ZeroDivisionError
-        assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-
-
 def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
     envs, parts, choose = text_envs(8, group_size=4, max_new_tokens=6, device="cuda"), [], sampling.choose
     policy = policy_on(envs)
@@ -76,16 +61,6 @@ def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
     rollouts.append(collected(policy, envs))
     assert torch.equal(rollouts[0].actions, rollouts[1].actions)
     assert torch.equal(rollouts[0].log_probs, rollouts[1].log_probs)
-
-
-def test_a_training_pass_has_larger_chunks_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(forward, "ELEMENTS", 2)
-    monkeypatch.setattr(forward, "GPU_ELEMENTS", 6)
-    for device, sizes in (("cpu", [1] * 5), ("cuda", [3, 2])):
-        rows, seen = torch.arange(5.0).to(device), []
-        with torch.no_grad():
-            forward.by_chunks(lambda x, seen=seen: (seen.append(len(x)) or x,), 2, rows)
-        assert seen == sizes
 
 
 def test_masks_are_added_and_made_once_per_step(monkeypatch):

@@ -176,10 +176,3 @@ def test_grpo_trainer_takes_a_verifier_of_ours(tokenizer, tmp_path):
     reward = ours.reward_function("arith")
     log = trained(trl.GRPOTrainer, tokenizer, tmp_path, reward_funcs=[reward], train_dataset=data)
     assert len(log) == 3 and all(entry["rewards/arith/mean"] == entry["arith/success"] for entry in log)
-
-
-def test_grpo_trainer_samples_in_a_dialogue(tokenizer, tmp_path):
-    data = datasets.Dataset.from_list(ours.rows("guess", 2 * 3))
-    factory = ours.environment("guess")
-    log = trained(trl.GRPOTrainer, tokenizer, tmp_path, environment_factory=factory, train_dataset=data)
-    assert [entry["rewards/Guess/mean"] for entry in log] == [0.0] * 3
