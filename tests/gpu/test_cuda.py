@@ -45,44 +45,27 @@ def test_acting_equals_training(dtype):
     assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
 
 
-@pytest.mark.parametrize("kind", ["llama", slow("gpt2")])
-@pytest.mark.parametrize("deterministic", [slow(True), False])
-def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
-    rollouts = []
-    for cuda_graphs in (True, False):
-        envs = short_envs(8, group_size=4, device="cuda")
-        spaces = (envs.single_observation_space, envs.single_action_space)
-        policy = LanguageModelPolicy(*spaces, tiny_model(kind), dtype="float64", cuda_graphs=cuda_graphs).cuda()
-        collector = Collector(envs, torch.device("cuda"))
-        collector.seed(0)
-        generator = torch.Generator("cuda").manual_seed(0)
-        for _ in range(2):  # the second rollout replays what the first captured
-            rollouts.append(collector.collect(policy, 8, generator, deterministic))
-        log_probs, _ = policy.evaluate_actions(rollouts[-1])
-        assert (log_probs - rollouts[-1].log_probs).abs().max() < 1e-6
-    for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
-        assert torch.equal(captured.actions, eager.actions)
-
-
+@pytest.mark.parametrize("kind", ["llama", slow("gpt2"), "replies"])
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_captured_steps_go_on_after_replies(deterministic):
-    """Some slots have a reply in a step, others go on, and the pass that reads both is not the one captured."""
-    rollouts = []
+def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
+    """Also where some slots have a reply, others go on, and the pass that reads both is not the one captured."""
+    rollouts, replies = [], kind == "replies"
     for cuda_graphs in (True, False):
-        envs = talking(8, group_size=4, device="cuda")
+        envs = (talking if replies else short_envs)(8, group_size=4, device="cuda")
         spaces = (envs.single_observation_space, envs.single_action_space)
-        policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype="float64", cuda_graphs=cuda_graphs).cuda()
+        model = tiny_model("llama" if replies else kind)
+        policy = LanguageModelPolicy(*spaces, model, dtype="float64", cuda_graphs=cuda_graphs).cuda()
         collector = Collector(envs, torch.device("cuda"))
         collector.seed(0)
         generator = torch.Generator("cuda").manual_seed(0)
         for _ in range(2):  # the second rollout replays what the first captured
-            rollouts.append(collector.collect(policy, 16, generator, deterministic))
-        assert rollouts[-1].positions is not None, "there were replies"
+            rollouts.append(collector.collect(policy, 16 if replies else 8, generator, deterministic))
+        assert (rollouts[-1].positions is not None) == replies
         log_probs, _ = policy.evaluate_actions(rollouts[-1])
-        mask = rollouts[-1].mask
-        assert (log_probs - rollouts[-1].log_probs)[mask].abs().max() < 1e-6
+        assert (log_probs - rollouts[-1].log_probs)[rollouts[-1].mask].abs().max() < 1e-6
     for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
-        assert not deterministic or torch.equal(captured.actions, eager.actions), "the draws of the two are others"
+        drawn_alike = deterministic or not replies  # the draws of the two with replies are others
+        assert not drawn_alike or torch.equal(captured.actions, eager.actions)
 
 
 @pytest.mark.slow

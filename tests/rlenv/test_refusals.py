@@ -99,7 +99,10 @@ def restored(**arguments):
 def step(action):
     env = single()
     env.reset(seed=0)
-    env.step(action)
+    try:
+        env.step(action)
+    finally:
+        assert env.step(4)[0]["length"] == 7, "nothing has moved"
 
 
 def steps(actions):

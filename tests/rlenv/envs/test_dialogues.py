@@ -320,6 +320,16 @@ def test_a_thousand_random_dialogues_are_the_same_batched():
     assert found["dialogues"] == 1000 and min(found.values()) > 80, found
 
 
+def test_the_curriculum_hears_of_dialogues():
+    env = single("guess", verifier_kwargs={"largest": 4, "levels": 2}, curriculum=0.5)
+    assert env.task.level == 1
+    for _ in range(256):  # of the numbers 1 and 2
+        env.reset(seed=0 if env._prompt is None else None)
+        play(env, "1$")[2] or play(env, "2$")
+    env.reset()
+    assert env.task.level == 2
+
+
 def test_workers_give_the_same_episodes():
     kwargs = {"verifier": Echoing(), "max_new_tokens": 3}
     expected = of_single(12, **kwargs)

@@ -206,38 +206,6 @@ def test_a_rollout_with_late_replies_is_the_one_with_immediate_replies(gates, mo
         assert late_steps == steps == int(expected.mask.sum())
 
 
-class Rising(Verifier):
-    """Two levels; every turn of "a" is right in the second turn."""
-
-    alphabet, prompt_length, answer_length, reply_length, max_turns, levels = "abcd", 2, 2, 1, 2, 2
-
-    def sample(self, rng):
-        return self.sample_at(rng, rng.randint(1, 2))
-
-    def sample_at(self, rng, level):
-        return Problem("c" * level, "a", {"level": level})
-
-    def dialogue(self, problem):
-        class Right(Dialogue):
-            turns = 0
-
-            def reply(self, turn):
-                self.turns += 1
-                return Reply("b") if self.turns == 1 else Reply(verdict=Verdict(1.0))
-
-        return Right()
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_the_curriculum_hears_of_dialogues(gates, late):
-    workers = {"verifier_workers": 1, "late_replies": True} if late else {}
-    envs = gym.make_vec("TextGen-v0", 8, verifier=Rising(), curriculum=0.5, test_fraction=0.0, **workers)
-    assert envs.task.level == 1
-    rollout = Collector(envs, CPU).collect(Scripted(), 300)
-    assert envs.task.level == 2 and set(rollout.extras["level"].tolist()) >= {1.0}
-    assert rollout.success.all()
-
-
 def faulty():
     """Return a verifier of a local class: a worker gets it by value, and need not import this file and torch."""
 

@@ -51,11 +51,7 @@ def test_every_frame_has_one_size_and_shows_what_was_written():
     assert [colored(frame, GOOD) > 0 for frame in frames] == [False, False, False, True]
 
 
-def test_a_wrong_answer_and_a_missing_verdict_have_other_colors():
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
-    frame = frames_of(env, SIX, EOS)[-1]
-    assert colored(frame, BAD) > 0 == colored(frame, GOOD)
-
+def test_a_missing_verdict_has_another_color():
     def fail(prompts, completions):
         raise RuntimeError
 

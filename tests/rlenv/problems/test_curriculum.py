@@ -42,22 +42,24 @@ def climb(curriculum, steps=1):
             curriculum.record(level, True)
 
 
-def test_the_next_level_comes_when_the_window_is_full_and_the_threshold_reached():
-    curriculum = Curriculum([1, 2, 3], 0.75, window=4)
-    for success in (True, True, True):
-        curriculum.record(1, success)
-    assert curriculum.level == 1
-    curriculum.record(1, False)
-    assert curriculum.level == 2
-
-
-def test_only_the_last_verdicts_of_the_window_count():
-    curriculum = Curriculum([1, 2], 1.0, window=3)
-    for success in (True, True, False, True, True):
-        curriculum.record(1, success)
-    assert curriculum.level == 1
-    curriculum.record(1, True)
-    assert curriculum.level == 2
+@pytest.mark.parametrize(
+    ("threshold", "window", "verdicts", "level"),
+    [
+        (0.75, 4, [(1, True)] * 3, 1),
+        (0.75, 4, [(1, True)] * 3 + [(1, False)], 2),
+        (1.0, 3, [(1, success) for success in (True, True, False, True, True)], 1),
+        (1.0, 3, [(1, success) for success in (True, True, False, True, True, True)], 2),
+        (0.5, 2, [(1, True)] * 2 + [(1, True), (3, True)] * 10 + [(2, True)], 2),
+        (0.5, 2, [(1, True)] * 2 + [(1, True), (3, True)] * 10 + [(2, True), (2, False)], 3),
+    ],
+)
+def test_the_next_level_comes_when_the_last_verdicts_on_this_one_reach_the_threshold(
+    threshold, window, verdicts, level
+):
+    curriculum = Curriculum([1, 2, 3], threshold, window=window)
+    for verdict in verdicts:
+        curriculum.record(*verdict)
+    assert curriculum.level == level
 
 
 @drawn(40)
@@ -180,15 +182,3 @@ def test_another_seed_starts_no_curriculum_anew():
     assert env.task.level == 2
     env.task.reseed(np.random.default_rng(0))
     assert env.task.level == 2
-
-
-def test_a_new_level_starts_with_an_empty_window_and_other_levels_do_not_count():
-    curriculum = Curriculum([1, 2, 3], 0.5, window=2)
-    climb(curriculum)
-    for _ in range(10):
-        curriculum.record(1, True)
-        curriculum.record(3, True)
-    curriculum.record(2, True)
-    assert curriculum.level == 2
-    curriculum.record(2, False)
-    assert curriculum.level == 3

@@ -200,20 +200,12 @@ TALK = [{"role": "system", "content": "Add."}, USER, {"role": "assistant", "cont
 
 
 @pytest.mark.parametrize("column", ["prompt", "messages", "turns"])
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "folder"])
-def test_a_conversation_is_read_from_a_file(tmp_path, column, suffix):
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.parquet", "folder"])
+def test_a_conversation_is_read_from_a_file(tmp_path, column, name):
     rows = [{column: TALK, "answer": "2", "split": "train"}, {column: [USER], "answer": "3", "split": "test"}]
-    path = tmp_path / f"talk.{suffix}"
-    if suffix == "jsonl":
-        write_lines(path, rows)
-    elif suffix == "json":
-        path.write_text(json.dumps(rows))
-    elif suffix == "parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    else:
-        Dataset.from_list(rows).save_to_disk(path)
+    WRITERS[name](tmp_path / name, rows)
     columns = {"prompt": column} if column == "turns" else None
-    found = list(load_problems(path, columns))
+    found = list(load_problems(tmp_path / name, columns))
     assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
 
 

@@ -164,13 +164,3 @@ def test_a_choice_goes_on_after_a_break_as_it_would_have(late):
     state = whole.unwrapped.state_dict()["stream"]["curriculum"]
     assert state == again.unwrapped.state_dict()["stream"]["curriculum"] and state["counts"]
     assert wanted[0::2] == wanted[1::2], "groups share a prompt"
-
-
-def test_verdicts_count_between_rollouts_only():
-    world = envs(max_new_tokens=1)
-    world.reset(seed=1)
-    prompts_of(world, 1, "4")
-    choice = world.unwrapped.task.stream.curriculum
-    assert choice.state_dict()["counts"] == [] and sum(count for *_, count in choice.state_dict()["heard"]) == 8
-    world.reset()
-    assert choice.state_dict()["heard"] == [] and len(choice.state_dict()["counts"]) > 0

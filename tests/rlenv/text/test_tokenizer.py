@@ -1,10 +1,11 @@
 import string
 
 import pytest
+from chat_families import chatml
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rlenv.envs.task import TextGenTask
@@ -162,37 +163,15 @@ def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_r
     assert observation["tokens"][: observation["length"]].tolist() == start + encode(pairs(), "12+34=")
 
 
-CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-
-
-def byte_pairs():
-    """A small byte-level tokenizer with the control tokens of chat models, some of them without a role."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    corpus = ["the end of the text, said the user to the im_end", "what is 12+34=? <|im_start|> and <|im_end|>"] * 20
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[AddedToken("<|endoftext|>", special=True)],
-    )
-    backend.train_from_iterator(corpus, trainer)
-    backend.add_special_tokens([AddedToken(token, special=True) for token in CHAT])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False,
-    )
+CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
 
 
 def test_control_tokens_are_those_with_a_role_and_those_without():
-    assert control_tokens(byte_pairs()).keys() == set(CHAT)
+    assert control_tokens(chatml()).keys() == set(CHAT)
     assert control_tokens(PRINTABLE) == {"<pad>": PAD, "<eos>": EOS}
 
 
-@pytest.mark.parametrize("tokenizer", [None, byte_pairs()], ids=["characters", "byte pairs"])
+@pytest.mark.parametrize("tokenizer", [None, chatml()], ids=["characters", "byte pairs"])
 @drawn(40)
 @given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from([*CHAT, "<pad>", "<eos>"])), max_size=5).map("".join))
 def test_any_text_survives_and_has_no_control_token(tokenizer, text):
