@@ -100,6 +100,15 @@ def slot_observation(observation, row):
     return plain({key: value[row] for key, value in observation.items()})
 
 
+def assert_same(result, expected):
+    """Check what a reset or step of a batched environment returned against what the single ones did."""
+    (observation, *flags, info), (observations, *expected_flags, infos) = result, expected
+    rows = range(len(observations))
+    assert [slot_observation(observation, row) for row in rows] == plain(observations)
+    assert [plain(flag) for flag in flags] == expected_flags
+    assert [slot_info(info, row) for row in rows] == plain(infos)
+
+
 def layout(info):
     """Return the keys, types and shapes of a vector info."""
     return {

@@ -1,6 +1,5 @@
 """Episodes of several turns: the single environment by hand, and the batched one, which must do the same."""
 
-import copy
 import random
 from collections import Counter
 
@@ -11,8 +10,9 @@ import torch
 from chat_families import chatml
 from dialogues import LETTERS, Echoing, number_of
 from gymnasium.vector import AutoresetMode
+from textgen_reference import SlotReference, assert_same, plain
 
-import rlenv  # noqa: F401
+from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 EOS = 1
@@ -207,73 +207,22 @@ def choose(tokens, length, vocab):
     return EOS if chance % 3 == 0 else 1 + chance // 3 % (vocab - 1)
 
 
-def plain(obs):
-    return obs["tokens"][: int(obs["length"])].tolist()
-
-
-def of_single(episodes, **kwargs):
-    """Return the transcript of each episode: what every step returned."""
-    env, transcripts = gym.make("TextGen-v0", disable_env_checker=True, **kwargs).unwrapped, []
-    for episode in range(episodes):
-        obs, info = env.reset(seed=0 if episode == 0 else None)
-        transcript, over = [(plain(obs), dict(info))], False
-        while not over:
-            obs, reward, over, cut, info = env.step(choose(obs["tokens"], obs["length"], env.task.vocab_size))
-            transcript.append((plain(obs), reward, over, cut, copy.deepcopy(info)))
-        transcripts.append(transcript)
-    return transcripts
-
-
-def row_of(info, row):
-    """Return the infos of a slot."""
-    return {
-        key: row_of(value, row) if isinstance(value, dict) else value[row]
-        for key, value in info.items()
-        if key[0] != "_" and info[f"_{key}"][row]
-    }
-
-
-def of_batched(episodes, slots, mode, **kwargs):
-    """Return the same of a batched environment, whose episodes are numbered as they start."""
-    envs = gym.make_vec("TextGen-v0", slots, autoreset_mode=mode, **kwargs)
-    obs, infos = envs.reset(seed=0)
-    transcripts, playing = [], [None] * slots
-
-    def begin(rows, obs, infos):
-        for row in rows:
-            info = {key: value for key, value in row_of(infos, row).items() if key in ("group", "prompt")}
-            transcripts.append([(plain({k: v[row] for k, v in obs.items()}), info)])
-            playing[row] = transcripts[-1]
-
-    begin(range(slots), obs, infos)
-    is_over = lambda transcript: len(transcript[-1]) == 5 and transcript[-1][2]  # noqa: E731
-    while len(transcripts) < episodes or not all(map(is_over, transcripts[:episodes])):
-        actions = [
-            choose(obs["tokens"][row].numpy(), int(obs["length"][row]), envs.task.vocab_size) for row in range(slots)
-        ]
-        resting = [row for row in range(slots) if playing[row] is None]
-        obs, rewards, over, cut, infos = envs.step(torch.tensor(actions))
-        final = infos.get("final_info", infos)
-        for row in range(slots):
-            if row in resting:
-                continue
-            ended = bool(over[row])
-            seen = infos["final_obs"][row] if ended and "final_obs" in infos else {k: v[row] for k, v in obs.items()}
-            told = row_of(
-                final if ended else {k: v for k, v in infos.items() if not k.lstrip("_").startswith("final")}, row
-            )
-            playing[row].append((plain(seen), float(rewards[row]), ended, bool(cut[row]), told))
-            playing[row] = None if ended else playing[row]
-        ended = np.flatnonzero(over.numpy()).tolist()
-        if mode is AutoresetMode.SAME_STEP:
-            begin(ended, obs, infos)
-        elif mode is AutoresetMode.NEXT_STEP:
-            begin(resting, obs, infos)
-        elif ended:
-            obs, infos = envs.reset(options={"reset_mask": over})
-            begin(ended, obs, infos)
-    envs.close()
-    return transcripts[:episodes]
+def played(slots, mode, steps, **task):
+    """Check that a batched environment does what single ones do; return what each step of those returned."""
+    env, reference = TextGenVectorEnv(slots, autoreset_mode=mode, **task), SlotReference(slots, mode, 0, **task)
+    told = []
+    assert_same(env.reset(seed=0), reference.reset(range(slots)))
+    for _ in range(steps):
+        actions = [choose(obs["tokens"], obs["length"], env.task.vocab_size) for obs in reference.observations]
+        told.append(reference.step(actions))
+        assert_same(env.step(torch.tensor(actions)), told[-1])
+        ended = np.array(told[-1][2])
+        if mode is AutoresetMode.DISABLED and ended.any():
+            assert_same(env.reset(options={"reset_mask": ended}), reference.reset(np.flatnonzero(ended)))
+    env.close()
+    for each in reference.envs:
+        each.close()
+    return plain(told)
 
 
 CHAT = {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat": True}
@@ -281,9 +230,8 @@ CHAT = {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_the_batched_environment_does_what_the_single_one_does_in_a_chat(mode):
-    expected = of_single(12, **CHAT)
-    assert sum(len(step) == 5 and "appended" in step[4] for each in expected for step in each) > 3, "replies"
-    assert of_batched(12, 6, mode, **CHAT) == expected
+    told = played(6, mode, 20, **CHAT)
+    assert sum("appended" in info for *_, infos in told for info in infos) > 3, "replies"
 
 
 def random_world(seed):
@@ -308,16 +256,13 @@ def test_a_thousand_random_dialogues_are_the_same_batched():
     found = Counter()
     for seed in range(25):
         slots, settings = random_world(seed)
-        expected = of_single(40, **settings)
-        assert of_batched(40, slots, list(AutoresetMode)[seed % 3], **settings) == expected, f"world {seed}"
-        for transcript in expected:
-            steps = transcript[1:]
-            found["dialogues"] += 1
-            found["replies"] += sum("appended" in step[4] for step in steps)
-            found["empty replies"] += sum(step[4].get("appended") == 0 for step in steps)
-            found["paid before the end"] += any(step[1] for step in steps[:-1])
-            found["cut off"] += steps[-1][3]
-    assert found["dialogues"] == 1000 and min(found.values()) > 80, found
+        for _, rewards, over, cut, infos in played(slots, list(AutoresetMode)[seed % 3], 80, **settings):
+            found["dialogues"] += sum(over)
+            found["replies"] += sum("appended" in info for info in infos)
+            found["empty replies"] += sum(info.get("appended") == 0 for info in infos)
+            found["paid before the end"] += sum(map(lambda paid, ends: paid != 0 and not ends, rewards, over))
+            found["cut off"] += sum(cut)
+    assert found["dialogues"] > 1000 and min(found.values()) > 80, found
 
 
 def test_the_curriculum_hears_of_dialogues():
@@ -331,7 +276,6 @@ def test_the_curriculum_hears_of_dialogues():
 
 
 def test_workers_give_the_same_episodes():
-    kwargs = {"verifier": Echoing(), "max_new_tokens": 3}
-    expected = of_single(12, **kwargs)
-    assert of_single(12, **kwargs, verifier_workers=1) == expected
-    assert of_batched(12, 4, AutoresetMode.DISABLED, **kwargs, verifier_workers=2) == expected
+    task = {"verifier": Echoing(), "max_new_tokens": 3}
+    here, there = (played(2, AutoresetMode.DISABLED, 20, **task, verifier_workers=workers) for workers in (0, 1))
+    assert here == there
