@@ -8,7 +8,7 @@ import pytest
 import torch
 from chat_families import chatml, early_gemma, mistral
 from datasets import Dataset, DatasetDict
-from dialogues import Echoing
+from dialogues import Echoing, Talker
 from refused import check_refused, row
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
@@ -25,7 +25,7 @@ from rlenv.problems.stream import ProblemStream
 from rlenv.text.chat import read_template
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, load_tokenizer
-from verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier
+from verifiers import Arith, Problem, Verdict, Verifier
 
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
 
@@ -46,22 +46,6 @@ class Chance(Echoing):
         dialogue = super().dialogue(problem)
         dialogue.deterministic = False
         return dialogue
-
-
-class Talker(Verifier):
-    """Echoes every turn twice; over after the turn "d"."""
-
-    alphabet, prompt_length, answer_length, reply_length, max_turns = "abcd", 3, 3, 6, 4
-
-    def sample(self, rng):
-        return Problem("aab", "d")
-
-    def dialogue(self, problem):
-        class Twice(Dialogue):
-            def reply(self, turn):
-                return Reply(verdict=Verdict(1.0)) if turn == "d" else Reply(turn + turn)
-
-        return Twice()
 
 
 def task(**arguments):
@@ -136,7 +120,7 @@ def demonstrated(turns, **arguments):
         def demonstration_turns(self, problem, rng):
             return turns
 
-    return demonstrate(task(**{"verifier": Shown(), "problems": None, **arguments}), 0, 8)
+    return demonstrate(task(**{"verifier": Shown(), "problems": ["aab"], **arguments}), 0, 8)
 
 
 def tokenizer_without_end(tokenizer=None):

@@ -55,6 +55,29 @@ class Echoing(Verifier):
         return Verdict(number_of(problem.text, completion) % 64 / 64)
 
 
+class Talker(Verifier):
+    """Echoes every turn twice; over after the turn "d". Its demonstrated turns are given."""
+
+    alphabet, prompt_length, answer_length, reply_length, max_turns = LETTERS, 3, 3, 6, 4
+
+    def __init__(self, *turns: str) -> None:
+        self.turns = turns
+
+    def sample(self, rng: random.Random) -> Problem:
+        return Problem("".join(rng.choice("ab") for _ in range(rng.randint(1, 3))), "d")
+
+    def dialogue(self, problem: Problem) -> Dialogue:
+        return Twice()
+
+    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Any:
+        return self.turns
+
+
+class Twice(Dialogue):
+    def reply(self, turn: str) -> Reply:
+        return Reply(verdict=Verdict(1.0)) if turn == "d" else Reply(turn + turn)
+
+
 def talking(slots: int = 6, mode: Any = "Disabled", **kwargs: Any) -> Any:
     """Return TextGen-v0 in which some problems have a dialogue, others one turn."""
     import gymnasium as gym  # not in worker processes, which import the verifier from here

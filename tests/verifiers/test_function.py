@@ -149,14 +149,3 @@ def test_the_columns_that_a_function_cannot_do_without_are_known():
         return [1.0]
 
     assert FunctionVerifier(reward).columns == ("solution",)
-
-
-def test_an_async_function_may_ask_one_that_is_async_itself():
-    async def inner(completions):
-        return [1.0] * len(completions)
-
-    async def outer(completions):
-        verdicts = FunctionVerifier(inner).verify_batch([Problem("?")], completions)
-        return [verdict.reward for verdict in verdicts]
-
-    assert FunctionVerifier(outer).verify_batch([Problem("?")], ["a"])[0].reward == 1.0

@@ -6,36 +6,14 @@ import gymnasium as gym
 import pytest
 import torch
 from chat_families import chatml
-from dialogues import LETTERS
+from dialogues import Talker
 from identity_checks import assert_close
 from tiny_models import tiny_policy
 
 from agents import Rollout
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
-from verifiers import Dialogue, Guess, Problem, Reply, Verdict, Verifier
-
-
-class Talker(Verifier):
-    """Echoes every turn twice; over after the turn "d"."""
-
-    alphabet, prompt_length, answer_length, reply_length, max_turns = LETTERS, 3, 3, 6, 4
-
-    def __init__(self, *turns):
-        self.turns = turns
-
-    def sample(self, rng):
-        return Problem("".join(rng.choice("ab") for _ in range(rng.randint(1, 3))), "d")
-
-    def dialogue(self, problem):
-        class Twice(Dialogue):
-            def reply(self, turn):
-                return Reply(verdict=Verdict(1.0)) if turn == "d" else Reply(turn + turn)
-
-        return Twice()
-
-    def demonstration_turns(self, problem, rng):
-        return self.turns
+from verifiers import Guess, Verifier
 
 
 def task_of(verifier, **kwargs):

@@ -62,16 +62,6 @@ def test_the_order_in_which_verdicts_are_heard_does_not_matter():
     assert states[0] == states[1] == states[2]
 
 
-def test_draws_prefer_what_is_solved_half_of_the_time():
-    choice = ThompsonChoice(range(5), half_life=1e9)
-    for arm, successes in enumerate((0, 25, 50, 75, 100)):
-        heard(choice, arm, successes, 100 - successes)
-    choice.settle()
-    rng = random.Random(0)
-    drawn = Counter(choice.draw(rng) for _ in range(1000))
-    assert drawn[2] > 980 and drawn[0] == drawn[4] == 0
-
-
 def test_what_is_unknown_is_tried_and_what_was_hopeless_is_tried_again():
     rng = random.Random(0)
     choice = ThompsonChoice([0, 1], half_life=8)

@@ -68,28 +68,19 @@ def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, shar
 
 VALUES = [
     ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
-    ("assert f() == True", "1", True),
     ("assert f() is True", "1", False),
-    ("assert f()", "1", True),
     ("assert f()", "[0]", True),
     ("assert f()", "[]", False),
-    ("assert f()", "object()", False),
-    ("assert not f()", "0.0", True),
     ("assert not f()", "None", True),
     ("assert not f()", "'no'", False),
     ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
-    ("assert f() == Fraction(5, 6)", "5 / 6", False),
     ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
     ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
-    ("assert f() == set([1, 2])", "{2, 1}", True),
-    ("assert f() is True", "True", True),
-    ("assert f() is None", "None", True),
     ("assert f() is None", "0", False),
     ("assert f() == [1, 2]", "(1, 2)", False),
     ("assert f() == (1, [2, {3}])", "(1, [2, {3}])", True),
     ("assert f() == {1: 'a', (2, 3): None}", "{(2, 3): None, 1: 'a'}", True),
     ("assert f() == {'a': 1}", "[['a', 1]]", False),
-    ("assert f() == {1, 2}", "frozenset({1, 2})", True),
     ("assert f() == set()", "set()", True),
     ("assert f() == -1.5e300, 'a message'", "-1.5e300", True),
     ("assert f() == 'é\\ud800'", "'é\\ud800'", True),
@@ -97,29 +88,20 @@ VALUES = [
     ("assert f() == 1", "10 ** 9000", False),
     ("assert f() == 1", "'1'", False),
     ("assert f() == [1, 2]", "range(1, 3)", False),
-    ("assert f() == 'a'", "b'a'", False),
     ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", True),
-    ("assert f() == 'a'", "__import__('enum').StrEnum('E', 'a').a", True),
     ("assert f() == 1", "__import__('enum').Enum('E', 'a').a", False),
     ("assert f() == {'a': 2, 'b': 1}", "__import__('collections').Counter('aba')", True),
-    ("assert f() == {'a': 2}", "__import__('collections').Counter(a=2, b=0)", False),
     ("assert f() == {'a': [1]}", "__import__('collections').defaultdict(list, a=[1])", True),
-    ("assert f() == {'b': 1, 'a': 2}", "__import__('collections').OrderedDict(a=2, b=1)", True),
     ("assert f() == [1, 2]", "__import__('collections').deque([1, 2])", False),
     ("assert f() == [(1, 2)]", "[__import__('collections').namedtuple('P', 'x y')(1, 2)]", True),
     ("assert f() == [1, 2]", "__import__('collections').namedtuple('P', 'x y')(1, 2)", False),
     ("assert f() == 0.5", "__import__('fractions').Fraction(1, 2)", True),
-    ("assert f() == 3", "__import__('fractions').Fraction(9, 3)", True),
     ("assert f() == {3: 1}", "{__import__('fractions').Fraction(9, 3): 1}", True),
-    ("assert f() == 1.5", "__import__('decimal').Decimal('1.50')", True),
     ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
     ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
-    ("assert f() == 3", "3 + 0j", True),
     ("assert f() == 2j", "2j", True),
     ("assert f() == {1, 2}", "{1: 0, 2: 0}.keys()", True),
-    ("assert f() == [1, 2]", "{1: 0, 2: 0}.keys()", False),
     ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
-    ("assert f() == [1]", "{0: 1}.values()", False),
     ("assert f() is True", "__import__('fractions').Fraction(1)", False),
     ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
 ]
@@ -128,7 +110,6 @@ VALUES = [
 def test_other_values_than_the_expected_ones_earn_nothing():
     """All in one program, since every program needs a sandbox, with a right one last that shows that all of it ran."""
     wrong = [case[:2] for case in VALUES if not case[2]]
-    assert len(wrong) == 22
     tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate([*wrong, ("assert f()", "1")])]
     program = "".join(
         f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate([*wrong, ("", "1")])
