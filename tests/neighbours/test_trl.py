@@ -13,7 +13,7 @@ from importlib import resources
 import pytest
 import torch
 from chat_families import byte_level, made
-from environment_classes import Later, Numbers, by_guesses
+from environment_classes import Numbers, by_guesses
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlenv.envs.vector import TextGenVectorEnv
@@ -44,28 +44,15 @@ def model_of(tokenizer):
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **shape))
 
 
-class Recorded:
-    """Mixed into an environment class: keeps what each episode was about, how it was played and what it paid."""
+class Played(Numbers):
+    """Keeps what each episode was about, how it was played and what it paid."""
 
-    said = []
-
-    def _note(self, paid):
-        self.said.append((self.number, self.guesses, paid))
-        return paid
-
-
-class Played(Recorded, Numbers):
     said = []
 
     def get_reward(self):
-        return self._note(super().get_reward())
-
-
-class PlayedLater(Recorded, Later):
-    said = []
-
-    async def get_reward(self):
-        return self._note(await super().get_reward())
+        paid = super().get_reward()
+        self.said.append((self.number, self.guesses, paid))
+        return paid
 
 
 def turn_after(context):
@@ -120,20 +107,19 @@ def play(tokenizer, cls, problems, functions=()):
     return rewards.tolist()
 
 
-@pytest.mark.parametrize("cls", [Played, PlayedLater])
-def test_the_same_class_pays_the_same_episode_by_episode(cls, tokenizer, tmp_path):
+def test_the_same_class_pays_the_same_episode_by_episode(tokenizer, tmp_path):
     problems = [
         {"prompt": [{"role": "user", "content": f"Game {number}: "}], "target": 1 + number} for number in range(ROWS)
     ]
-    cls.said = []
+    Played.said = []
     data = datasets.Dataset.from_list(problems)
-    log = trained(ByRule, tokenizer, tmp_path, environment_factory=cls, train_dataset=data)
-    theirs = sorted(cls.said[::K])
-    assert len(cls.said) == ROWS * K and len({guesses for _, guesses, _ in theirs}) > 1
-    assert log[0]["reward"] == pytest.approx(sum(paid for _, _, paid in cls.said[: 2 * K]) / (2 * K))
-    cls.said = []
-    rewards = play(tokenizer, cls, problems)
-    assert sorted(cls.said) == theirs and 0 < sum(rewards) < ROWS
+    log = trained(ByRule, tokenizer, tmp_path, environment_factory=Played, train_dataset=data)
+    theirs = sorted(Played.said[::K])
+    assert len(Played.said) == ROWS * K and len({guesses for _, guesses, _ in theirs}) > 1
+    assert log[0]["reward"] == pytest.approx(sum(paid for _, _, paid in Played.said[: 2 * K]) / (2 * K))
+    Played.said = []
+    rewards = play(tokenizer, Played, problems)
+    assert sorted(Played.said) == theirs and 0 < sum(rewards) < ROWS
     assert sorted(rewards) == pytest.approx(sorted(paid for _, _, paid in theirs))
 
 

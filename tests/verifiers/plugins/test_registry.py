@@ -17,10 +17,6 @@ class Always(Verifier):
         return Verdict(self.reward)
 
 
-def half(prompts, completions):
-    return [0.5 for _ in completions]
-
-
 @pytest.fixture(autouse=True)
 def names_of_this_test(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
