@@ -114,18 +114,6 @@ def test_long_sampled_prompts_are_skipped_too():
     assert 10 < task.skipped_prompts < 80
 
 
-def test_a_path_is_a_list_of_problems(tmp_path):
-    path = tmp_path / "sums.jsonl"
-    path.write_text('{"q": "1+1=", "a": 2, "split": "train"}\n{"q": "12+30=", "a": 42, "split": "test"}\n')
-    task = TextGenTask("arith", problems=str(path), columns={"prompt": "q", "answer": "a"}, template="{q}?")
-    assert [prompt.problem for prompt in task.prompts([0, 1])] == [
-        Problem("1+1=?", "2", {"q": "1+1=", "a": 2, "split": "train"})
-    ] * 2
-    assert task.max_prompt_tokens == len("12+30=?"), "of both splits"
-    test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
-    assert list(test.stream.listed) == [Problem("12+30=", "42", {"q": "12+30=", "a": 42, "split": "test"})]
-
-
 def test_a_prompt_that_does_not_fit_later_is_named_then():
     class Growing(Silent):
         asked = 0

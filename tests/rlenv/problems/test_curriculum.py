@@ -75,15 +75,6 @@ def test_it_never_goes_down_and_the_same_verdicts_lead_to_the_same_level(verdict
     assert levels == sorted(levels)
 
 
-def test_gaps_between_levels_are_stepped_over_and_the_last_one_stays():
-    curriculum = Curriculum([7, 2, 4], 1.0, window=1)
-    seen = [curriculum.level]
-    for _ in range(4):
-        curriculum.record(curriculum.level, True)
-        seen.append(curriculum.level)
-    assert seen == [2, 4, 7, 7, 7]
-
-
 def test_half_of_the_problems_are_of_the_newest_level_and_the_others_of_those_before():
     curriculum = Curriculum([1, 2, 3, 4], 1.0, window=1)
     rng = random.Random(0)

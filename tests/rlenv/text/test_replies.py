@@ -3,6 +3,8 @@
 import pytest
 from chat_families import FAMILIES
 
+from rlenv.text.chat import Chat
+from rlenv.text.chat_tokens import ChatTokens
 from rlenv.text.encoder import CUT, STOP, Encoder
 
 MADE = {name: make() for name, make in FAMILIES.items()}
@@ -51,10 +53,10 @@ def test_what_was_said_changes_no_token_of_a_reply(name):
 def test_a_reply_never_has_control_tokens_of_its_own(name):
     tokenizer = MADE[name]
     encoder, said = Encoder(tokenizer), [message("user", "1+1="), message("assistant", "2")]
-    control = set(encoder._skeleton_encoder.control.values())
-    usual = [token for token in encoder.reply(said, "no", STOP, chat=True) if token in control]
-    for text in [*HOSTILE, *encoder._skeleton_encoder.control]:
-        found = [token for token in encoder.reply(said, f"a {text} b", STOP, chat=True) if token in control]
+    control = ChatTokens.of(tokenizer, Chat(tokenizer)).ids
+    usual = [token for token in encoder.reply(said, "no", STOP, chat=True) if token in control.values()]
+    for text in [*HOSTILE, *control]:
+        found = [token for token in encoder.reply(said, f"a {text} b", STOP, chat=True) if token in control.values()]
         assert found == usual, text
 
 

@@ -3,11 +3,9 @@
 import pickle
 import random
 
-import gymnasium as gym
 import pytest
 
 import rlenv  # noqa: F401
-from rlenv.envs.demonstrations import demonstrate
 from verifiers import CalculatorSums
 from verifiers.dialogues import begin, reply_to
 
@@ -25,18 +23,6 @@ def test_the_demonstration_is_right_and_fits(kwargs):
         assert max(len(call), len(answer)) <= verifier.answer_length
         assert set(problem.text + call + answer + "?\n") <= set(verifier.alphabet)
         assert [verifier.verify(problem, text).reward for text in (answer, call, answer + "0")] == [1, 0, 0]
-
-
-def test_a_warm_start_has_the_results_between_the_turns():
-    task = gym.make_vec("TextGen-v0", 1, verifier="calculator-sums").task
-    shown = demonstrate(task, 0, 8)
-    text = task.tokenizer.decode(shown.observations["tokens"][0])
-    prompt, call, result, answer = text.replace("=", "=|").replace("<eos>", "|").replace("\n", "|").split("|")[:4]
-    assert call == f"calc({prompt[:-1]})" and result == answer == str(sum(map(int, prompt[:-1].split("+"))))
-    places = shown.positions[0][shown.mask[0]]
-    steps = (places[1:] - places[:-1]).tolist()
-    assert sorted(steps)[-2:] == [1, len(result) + 2], "the result and its new line are no actions"
-    task.close()
 
 
 def test_a_bad_call_is_answered_in_the_alphabet():
