@@ -39,16 +39,6 @@ def says(weight, **more):
     return {"weight": weight, "verifier": Says, **more}
 
 
-def test_the_example_of_its_docstring():
-    weighted = make_verifier("weighted", parts={"arith": 1, "length": {"weight": 0.1, "maximum": 3}})
-    assert weighted.verify(SUM, "3") == Verdict(1.1, {"arith": 1.0, "length": 1.0, "length/length": 1.0})
-    assert weighted.verify(SUM, "4").reward == pytest.approx(0.1)
-    assert weighted.verify(SUM, "3" * 50).reward == 0.0
-    assert weighted.reward_range == (0.0, 1.1)
-    assert weighted.success_reward == pytest.approx(1.1)
-    assert [weighted.is_success(weighted.verify(SUM, text)) for text in ("3", "4", "5555")] == [True, False, False]
-
-
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 3))
 def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
     weighted = Weighted({str(index): says(weight) for index, weight in enumerate(weights)})

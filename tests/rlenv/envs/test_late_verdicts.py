@@ -17,7 +17,7 @@ from verifiers import Arith, Problem, Verdict, Verifier
 EOS = 1
 
 
-def batched(broken=False, undecided=False, extra=0):
+def batched(broken=False, undecided=False, interrupted=False):
     """Return a verifier of a local class: a worker gets it by value, and need not import this file and torch."""
 
     class Batched(Verifier):
@@ -28,7 +28,7 @@ def batched(broken=False, undecided=False, extra=0):
         prefers_batches = True
 
         def __init__(self):
-            self.sizes = []
+            self.sizes, self.interrupts = [], interrupted
 
         def sample(self, rng):
             return self.sample_at(rng, rng.randint(1, 2))
@@ -37,6 +37,9 @@ def batched(broken=False, undecided=False, extra=0):
             return Problem("x" * level, "a", {"level": level})
 
         def verify_batch(self, problems, completions):
+            if self.interrupts:  # once, as Ctrl-C does
+                self.interrupts = False
+                raise KeyboardInterrupt
             if broken and (len(completions) > 1 or completions == ["b"]):
                 raise ZeroDivisionError("broken")
             self.sizes.append(len(completions))
@@ -45,7 +48,7 @@ def batched(broken=False, undecided=False, extra=0):
                 "b": Verdict(0.0, status="timeout", reason="slow"),
                 "c": Verdict(0.0, status="not_applicable"),
             }
-            return [verdicts.get(text, Verdict(0.0)) for text in completions] + [Verdict(0.0)] * extra
+            return [verdicts.get(text, Verdict(0.0)) for text in completions]
 
         def is_success(self, verdict):
             if undecided:
@@ -234,24 +237,8 @@ def test_the_curriculum_hears_in_every_mode(mode):
     assert env.task.level == 2
 
 
-class Interrupted(Verifier):
-    """Interrupts the first batch, as Ctrl-C does."""
-
-    alphabet, prompt_length, answer_length, prefers_batches = "ab", 1, 2, True
-    interrupts = 1
-
-    def sample(self, rng):
-        return Problem("a", "b")
-
-    def verify_batch(self, problems, completions):
-        if self.interrupts:
-            self.interrupts -= 1
-            raise KeyboardInterrupt
-        return [Verdict(1.0)] * len(completions)
-
-
 def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
-    env = TextGenVectorEnv(2, verifier=Interrupted(), late_verdicts=True, test_fraction=0.0)
+    env = TextGenVectorEnv(2, verifier=batched(interrupted=True), late_verdicts=True, test_fraction=0.0)
     env.reset(seed=0)
     first, second = letters_then_end(env)["verdict_future"]
     with pytest.raises(KeyboardInterrupt):
