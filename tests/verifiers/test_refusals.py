@@ -258,7 +258,7 @@ ROWS = [
     *(row(of("format"), {"tags": tags}, "tags") for tags in ([], None, 3)),
     *(row(of("format"), {"tags": tags}, "tag") for tags in ("", ["a", "a"], ["<a>"], [1], "a,,b")),
     *(row(of(name), {"inside": "<answer>"}, "tag") for name in ("exact", "math", "numeric", "reasoning_gym:dice")),
-    *(row(of("exact"), {"inside": tag}, "tag") for tag in ("/", "//think", "/think>", "think/", "/ think")),
+    *(row(of("exact"), {"inside": tag}, "tag") for tag in ("/", "//think", "think/", "/ think", "a b", "1a", "ä", 3)),
     *(row(of("choice"), {"labels": labels}, "labels") for labels in ("", "AA", "Aa", "A B", "A,B", None)),
     *(row(of("regex"), {"pattern": pattern}, repr(pattern), "pattern") for pattern in NO_PATTERNS),
     *(row(of("regex"), {"pattern": pattern}, "pattern") for pattern in ("", 3, ["a"])),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.text import collapsed, has_visible, last_line, normal_form, section, tag_name
+from verifiers.text import collapsed, has_visible, last_line, normal_form, section
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,6 @@ from verifiers.text import collapsed, has_visible, last_line, normal_form, secti
 )
 def test_a_section_stands_between_two_tags_that_come_once(text, inside):
     assert section(text, "a") == inside
-
-
-@pytest.mark.parametrize("name", ["", " ", "a b", "1a", "<a>", "a>", None, 3, "ä", "a" * 65])
-def test_what_is_no_name_of_a_tag_is_refused(name):
-    with pytest.raises(ValueError, match="exact: a tag is a letter"):
-        tag_name("exact", name)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_this_one(judged):
 
 
 class Escapes(Verifier):
-    """Leaves a daemon behind that gives itself a name which is no text, then does what the completion says."""
+    """Leaves a daemon behind that gives itself a name which is no text, then stops its supervisor."""
 
     def verify(self, problem, completion):
         if completion == "fine":
@@ -122,13 +122,11 @@ class Escapes(Verifier):
                 time.sleep(3600)
             os._exit(0)
         os.wait()
-        if completion == "stop the supervisor":
-            os.kill(os.getppid(), signal.SIGSTOP)
+        os.kill(os.getppid(), signal.SIGSTOP)
         return time.sleep(3600)
 
 
 @linux
-@pytest.mark.parametrize("meanwhile", [pytest.param("hang", marks=pytest.mark.slow), "stop the supervisor"])
-def test_no_daemon_outlives_its_worker(meanwhile, judged):
-    verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=0.5)
+def test_no_daemon_outlives_its_worker_whose_supervisor_is_stopped(judged):
+    verdicts = judged(Escapes(), ["fine", "escape", "fine"], timeout=0.5)
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
