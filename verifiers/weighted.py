@@ -57,6 +57,7 @@ class Weighted(Verifier):
                 self.pools[name] = pool
         self.part_weights = self.weights
         members = list(self.parts.values())
+        self.request = next((member.request for member in members if member.request), "")
         self.first = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet

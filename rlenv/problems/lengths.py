@@ -48,9 +48,11 @@ class Lengths:
         """Return the length of the longest prompt that the verifier samples."""
         template = 0
         if self.encoder.is_chat(self._first):
-            template = len(self.encoder.prompts([self._first])[0]) - self._plain(last_of(self._first))
+            template = len(self.encoder.prompts([self._first])[0]) - self._plain(
+                last_of(self.encoder.asked(self._first))
+            )
         request = len(self.encoder.request) + 1 if self.encoder.request else 0
-        return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template, request)
+        return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, template) + request
 
     def of_answers(self) -> int:
         """Return the length of the longest answer with its end token."""

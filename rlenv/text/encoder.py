@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from verifiers.conversation import Message, shown, text_of
+from verifiers.conversation import Message, last_of, shown, text_of
 
 from .chat import Chat, Piece
 from .chat_tokens import ChatTokens, any_of
@@ -58,7 +58,8 @@ class Encoder:
 
     def asked(self, prompt: PromptText) -> PromptText:
         """Return a prompt as the model reads it: with the request, if there is one and the prompt is in words."""
-        if not self.request or sum(map(str.isalpha, text_of(prompt))) < WORDS:
+        said = last_of(prompt)
+        if not self.request or self.request in said or sum(map(str.isalpha, said)) < WORDS:
             return prompt
         if isinstance(prompt, str):
             text = prompt.rstrip()

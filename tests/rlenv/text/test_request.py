@@ -6,6 +6,7 @@ from chat_families import chatml
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.envs.task import TextGenTask
+from verifiers import Numeric, Problem
 
 ASKED = "Put the answer in \\boxed{}."
 WORDS = [{"prompt": "What is 40 + 3?\n", "answer": "43"}, {"prompt": "40 + 3 =", "answer": "43"}]
@@ -46,6 +47,25 @@ def test_lengths_have_room_for_the_request():
         len(ids) <= sampled.max_prompt_tokens
         for ids in sampled.encode([p.problem.prompt for p in sampled.prompts(range(20))])
     )
+
+
+def test_a_prompt_in_words_fits_though_the_first_one_was_a_formula():
+    class Mixed(Numeric):
+        prompt_length = 30
+
+        def sample(self, rng):
+            return Problem(*rng.choice([("40 + 3 =", "43"), ("What is 40 + 3, if you please?", "43")]))
+
+    made = TextGenTask(Mixed(), tokenizer=chatml(), chat=True, ask=True)
+    assert max(len(prompt.tokens) for prompt in made.prompts(range(20))) <= made.max_prompt_tokens
+
+
+def test_words_are_those_of_the_last_message_and_nobody_is_asked_twice():
+    formula = [{"role": "system", "content": "Answer in words."}, {"role": "user", "content": "40 + 3 ="}]
+    made = task(
+        [{"prompt": formula, "answer": "43"}, {"prompt": f"What is it? {ASKED}", "answer": "43"}], tokenizer=chatml()
+    )
+    assert sorted(prompt.text.count(ASKED) for prompt in made.prompts(range(2))) == [0, 1]
 
 
 def test_a_request_that_cannot_be_is_refused():
