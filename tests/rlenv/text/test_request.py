@@ -49,14 +49,20 @@ def test_lengths_have_room_for_the_request():
     )
 
 
-def test_a_prompt_in_words_fits_though_the_first_one_was_a_formula():
+TEMPLATE = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}[assistant]"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_prompt_in_words_fits_though_the_first_one_may_be_a_formula(order):
+    prompts = ["40 + 3 =", "What is 40 + 3, if you please?"][::order]
+
     class Mixed(Numeric):
         prompt_length = 30
 
         def sample(self, rng):
-            return Problem(*rng.choice([("40 + 3 =", "43"), ("What is 40 + 3, if you please?", "43")]))
+            return Problem(rng.choice(prompts), "43")
 
-    made = TextGenTask(Mixed(), tokenizer=chatml(), chat=True, ask=True)
+    made = TextGenTask(Mixed(), chat=True, chat_template=TEMPLATE, ask=True)
     assert max(len(prompt.tokens) for prompt in made.prompts(range(20))) <= made.max_prompt_tokens
 
 
