@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import traceback
 
@@ -51,14 +50,6 @@ def test_control_imports_nothing_of_language_models_again(tmp_path):
             os._exit(status)
     _, status = os.waitpid(child, 0)
     assert status == 0, (tmp_path / "error").read_text()
-
-
-@pytest.mark.slow
-def test_control_needs_nothing_of_language_models(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, tmp_path / "saved"], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("package", [agents, policies])

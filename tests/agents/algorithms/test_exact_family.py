@@ -127,6 +127,10 @@ def of_rollouts(batch_std: bool, token_mean: bool) -> Any:
     return lambda agent, rewards, size: rollout_gradient(agent.policy, size, batch_std, token_mean)
 
 
+def of_informative_groups(agent: Agent, rewards: torch.Tensor, size: int) -> torch.Tensor:
+    return dapo_gradient(agent.policy, size)
+
+
 def with_k3(agent: Agent, rewards: torch.Tensor, size: int) -> torch.Tensor:
     """Return the paper's: the gradient of KL(ref || π) step by step, each episode's divided by its length."""
     return group_gradient(agent.policy, size, rewards=rewards) + BETA * k3_gradient(
@@ -183,7 +187,7 @@ BIASED: list[tuple[Any, ...]] = [  # agent, K, settings, rewards, who is seen, t
         for size in (2, 3)
     ),
     (DPPO, 2, {}, AT_THE_END, MERGED, of_rollouts(False, True), as_it_is),
-    *((DAPO, size, {}, AT_THE_END, MERGED, lambda a, r, k: dapo_gradient(a.policy, k), as_it_is) for size in (2, 3)),
+    *((DAPO, size, {}, AT_THE_END, MERGED, of_informative_groups, as_it_is) for size in (2, 3)),
     *(
         (ReinforcePlusPlus, size, {"baseline": baseline}, AT_THE_END, MERGED, of_returns, as_it_is)
         for baseline in ("none", "group-mean")

@@ -193,12 +193,6 @@ def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(name, rate):
     assert f"lower learning_rate={rate:g}" in warning and "\n" not in warning
 
 
-@pytest.mark.parametrize("name", FAR)
-def test_default_learning_rates_are_not_warned_of(name):
-    agent = FAR[name](device="cpu")
-    agent.learn(total_episodes=2 * agent.episodes_per_update)
-
-
 def small_agent(kind):
     settings = {"lr_schedule": "constant", "device": "cpu"}
     if kind == "control":
@@ -294,12 +288,3 @@ def test_episodes_are_counted_on_or_anew():
     assert (agent.num_updates, agent.num_episodes) == (4, 16)
     agent.learn(total_episodes=8)
     assert (agent.num_updates, agent.num_episodes) == (2, 8)
-
-
-def test_the_learning_rate_falls_with_the_episodes_where_they_are_what_is_counted():
-    rates = []
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
-    update = agent.update
-    agent.update = lambda rollout: rates.append(agent.policy_optimizer.rate) or update(rollout)
-    agent.learn(total_episodes=16)
-    assert rates == [pytest.approx(rate) for rate in (0.01, 0.0075, 0.005, 0.0025)]
