@@ -64,7 +64,7 @@ def test_braces_of_a_box_are_balanced(text, found):
         ("<think>The answer is NO.</think>The answer is YES.", "YES"),
         ("no tag before</think>YES", "YES"),
         ("The answer is YES. <think>or NO", "YES"),
-        ("<think>YES", None),
+        ("<think> YES", None),
         ('A "<think>" in quotes, YES', "A"),
     ],
 )
