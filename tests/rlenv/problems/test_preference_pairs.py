@@ -38,26 +38,21 @@ def test_a_named_split_wins():
 
 
 QUESTION, ANSWER = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
-WRONG = {"role": "assistant", "content": "3"}
+WRONG, SYSTEM = {"role": "assistant", "content": "3"}, {"role": "system", "content": "Add."}
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "prompt"),
     [
-        {"prompt": [QUESTION], "chosen": [ANSWER], "rejected": [WRONG]},
-        {"prompt": [QUESTION], "chosen": "2", "rejected": [WRONG]},
-        {"chosen": [QUESTION, ANSWER], "rejected": [QUESTION, WRONG]},
+        ({"prompt": [QUESTION], "chosen": [ANSWER], "rejected": [WRONG]}, [QUESTION]),
+        ({"prompt": [QUESTION], "chosen": "2", "rejected": [WRONG]}, [QUESTION]),
+        ({"chosen": [QUESTION, ANSWER], "rejected": [QUESTION, WRONG]}, [QUESTION]),
+        ({"chosen": [SYSTEM, QUESTION, ANSWER], "rejected": [SYSTEM, QUESTION, WRONG]}, [SYSTEM, QUESTION]),
     ],
 )
-def test_a_conversation_stays_one(tmp_path, row):
+def test_a_conversation_stays_one(tmp_path, row, prompt):
     (pair,) = load_pairs(written(tmp_path / "p.jsonl", row))
-    assert pair == Pair([QUESTION], "2", "3")
-
-
-def test_earlier_messages_are_part_of_the_prompt(tmp_path):
-    talk = [{"role": "system", "content": "Add."}, QUESTION]
-    (pair,) = load_pairs(written(tmp_path / "p.jsonl", {"chosen": [*talk, ANSWER], "rejected": [*talk, WRONG]}))
-    assert pair.prompt == talk
+    assert pair == Pair(prompt, "2", "3")
 
 
 def test_pairs_of_a_conversation_stay_together_with_those_of_its_text():

@@ -102,11 +102,6 @@ def test_columns_are_mapped_and_the_others_are_metadata(tmp_path):
     assert problem == Problem("1+1=", "2", {**named, "id": None, "numbers": [1, 1]})
 
 
-def test_a_file_needs_no_answers(tmp_path):
-    write_csv(tmp_path / "p.csv", [{"prompt": "Write a poem."}])
-    assert list(load_problems(tmp_path / "p.csv")) == [Problem("Write a poem.")]
-
-
 @pytest.mark.parametrize(("number", "text"), [(2, "2"), (-7, "-7"), (2.0, "2.0"), (0.1, "0.1"), (10**30, str(10**30))])
 def test_an_answer_may_be_a_number(tmp_path, number, text):
     write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "answer": number}])
