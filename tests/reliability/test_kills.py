@@ -1,8 +1,7 @@
-"""kill -9 at random instants of a warm start, of updates and of saves: what was acknowledged is never lost."""
+"""kill -9 before the first checkpoint and within a save: what was acknowledged is never lost."""
 
 import itertools
 import os
-import random
 import shutil
 import signal
 
@@ -11,66 +10,15 @@ from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_folder import choose
 from _rlenv_scripts.training import job
 from click.testing import CliRunner
-from kills import Count, killed_run, seconds_of
 from runs import differences, everything
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
 from agents.core import files
 
-POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40"]
-TINY = {
-    "CartPole": [*POLE, "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
-    "warm start": ["--episodes", 4, "--sft-steps", 8, "--sft-examples", 8, "--sft-batch-size", 4],
-    "workers": ["--episodes", 8, "--sft-steps", 2, "--sft-examples", 4, "--verifier-workers", 2],
-    "late replies": ["--episodes", 8, "--sft-steps", 0, "--verifier", "guess", "--verifier-workers", 2],
-}
-SETTINGS = ["--episodes-per-update", 2, "--log-interval", 1, "--seed", 1, "--device", "cpu", "--json"]
-# Saving all the time, also within the warm start, which has no updates to count.
-SAVES = {"CartPole": ["--save-every-updates", 1], "warm start": ["--save-every", 0], "workers": ["--save-every", 0]}
-SAVES["late replies"] = SAVES["CartPole"]
-
-
-def tiny(world):
-    size = "largest=8" if world == "late replies" else "digits=1"
-    text = [] if world == "CartPole" else ["--eval-episodes", 2, "--verifier-arg", size, "--group-size", 2]
-    return ["train", *TINY[world], *text, *SETTINGS, *SAVES[world]]
-
-
-def campaign(start, folder, world, kills, rng, per_run=5):
-    """Return the count after at least so many kills, and what differs in the runs that came through them."""
-    command, count, found = tiny(world), Count(), []
-    seconds = seconds_of(start, command, folder / "whole")
-    wanted = everything(folder / "whole")
-    for number in itertools.count():
-        if count.kills >= kills or count.failures:
-            break
-        run = folder / f"run{number}"
-        killed_run(start, command, run, min(per_run, kills - count.kills), seconds, rng, count, orphans_after=1.0)
-        if (run / "result.json").is_file():
-            found += differences(wanted, everything(run))
-    return count, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("world", ["warm start", "workers", "late replies"])
-def test_a_kill(world, start, tmp_path):
-    count, found = campaign(start, tmp_path, world, 1, random.Random(world))
-    assert count.kills == 1
-    assert count.failures + found == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("world", "kills"), [("CartPole", 200), ("warm start", 200), ("workers", 100), ("late replies", 50)]
-)
-def test_five_hundred_kills(world, kills, start, tmp_path, capsys):
-    count, found = campaign(start, tmp_path, world, kills, random.Random(world))
-    with capsys.disabled():
-        print(f"\n{world}: {count}; {len(found)} differences")
-    assert count.kills == kills
-    assert count.failures + found == []
+SETTINGS = "--episodes-per-update 2 --eval-episodes 2 --log-interval 1 --seed 1 --device cpu --json"
+POLE = "--env CartPole-v1 --env-arg max_episode_steps=40 --episodes 12 --num-envs 2 --save-every-updates 1"
+WARM = "--episodes 4 --sft-steps 8 --sft-examples 8 --sft-batch-size 4 --verifier-arg digits=1 --group-size 2"
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +28,9 @@ def whole(tmp_path_factory):
 
 
 def run(folder, *more):
-    outcome = CliRunner().invoke(main, [*map(str, tiny("CartPole")), "--log-dir", str(folder), *map(str, more)])
+    outcome = CliRunner().invoke(
+        main, ["train", *POLE.split(), *SETTINGS.split(), "--log-dir", str(folder), *map(str, more)]
+    )
     assert outcome.exit_code == 0, outcome.output
     return folder
 
@@ -156,23 +106,18 @@ def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_pat
         choose(tmp_path, overwrite=False, name="run")
 
 
-@pytest.mark.parametrize(
-    ("module", "before"),
-    [
-        (job.session, "run_evaluation"),
-        pytest.param(job, "record_evaluation", marks=pytest.mark.slow),
-    ],
-)
-def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(module, before, tmp_path, monkeypatch):
+def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    real = getattr(module, before)
+    real = job.session.run_evaluation
 
     def vanish(*arguments, **options):
         folder.rename(tmp_path / "gone")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(module, before, vanish)
-    outcome = CliRunner().invoke(main, [*map(str, tiny("warm start")), "--log-dir", str(folder)])
+    monkeypatch.setattr(job.session, "run_evaluation", vanish)
+    outcome = CliRunner().invoke(
+        main, ["train", *WARM.split(), *SETTINGS.split(), "--save-every", "0", "--log-dir", str(folder)]
+    )
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith(f"Error: cannot read or write '{folder}")
     assert Agent.load(folder / "checkpoint", device="cpu").extra_state["warm_start"]["steps"] == 8

@@ -127,12 +127,9 @@ def hang(prompts, completions, **columns):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train", "--verifier", "nosuch"], "unknown verifier 'nosuch'"),
         ([*SMALL, "--episodes-per-update", "12"], "episodes_per_update=12 cannot be divided among 2 processes"),
         (["doctor", "run"], "doctor runs in one process: start it without torchrun (train, sft, evaluate, compare"),
         (["evaluate", "nosuch", "--device", "cpu"], "'nosuch' is not a run folder"),
-        (["sft", "--device", "cpu", "--epochs", "2"], "--epochs counts passes over a file"),
-        (["compare", "--device", "cpu", "--agents", "ppq"], "unknown agent 'ppq'"),
         (["train", "--device", "cuda:0"], "names one device for 2 processes"),
     ],
 )

@@ -107,14 +107,6 @@ def test_a_finished_run_is_extended(run, tmp_path):
     assert json.loads((run / "config.json").read_text())["episodes"] == 40
 
 
-def test_a_second_resume_is_refused(run):
-    before = content(run)
-    with Lock(run / ".lock", "busy"):
-        line = refusal("train", "--resume", run, "--episodes", 36)
-    assert line == f"Error: another run is writing to the run folder '{run}'; wait for it, or stop it"
-    assert content(run) == before
-
-
 def test_only_files_of_a_run_are_removed_when_it_starts_again(run):
     shutil.rmtree(run / "data", ignore_errors=True)
     for path in [*run.glob("checkpoint*"), run / "best"]:

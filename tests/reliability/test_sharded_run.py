@@ -41,16 +41,6 @@ def loaded(run: Path) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-def test_a_run_with_shards_is_resumed_bit_for_bit_and_goes_on_without_them(tmp_path: Path) -> None:
-    rlenv_on(2, tmp_path, *TRAIN, "--episodes", 32, "--log-dir", "straight")
-    rlenv_on(2, tmp_path, *TRAIN, "--episodes", 16, "--log-dir", "half")
-    rlenv_on(2, tmp_path, "train", "--resume", "half", "--episodes", 32)
-    assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
-    rlenv_on(1, tmp_path, "train", "--resume", "half", "--no-shard", "--episodes", 48)
-    assert loaded(tmp_path / "half")[1] == 48
-
-
-@pytest.mark.slow
 def test_sharded_checkpoints_are_resumed_evaluated_and_exported(tmp_path: Path) -> None:
     parts = [*TRAIN, "--sharded-checkpoints", "--save-every-updates", "1"]
     rlenv_on(2, tmp_path, *parts, "--episodes", 32, "--log-dir", "straight")
