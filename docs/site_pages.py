@@ -1,6 +1,6 @@
 """Hook of mkdocs.yml: puts README.md, CONTRIBUTING.md and so on, and every file that a page links to, on the site.
 
-Links in the pages lead through the repository (`../tests/docs/test_docs.py`, `docs/labs.md`), so that they work where
+Links in the pages lead through the repository (`../tests/docs/test_pages.py`, `docs/labs.md`), so that they work where
 the files are. Here they become links of the site: some pages outside docs/ have a place in `PAGES`, and any other file
 becomes a page under source/ that shows it. A notebook becomes a page, and LaTeX MathML.
 """

@@ -70,14 +70,6 @@ def test_ceilings_follow_what_was_cut():
     assert below == {}, "these are the new ceilings in CEILINGS"
 
 
-@pytest.mark.parametrize("table", ["JOBS", "DOORS"])
-def test_a_module_that_is_gone_is_an_error(monkeypatch, table):
-    job = next(iter(size.JOBS))
-    monkeypatch.setitem(getattr(size, table), job, ("agents.no_such_module",))
-    with pytest.raises(LookupError, match="no_such_module"):
-        size.path_of(job, closed=True)
-
-
 @pytest.mark.parametrize(
     ("job", "script", "ajar"),
     [
