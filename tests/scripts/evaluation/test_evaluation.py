@@ -239,9 +239,5 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
 
 def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     out = tmp_path / "mine.jsonl"
-    out.write_text("my notes\n")
-    assert "is not an evaluation" in refusal(folder, "--out", out, "--episodes", 2)
-    out.unlink()
     result_of(folder, "--out", out, "--episodes", 2)
     assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
-    assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)

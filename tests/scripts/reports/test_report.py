@@ -19,8 +19,6 @@ from inprocess import result_of, run
 from undrawn import not_drawn
 
 from agents.core.files import Lock
-from agents.learner.learner import Learner
-from agents.policies.control.policy import ControlPolicy
 
 VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
@@ -183,32 +181,18 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_pa
     assert end_of(folder / "report.html") == ""
 
 
-@pytest.mark.parametrize("kind", ["weights", "updates", "gap"])
-def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(undrawn, kind, tmp_path, monkeypatch):
-    def infinite(self, batch, of=Learner.loss):
-        value, metrics = of(self, batch)
-        return value * torch.inf, metrics
-
+def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(undrawn, tmp_path, monkeypatch):
     def overflow(self, closure=None):
         for group in self.param_groups:
             for weights in group["params"]:
                 weights.data.fill_(torch.inf)
 
-    def doubled(self, rollout, *args, of=ControlPolicy.evaluate_actions, **more):
-        log_probs, entropy = of(self, rollout, *args, **more)
-        return 2 * log_probs, entropy
-
-    place, name, wrong, message = {
-        "weights": (torch.optim.Adam, "step", overflow, "NaN or infinite"),
-        "updates": (Learner, "loss", infinite, "updates in a row had non-finite"),
-        "gap": (ControlPolicy, "evaluate_actions", doubled, "while acting and training differ by"),
-    }[kind]
-    monkeypatch.setattr(place, name, wrong)
+    monkeypatch.setattr(torch.optim.Adam, "step", overflow)
     folder = tmp_path / "run"
     outcome = run("train", *POLE, "--episodes", 80, *COMMON, "--log-dir", folder)
     assert outcome.exit_code == 1, outcome.output
     end = end_of(folder / "report.html")
-    assert message in end and "A smaller learning rate may help" in end
+    assert "NaN or infinite" in end and "A smaller learning rate may help" in end
     assert f"rlenv train --resume {folder} --learning-rate 0.001" in end
 
 
@@ -300,10 +284,3 @@ def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_
     assert (result["runs"], result["kinds"]) == (4, 2)
     page = page_of(out)
     assert any("learning_rate default and learning_rate 0.1" in (value or "") for _, value in page.attributes)
-
-
-def test_a_damaged_sample_is_skipped_and_counted(undrawn, runs, tmp_path):
-    shutil.copytree(runs / "text", tmp_path / "broken")
-    with (tmp_path / "broken" / "samples.jsonl").open("a") as file:
-        file.write('{"kind": 1}\n{"half')
-    assert "skipped 1 damaged line of" in run("report", tmp_path / "broken").stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.runs.children import Job, available_cores, rlenv_command, run_jobs
+from _rlenv_scripts.runs.children import Job, rlenv_command, run_jobs
 from _rlenv_scripts.training.command import train
 from processes import until
 
@@ -147,7 +147,3 @@ def test_a_command_line_is_read_back_as_it_was_meant():
     }
     probe.main(list(rlenv_command(train, options)[4:]), standalone_mode=False)
     assert {name: seen[name] for name in options} == options
-
-
-def test_this_process_has_a_core():
-    assert 1 <= available_cores() <= os.cpu_count()

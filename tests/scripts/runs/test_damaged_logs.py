@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.compare import study
 from _rlenv_scripts.reports.doctor.history import read_metrics
 from _rlenv_scripts.reports.figures.curves import read_curves
 from _rlenv_scripts.runs.run_log import cut_log
@@ -119,8 +118,3 @@ def test_damaged_completions_are_judged_again(text_copy):
     assert again.exit_code == 0, again.output
     assert f"line 3 of {str(file)!r} is damaged" in again.stderr
     assert file.read_bytes() == whole
-
-
-def test_a_comparison_runs_again_what_has_a_damaged_result(text_copy):
-    flip(text_copy / "result.json", 5, 128)
-    assert study.finished(text_copy) is None

@@ -16,7 +16,7 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 import rlenv  # noqa: F401
-from agents import DAPO, PPO, Agent, Reinforce
+from agents import DAPO, Agent
 from agents.learner.kl_anchor import weights_digest
 from agents.trainer import log_entry
 
@@ -136,45 +136,6 @@ def test_an_entry_goes_on_after_a_break():
     for each in metrics[4:]:
         log_entry.record_metrics(after, each)
     assert after.name_to_value == entry(*metrics)[0]
-
-
-def failing(share):
-    calls = iter(range(10**6))
-
-    def judge(prompts, completions, **columns):
-        return [None if share and next(calls) >= 8 and next(calls) % share == 0 else 1.0 for _ in completions]
-
-    return judge
-
-
-@pytest.mark.parametrize("share", [0, 3])
-def test_failures_appear_when_they_occur(share, tmp_path):
-    logged = []
-    kwargs = {"verifier": failing(share), "problems": ["ab", "ba"], "test_fraction": 0.0, "max_new_tokens": 1}
-    agent = Reinforce(
-        "tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, num_envs=4, device="cpu", max_failed_share=1.0
-    )
-    agent.set_logger(Logger(str(tmp_path), []))
-    dump = agent.logger.dump
-    agent.logger.dump = lambda step: (logged.append(set(agent.logger.name_to_value)), dump(step))
-    agent.learn(total_episodes=32, log_interval=1)
-    has = ["rollout/failed_frac" in names for names in logged]
-    assert not has[0] and has == sorted(has) and has[-1] == bool(share)
-    assert not any("train/skipped_updates" in names for names in logged)
-    agent.env.close()
-
-
-def test_agents_hand_over_arrays_only_when_asked():
-    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, num_envs=4, num_epochs=2, num_minibatches=2)
-    agent.learn(total_episodes=4)
-    assert agent.arrays is None
-    agent.arrays = {}
-    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
-    agent.update(rollout)
-    steps = int(rollout.learnable.sum())
-    assert sum(map(len, agent.arrays["train/advantages"])) == steps
-    assert sum(map(len, agent.arrays["train/ratio"])) == 2 * steps
-    assert torch.allclose(agent.arrays["train/ratio"][0], torch.ones(1), atol=1e-5)
 
 
 def test_the_lengths_are_of_all_rollouts_of_an_update(monkeypatch):

@@ -77,7 +77,3 @@ def test_one_process_trains_with_a_torch_without_processes(tmp_path: Path) -> No
     done = cartpole_without_processes(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "after:  mean reward" in done.stderr
-    refused = cartpole_without_processes(tmp_path, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
-    assert refused.returncode == 2
-    [line] = refused.stderr.strip().splitlines()
-    assert line.startswith("Error: torchrun started 2 processes, but this PyTorch was built without torch.distributed")

@@ -1,16 +1,13 @@
 """Options that set a constructor's argument: the constructor's default is shown, and only what was given is passed."""
 
-import inspect
 import json
 
 from _rlenv_scripts.compare.command import compare
-from _rlenv_scripts.main import main
-from _rlenv_scripts.setup.defaults import agent_settings, common_settings
+from _rlenv_scripts.setup.defaults import agent_settings
 from _rlenv_scripts.setup.options import Setting
 from _rlenv_scripts.setup.settings import agent_arguments, resolved
 from _rlenv_scripts.training.command import train
 from _rlenv_scripts.training.sft import sft
-from click.testing import CliRunner
 
 from agents import AGENTS, Reinforce
 from agents.core.settings import declared_by
@@ -34,29 +31,12 @@ def test_only_what_was_given_is_passed():
     }  # fmt: skip
 
 
-def test_help_shows_the_constructors_defaults():
-    shown = " ".join(CliRunner().invoke(main, ["train", "--help-all"], terminal_width=500).stdout.split())
-    for name, default in {"max_grad_norm": 1.0, "lr_schedule": "linear", "max_failed_share": 0.1}.items():
-        assert inspect.signature(Reinforce).parameters[name].default == default
-        option = shown[shown.index(f"--{name.replace('_', '-')} ") :]
-        assert option[option.index("[default: ") :].startswith(f"[default: ({default})]")
-    assert SETTINGS["episodes_per_update"].show_default == "16 for control, 256 for text"
-    assert "leave-one-out for reinforce-baseline" in SETTINGS["baseline"].show_default
-    assert SETTINGS["kl_in"].show_default.startswith("reward for most agents, loss for ")
-    assert SETTINGS["test_fraction"].show_default == "0.2"
-
-
 def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_same(tmp_path):
     saved = resolved(given())
     assert (saved["kl_coef"], saved["lr_schedule"], saved["vf_coef"]) == (0.0, "linear", 0.5)
     assert "baseline" not in saved and "test_fraction" not in saved
     (tmp_path / "config.json").write_text(json.dumps(saved))
     assert resolved(given("--config", str(tmp_path / "config.json"))) == saved
-
-
-def test_common_settings_are_those_of_every_agent():
-    assert {"gamma", "kl_coef", "seed"} <= common_settings().keys()
-    assert not {"baseline", "clip_range"} & common_settings().keys()
 
 
 def test_an_option_comes_from_the_declaration():

@@ -8,14 +8,13 @@ import pytest
 import torch
 from _rlenv_scripts.setup.settings import resolved
 from _rlenv_scripts.training.command import train
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from huggingface_hub.errors import HfHubHTTPError
 from inprocess import error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Collector, Reinforce
 from agents.core.files import seal
-from rlenv.text.tokenizer import character_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
@@ -52,8 +51,6 @@ def greedy(agent, envs):
     ("name", "padding", "pad_is_eos"),
     [
         ("gpt2", 0, False),
-        pytest.param("llama", 0, True, marks=pytest.mark.slow),
-        pytest.param("mistral", 0, False, marks=pytest.mark.slow),
         ("llama", 6, True),
     ],
 )
@@ -119,9 +116,7 @@ def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_
     ("verifier", "shown"),
     [
         ("{here}/a.py:f,{here}/b.py:g=0.5,arith", "a.py:f,b.py:g=0.5,arith"),
-        pytest.param("{here}/a.py:f", "a.py:f", marks=pytest.mark.slow),
         ("reward_model:{here}/judge", "reward_model:judge"),
-        pytest.param("format:plan,code", "format:plan,code", marks=pytest.mark.slow),
         (["{here}/a.py:f", "arith=2"], "a.py:f,arith=2"),
         (None, None),
     ],
@@ -193,20 +188,13 @@ def test_an_earlier_export_is_replaced_and_nothing_else(checkpoint_alone, tmp_pa
     AutoModelForCausalLM.from_pretrained(other)
 
 
-def test_what_cannot_be_exported_is_one_line(tmp_path):
-    agent = Reinforce("MlpPolicy", "CartPole-v1", device="cpu")
-    agent.save(tmp_path / "pole" / "checkpoint")
-    assert "holds no language model" in refusal(tmp_path / "pole", tmp_path / "out")
-    text = Reinforce("tiny", text_envs(), episodes_per_update=4, device="cpu")
-    text.policy.tokenizer = None  # as of an environment that does not say which one it uses
-    text.save(tmp_path / "text" / "checkpoint")
+def test_a_model_without_a_tokenizer_and_a_best_checkpoint_that_is_none_are_refused(tmp_path):
+    agent = Reinforce("tiny", text_envs(), episodes_per_update=4, device="cpu")
+    agent.policy.tokenizer = None  # as of an environment that does not say which one it uses
+    agent.save(tmp_path / "text" / "checkpoint")
     assert "holds no tokenizer" in refusal(tmp_path / "text", tmp_path / "out")
-    text.policy.tokenizer = character_tokenizer("abcdefgh")
-    text.save(tmp_path / "text" / "checkpoint")
-    assert "no adapter" in refusal(tmp_path / "text", tmp_path / "out", "--adapter")
-    assert not (tmp_path / "out").exists()
     assert "has no best checkpoint" in refusal(tmp_path / "text", tmp_path / "out", "--best")
-    assert "--private" in refusal(tmp_path / "text", tmp_path / "out", "--private")
+    assert not (tmp_path / "out").exists()
 
 
 class Hub:
@@ -244,22 +232,11 @@ def test_a_push_uploads_the_whole_export(folder, hub, tmp_path):
 REFUSED = SimpleNamespace(status_code=401, headers={}, request=None)
 FAULTS = [
     HfHubHTTPError("401 Client Error: Unauthorized", response=REFUSED),
-    LocalTokenNotFoundError("Token is required"),
-    HfHubHTTPError.__bases__[0]("no network"),
     ValueError("invalid name of a repository"),
 ]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        FAULTS[0],
-        pytest.param(FAULTS[1], marks=pytest.mark.slow),
-        pytest.param(FAULTS[2], marks=pytest.mark.slow),
-        FAULTS[3],
-    ],
-    ids=lambda fault: type(fault).__name__,
-)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 def test_a_failed_push_is_one_line_and_keeps_the_export(fault, checkpoint_alone, hub, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "fault", fault)
     line = refusal(checkpoint_alone, tmp_path / "out", "--push", "me/sums")

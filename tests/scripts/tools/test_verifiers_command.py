@@ -75,14 +75,6 @@ def test_lint_ends_with_1_where_a_rule_is_broken(judges):
     assert bad["false_accepts"] > 10
 
 
-def test_lint_says_what_is_declared_and_what_could_not_be_checked(tmp_path, judges):
-    assert "the hedge 'RIGHT or WRONG' is paid for" in run("lint", "format").stdout
-    assert "length: declared: junk is paid for, " in run("lint", "length").stdout
-    (tmp_path / "open.jsonl").write_text('{"prompt": "Say something."}\n')
-    lines = run("lint", "judges:strict", "--problems", tmp_path / "open.jsonl", code=1).stdout
-    assert "1 of 1 problems have no reference answer" in lines
-
-
 def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkeypatch):
     class Needy(Verifier):
         """Needs a number."""

@@ -69,10 +69,8 @@ TEXT = "--problems sums.jsonl --column prompt=question --column answer=solution 
 TOOL = "--tool calculator --verifier-workers 0 --sft-steps 0 --max-turns 2 --max-new-tokens 8 --max-reply-tokens 30"
 KINDS = {  # options, and the name under which the file is refused elsewhere
     "a function": (f"{TEXT} --verifier mine.py:right", "mine.py:right"),
-    "a function of a module": (f"{TEXT} --verifier mine:right", "mine.py:right"),
     "a tool": (f"{TOOL} --tool mine.py:double", "mine.py:double"),
     "an agent": (f"{POLE} --agent mine.py:Halved --agent-arg factor=0.25", "mine.py:Halved"),
-    "an agent of a module": (f"{POLE} --agent mine:Halved", "mine.py:Halved"),
     "an environment": ("--env mine.py:Tank --num-envs 2", "mine.py:Tank"),
     "an id in a module": ("--env mine:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),
     "an id in a file": ("--env mine.py:Tank-v0 --num-envs 2", "mine.py:Tank-v0"),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from inprocess import error_of, result_of, run
+from inprocess import result_of, run
 from tiny_models import write_chat_model
 
 from agents.policies.language.models.presets import rates_of
@@ -74,11 +74,3 @@ def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(talks):
         card = (talks / "out/README.md").read_text()
         assert "held-out pairs: " in card and "rlenv reward-model --pairs pairs.jsonl" in card
     assert (talks / "out/adapter_model.safetensors").is_file() and not (talks / "out/model.safetensors").exists()
-
-
-def test_a_reward_model_without_an_adapter_is_exported_whole(talks):
-    learned = run("reward-model", "--pairs", "pairs.jsonl", "--model", "model", "--steps", 0, "--log-dir", "judge")
-    assert learned.exit_code == 0, learned.output
-    assert run("export", "judge", "out").exit_code == 0
-    assert rates("out") == pytest.approx(rates("judge"), abs=1e-6)
-    assert "no adapter to write alone; omit --adapter" in error_of(run("export", "judge", "out", "--adapter"))

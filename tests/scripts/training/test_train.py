@@ -13,9 +13,7 @@ from _rlenv_scripts.training.job import Job
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import error_of, result_of, run
 
-from agents import Agent
 from agents.core.files import Lock
-from agents.learner.kl_anchor import weights_digest
 from agents.rollouts import collector
 from rlenv.envs.task import TextGenTask
 
@@ -34,13 +32,6 @@ def supervised(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "sft"
     small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 4]
     return folder, result_of(run("sft", *small, "--log-dir", folder, "--json"))
-
-
-def test_evaluate_repeats_the_figures_of_the_run(trained):
-    folder, result = trained
-    again = result_of(run("evaluate", folder, "--episodes", 8, "--seed", 3, "--json"))
-    assert again == result["eval"]
-    assert result_of(run("evaluate", folder / "checkpoint", "--episodes", 8, "--seed", 3, "--json")) == again
 
 
 def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(trained, tmp_path):
@@ -130,22 +121,6 @@ def test_an_adapter_is_trained_continued_and_evaluated(supervised, tmp_path):
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
     result_of(run("train", "--resume", second, "--timesteps", "50", "--json"))
     assert result_of(run("evaluate", second, "--episodes", "2", "--json"))["episodes"] == 2
-
-
-NORMALIZED = ["--env", "MountainCar-v0", "--env-arg", "max_episode_steps=20", "--agent", "ppo", "--normalize-rewards"]
-NORMALIZED += ["--policy-arg", "normalize_observations=true", "--episodes-per-update", "4", "--eval-episodes", "2"]
-
-
-def test_a_normalized_run_resumes_and_is_evaluated_with_its_statistics(tmp_path):
-    constant = ["--lr-schedule", "constant", "--json", "--device", "cpu"]
-    whole = result_of(run("train", *NORMALIZED, *constant, "--timesteps", "160", "--log-dir", tmp_path / "whole"))
-    result_of(run("train", *NORMALIZED, *constant, "--timesteps", "80", "--log-dir", tmp_path / "parts"))
-    parts = result_of(run("train", "--resume", tmp_path / "parts", "--timesteps", "160", "--json"))
-    assert parts["updates"] == whole["updates"] == 2 and parts["eval"] == whole["eval"]
-    loaded, again = (Agent.load(tmp_path / name / "checkpoint", device="cpu") for name in ("whole", "parts"))
-    assert weights_digest(loaded.policy) == weights_digest(again.policy)
-    assert loaded.policy.net.features_extractor.count == 160
-    assert loaded.reward_scale.state_dict() == again.reward_scale.state_dict()
 
 
 def test_a_run_teaches_another_which_goes_on_without_it(trained, tmp_path):
