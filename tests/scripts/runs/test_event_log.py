@@ -128,16 +128,6 @@ def test_a_skipped_update_does_not_count(values, mean):
     assert entry(*({"train/logp_gap_max": value} for value in values))[0] == {"train/logp_gap_max": np.nanmax(values)}
 
 
-def test_an_entry_goes_on_after_a_break():
-    metrics = [{"train/loss": float(i) ** 2 / 3} for i in range(7)]
-    _, before = entry(*metrics[:4])
-    after = Logger(None, [])
-    log_entry.restore(after, log_entry.checked(log_entry.pending(before)))
-    for each in metrics[4:]:
-        log_entry.record_metrics(after, each)
-    assert after.name_to_value == entry(*metrics)[0]
-
-
 def test_the_lengths_are_of_all_rollouts_of_an_update(monkeypatch):
     counts = {}
     monkeypatch.setattr(

@@ -1,6 +1,5 @@
 """`rlenv train`, as a person runs it, with everything made small."""
 
-import csv
 import json
 import re
 import shutil
@@ -130,10 +129,6 @@ def test_a_run_teaches_another_which_goes_on_without_it(trained, tmp_path):
     distil = ["--agent", "distillation", "--teacher", teacher, "--episodes", 8, "--log-dir", student, "--json"]
     small = [*SMALL[:4], *SMALL[6:], "--seed", 4]
     assert result_of(run("train", *small, *distil))["updates"] == 1
-    with (student / "progress.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert any(float(row["train/kl_teacher"] or 0) > 0 for row in rows)
-    assert any(row["rollout/success_rate"] for row in rows)
     shutil.rmtree(teacher)
     assert result_of(run("train", "--resume", student, "--episodes", 16, "--json"))["updates"] == 2
     other = error_of(run("train", "--resume", student, "--episodes", 24, "--teacher", folder))
