@@ -1,7 +1,8 @@
-"""kill -9 before the first checkpoint and within a save: what was acknowledged is never lost."""
+"""kill -9 at random instants, before the first checkpoint, within a save: what was acknowledged is never lost."""
 
 import itertools
 import os
+import random
 import shutil
 import signal
 
@@ -10,6 +11,7 @@ from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_folder import choose
 from _rlenv_scripts.training import job
 from click.testing import CliRunner
+from kills import Count, killed_run, seconds_of
 from runs import differences, everything
 
 from agents import Agent
@@ -19,6 +21,41 @@ from agents.core import files
 SETTINGS = "--episodes-per-update 2 --eval-episodes 2 --log-interval 1 --seed 1 --device cpu --json"
 POLE = "--env CartPole-v1 --env-arg max_episode_steps=40 --episodes 12 --num-envs 2 --save-every-updates 1"
 WARM = "--episodes 4 --sft-steps 8 --sft-examples 8 --sft-batch-size 4 --verifier-arg digits=1 --group-size 2"
+TINY = {
+    "CartPole": POLE,
+    "warm start": f"{WARM} --save-every 0",  # saves all the time, also within the warm start
+    "workers": f"{WARM} --episodes 8 --verifier-workers 2 --save-every 0",
+    "late replies": "--episodes 8 --sft-steps 0 --group-size 2 --verifier guess --verifier-arg largest=8 "
+    "--verifier-workers 2 --save-every-updates 1",
+}
+
+
+def campaign(folder, world, kills, rng, per_run=5):
+    """Return the count after at least so many kills, and what differs in the runs that came through them."""
+    command, count, found = ["train", *TINY[world].split(), *SETTINGS.split()], Count(), []
+    seconds = seconds_of(command, folder / "whole")
+    wanted = everything(folder / "whole")
+    for number in itertools.count():
+        if count.kills >= kills or count.failures:
+            break
+        run = folder / f"run{number}"
+        killed_run(command, run, min(per_run, kills - count.kills), seconds, rng, count, orphans_after=1.0)
+        if (run / "result.json").is_file():
+            found += differences(wanted, everything(run))
+    return count, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("world", "kills"), [("CartPole", 200), ("warm start", 200), ("workers", 100), ("late replies", 50)]
+)
+def test_five_hundred_kills(world, kills, tmp_path, capsys):
+    count, found = campaign(tmp_path, world, kills, random.Random(world))
+    with capsys.disabled():
+        print(f"\n{world}: {count}; {len(found)} differences")
+    assert count.kills == kills
+    assert count.failures + found == []
 
 
 @pytest.fixture(scope="module")
