@@ -303,6 +303,9 @@ def words_of(error: BaseException) -> str:
     return text
 
 
+POSES = (  # what a verifier that judges borrows of the one that poses its problems
+    "levels", "prompt_length", "answer_length", "sample", "sample_at", "demonstration", "extract", "split_key",
+)  # fmt: skip
 RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # shared, because making one costs more than a comparison
 
 
@@ -469,6 +472,12 @@ class Verifier:
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
+
+
+def borrow(borrower: Verifier, lender: Verifier, *names: str) -> None:
+    """Give a verifier attributes and methods of another one, by name."""
+    for name in names:
+        setattr(borrower, name, getattr(lender, name))
 
 
 class MiscountError(ValueError):

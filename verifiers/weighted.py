@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, VERIFIER_FAILED, Problem, Verdict, Verifier, checked
+from .base import MAX_REWARD, POSES, VERIFIER_FAILED, Problem, Verdict, Verifier, borrow, checked
 from .function import in_their_loop
-from .isolation.workers.pool import WorkerPool, make_pool
+from .isolation.workers.pool import isolate
 from .plugins.registry import make_verifier, register_verifier
 
 
@@ -44,7 +43,7 @@ class Weighted(Verifier):
             raise ValueError(f"weighted: success_of must be one of {', '.join(parts)}, got {success_of!r}")
         self.success_of = success_of
         self.parts: dict[str, Verifier] = {}
-        self.pools: dict[str, WorkerPool] = {}
+        self.judges: dict[str, Verifier] = {}  # the parts, those in worker processes that want it
         self.weights: dict[str, float] = {}
         for name, given in parts.items():
             settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
@@ -53,16 +52,14 @@ class Weighted(Verifier):
             part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
             if part.has_dialogues:
                 raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
-            if (pool := make_pool(part)) is not None:
-                self.pools[name] = pool
+            self.judges[name] = isolate(part)
         self.part_weights = self.weights
         members = list(self.parts.values())
         self.request = next((member.request for member in members if member.request), "")
         self.first = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
-        self.prompt_length, self.answer_length = self.first.prompt_length, self.first.answer_length
-        self.levels = self.first.levels
+        borrow(self, self.first, *POSES, "examples", "counterexamples")
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
         self.wants = tuple(dict.fromkeys(want for part in members for want in part.wants))
@@ -73,15 +70,14 @@ class Weighted(Verifier):
 
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        judges = {name: self.pools.get(name, part) for name, part in self.parts.items()}
-        waits = [name for name, judge in judges.items() if getattr(judge, "is_async", False)]
+        waits = [name for name, judge in self.judges.items() if getattr(judge, "is_async", False)]
         if waits and in_their_loop():
             waits = []
         with ThreadPoolExecutor(max(len(waits), 1)) as beside:  # coroutines wait side by side
-            begun = {name: beside.submit(judges[name].verify_batch, problems, completions) for name in waits}
+            begun = {name: beside.submit(self.judges[name].verify_batch, problems, completions) for name in waits}
             columns = {}
             for name, part in self.parts.items():
-                made = begun[name].result() if name in begun else judges[name].verify_batch(problems, completions)
+                made = begun[name].result() if name in begun else self.judges[name].verify_batch(problems, completions)
                 columns[name] = checked(part, made, len(completions))
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
 
@@ -121,39 +117,9 @@ class Weighted(Verifier):
         return self.first.makes_problems
 
     @override
-    def sample(self, rng: random.Random) -> Problem:
-        return self.first.sample(rng)
-
-    @override
-    def sample_at(self, rng: random.Random, level: int) -> Problem:
-        return self.first.sample_at(rng, level)
-
-    @override
-    def examples(self) -> list[Problem]:
-        return self.first.examples()
-
-    @override
-    def demonstration(self, problem: Problem) -> str:
-        return self.first.demonstration(problem)
-
-    @override
-    def extract(self, problem: Problem, completion: str) -> str | None:
-        return self.first.extract(problem, completion)
-
-    @override
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        return self.first.counterexamples(problem)
-
-    @override
-    def split_key(self, problem: Problem) -> str:
-        return self.first.split_key(problem)
-
-    @override
     def close(self) -> None:
-        for pool in self.pools.values():
-            pool.close()
-        for part in self.parts.values():
-            part.close()
+        for each in dict.fromkeys((*self.judges.values(), *self.parts.values())):
+            each.close()
 
 
 def _weight(name: str, value: Any) -> float:

@@ -17,7 +17,6 @@ from verifiers.base import VERIFIER_FAILED, MiscountError, checked
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
-from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.splits import is_level
@@ -60,7 +59,7 @@ class Judge:
             their verdicts. Another number of verdicts or rewards than completions is raised always.
     """
 
-    def __init__(self, verifier: Verifier, pool: WorkerPool | None = None, flag_errors: bool = False) -> None:
+    def __init__(self, verifier: Verifier, pool: Isolated | None = None, flag_errors: bool = False) -> None:
         self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:

@@ -14,12 +14,11 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
+from verifiers import Isolated, Problem, Verdict, Verifier, isolate, make_verifier
 from verifiers.base import Completion
 from verifiers.conversation import shown
 from verifiers.dialogues import check_replays
 from verifiers.dialogues.tools.calls import Call, read_calls
-from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
 
 from ..problems.curriculum import Curriculum
@@ -160,11 +159,11 @@ class TextGenTask:
         with trusting(trust):
             own = make_verifier(verifier, **(verifier_kwargs or {}))
             made = with_tools(own, tools)
-        pool = make_pool(made, verifier_workers, verifier_timeout, verifier_memory_mb)
+        run = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
+        pool = run if isinstance(run, Isolated) else None
         closed = made if isinstance(made, Isolated) else own
-        self._owned = [each for each in (pool, closed) if each is not None and each is not verifier]
-        if isinstance(made, Isolated):
-            pool, made = made.pool, made.verifier
+        self._owned = [each for each in dict.fromkeys((pool, closed)) if each is not None and each is not verifier]
+        made = made if pool is None else pool.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         found = listed_problems(problems, columns, template)
         if found is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:

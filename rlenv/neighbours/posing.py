@@ -10,9 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verifiers import Problem, Reply, Verdict, Verifier
+from verifiers import Isolated, Problem, Reply, Verdict, Verifier, isolate
 from verifiers.base import in_range
-from verifiers.isolation.workers.pool import make_pool
 
 from ..envs.judge import Exchange, Judge
 
@@ -34,7 +33,8 @@ class Posed:
 
     def __init__(self, verifier: Verifier, problems: Sequence[Problem] | None = None) -> None:
         self.verifier, self.problems = verifier, problems
-        self.pool = make_pool(verifier)
+        run = isolate(verifier)
+        self.pool = run if isinstance(run, Isolated) else None
         self.judge = Judge(verifier, self.pool, flag_errors=True)
         self._lock = threading.Lock()
 

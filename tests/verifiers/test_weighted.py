@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Arith, Problem, Verdict, Verifier, Weighted, make_verifier
+from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
 from verifiers.base import checked
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
@@ -131,7 +131,7 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
         isolated = True
 
     weighted = Weighted({"arith": 1, "apart": {"weight": 1, "verifier": Apart}})
-    assert weighted.pools.keys() == {"apart"}
+    assert [name for name, judge in weighted.judges.items() if isinstance(judge, Isolated)] == ["apart"]
     assert weighted.verify(SUM, "3").reward == 4.0
     weighted.close()
     with pytest.raises(RuntimeError, match="the verifier was closed"):

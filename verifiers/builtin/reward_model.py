@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Problem, Verdict, Verifier, first_line
+from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag
 from ..plugins.extras import require
@@ -93,8 +92,7 @@ class RewardModel(Verifier):
         self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
         self.poser = None if problems_of is None else make_verifier(problems_of, **(problem_args or {}))
         if self.poser is not None:
-            self.alphabet, self.levels = self.poser.alphabet, self.poser.levels
-            self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
+            borrow(self, self.poser, "alphabet", *POSES)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""
@@ -147,32 +145,10 @@ class RewardModel(Verifier):
         self.model.config.pad_token_id = pad
         return pad
 
-    # Problems come from another verifier or from a list.
-
     @property
     @override
     def makes_problems(self) -> bool:
         return self.poser is not None and self.poser.makes_problems
-
-    @override
-    def sample(self, rng: random.Random) -> Problem:
-        return super().sample(rng) if self.poser is None else self.poser.sample(rng)
-
-    @override
-    def sample_at(self, rng: random.Random, level: int) -> Problem:
-        return super().sample_at(rng, level) if self.poser is None else self.poser.sample_at(rng, level)
-
-    @override
-    def demonstration(self, problem: Problem) -> str:
-        return problem.answer if self.poser is None else self.poser.demonstration(problem)
-
-    @override
-    def extract(self, problem: Problem, completion: str) -> str | None:
-        return completion.strip() if self.poser is None else self.poser.extract(problem, completion)
-
-    @override
-    def split_key(self, problem: Problem) -> str:
-        return problem.text if self.poser is None else self.poser.split_key(problem)
 
 
 def _unicode(text: str) -> str:

@@ -3,10 +3,9 @@ from textgen_reference import OddVerifier
 
 from rlenv.envs.judge import Exchange, Judge
 from rlenv.text.tokenizer import character_tokenizer, decode
-from verifiers import Arith, Problem, Verdict, Verifier, Weighted
+from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, isolate
 from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.function import FunctionVerifier
-from verifiers.isolation.workers.pool import WorkerPool, isolate
 
 SUM = Problem("12+34=", "46")
 TOKENIZER = character_tokenizer("0123456789+=")
@@ -48,7 +47,7 @@ def test_another_number_of_verdicts_or_something_else_is_refused(verdicts):
 def test_another_number_of_rewards_is_never_flagged(rewards, workers):
     function = FunctionVerifier(lambda completions: rewards)
     for verifier in (function, WithTools(function, ["calculator"])):
-        pool = WorkerPool(verifier, workers) if workers else None
+        pool = Isolated(verifier, workers) if workers else None
         judge, said = Judge(verifier, pool, flag_errors=True), [Exchange(SUM, False, [], ["46"])] * 2
         wrong = rf"returned {len(rewards)} rewards for [12] completion"
         with pytest.raises(ValueError, match=wrong):

@@ -3,9 +3,8 @@
 import pytest
 from dialogues import Echoing, Hashing
 
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate
+from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
 from verifiers.dialogues import begin, replay, reply_to, verdict_without_budget
-from verifiers.isolation.workers.pool import WorkerPool
 
 TURNS = ["a", "bb", "", "dcba", "c"]
 
@@ -80,7 +79,7 @@ def test_workers_give_the_replies_of_live_dialogues_and_a_wrapped_verifier_is_as
     try:
         assert [live(isolated, problem) for problem in problems] == expected
         asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
-        assert isolated.pool.replies(asked) == [replies[-1] for replies in expected]
+        assert isolated.replies(asked) == [replies[-1] for replies in expected]
         hashing = Hashing(problems[1])
         hashing.reply("a")
         dialogue = isolated.dialogue(problems[1])
@@ -105,7 +104,7 @@ class Random(Verifier):
 
 
 def test_a_dialogue_that_cannot_be_replayed_is_an_error_in_a_worker():
-    pool = WorkerPool(Random(), workers=1)
+    pool = Isolated(Random(), workers=1)
     try:
         (reply,) = pool.replies([(Problem("?"), ["", ""], False)])
         assert reply.verdict.status == "error" and "not deterministic" in reply.verdict.reason

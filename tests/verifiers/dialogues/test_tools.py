@@ -9,14 +9,13 @@ from typing import Literal
 
 import pytest
 
-from verifiers import Arith, Dialogue, Problem, Reply, Verifier
+from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
 from verifiers.dialogues import begin, replay, reply_to
 from verifiers.dialogues.tools.calculator import LONGEST, calc
 from verifiers.dialogues.tools.calls import Call
 from verifiers.dialogues.tools.tool import make_tool
 from verifiers.dialogues.tools.toolbox import MOST_CALLS, NO_OUTPUT
 from verifiers.dialogues.tools.verifier import WithTools
-from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.plugins.registry import trusting
 
 PROBLEM = Problem("12+34=", "46")
@@ -184,7 +183,7 @@ def test_a_replayed_dialogue_does_not_call_again():
 
 
 def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
-    pool = WorkerPool(WithTools(Asking(), [add, fail]), workers=1, timeout=1.0)
+    pool = Isolated(WithTools(Asking(), [add, fail]), workers=1, timeout=1.0)
     request.addfinalizer(pool.close)
     turns = ["fail(kill)", "add(1)", "fail(hang)", "fail(exit)", "add(2)"]
     *replies, lost = pool.replies(

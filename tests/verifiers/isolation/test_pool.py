@@ -9,9 +9,8 @@ import cloudpickle
 import pytest
 from processes import eventually, open_descriptors
 
-from verifiers import Problem, Verdict, Verifier
+from verifiers import Isolated, Problem, Verdict, Verifier
 from verifiers.isolation.workers import worker
-from verifiers.isolation.workers.pool import WorkerPool
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers import nothing but the pool's own
 
@@ -30,7 +29,7 @@ def judged(verifier):
 
 @pytest.fixture
 def pool():
-    verifier = WorkerPool(Exact(), workers=1, timeout=LATE / 2)
+    verifier = Isolated(Exact(), workers=1, timeout=LATE / 2)
     yield verifier
     verifier.close()
 
@@ -93,7 +92,7 @@ class Comes(Verifier):
 
 def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
-    verifier = WorkerPool(Comes(), workers=1)
+    verifier = Isolated(Comes(), workers=1)
     (future,) = verifier.submit([RIGHT[0]], [RIGHT[1]])
     assert eventually(lambda: verifier._threads.busy)
     closing = threading.Thread(target=verifier.close, daemon=True)
@@ -104,7 +103,7 @@ def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
 
 
 def test_a_pool_may_be_closed_by_one_of_its_own_threads():
-    verifier, faults = WorkerPool(Exact(), workers=2), []
+    verifier, faults = Isolated(Exact(), workers=2), []
 
     def close(_):
         try:

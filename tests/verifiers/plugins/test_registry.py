@@ -3,9 +3,8 @@ import sys
 import pytest
 
 import verifiers.plugins.registry as registry
-from verifiers import Arith, Problem, Verdict, Verifier, list_verifiers, make_verifier
+from verifiers import Arith, Isolated, Problem, Verdict, Verifier, list_verifiers, make_verifier
 from verifiers import register_verifier as register
-from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.plugins import user_code
 
 
@@ -155,7 +154,7 @@ def test_a_module_of_the_current_directory_is_found_after_all_others(rewards):
 
 
 def test_worker_processes_find_the_file_and_its_neighbours(rewards):
-    pool = WorkerPool(make_verifier("my.rewards.py:f"), workers=1, timeout=30.0)
+    pool = Isolated(make_verifier("my.rewards.py:f"), workers=1, timeout=30.0)
     try:
         assert pool.verify(Problem("p"), "c") == Verdict(1.25)
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier
+from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow
 from ...dialogues import InWorkers
 from ...plugins.user_code import WithUserCode
 from .supervisor import describe
@@ -26,8 +26,8 @@ MEMORY_MB = 2048
 Reader = Callable[[dict[str, Any]], Any]  # makes a verdict or a reply of a worker's answer
 
 
-class WorkerPool:
-    """Runs one verifier in worker processes, one completion at a time in each.
+class Isolated(Verifier):
+    """A verifier in worker processes, one completion at a time in each; all but its judging is the verifier's own.
 
     A verdict that takes too long has the status `timeout`: its worker is killed with everything it started, and
     replaced. If the verifier raises, exits, returns nonsense, prints without end or asks for too much memory, the
@@ -42,6 +42,9 @@ class WorkerPool:
     Raises:
         ValueError: for a setting out of range, or a verifier that cannot be pickled.
     """
+
+    isolated = True
+    prefers_batches = False
 
     def __init__(
         self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
@@ -59,27 +62,39 @@ class WorkerPool:
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
+        own = {"timeout", "verify", *vars(Isolated)}
+        borrow(self, verifier, *(name for name in vars(Verifier) if name[0] != "_" and name not in own))
         self._threads = _Threads(payload, workers, self.timeout, memory_mb)
         self._finalizer = weakref.finalize(self, self._threads.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
 
+    @property
+    @override
+    def makes_problems(self) -> bool:
+        return self.verifier.makes_problems
+
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
         """Give completions to the workers and return at once; the futures raise nothing but a `MiscountError`.
 
         Raises:
-            RuntimeError: if the pool was closed.
+            RuntimeError: if it was closed.
         """
         return [self._threads.submit(pair, _verdict) for pair in zip(problems, completions, strict=True)]
 
+    @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge many completions in parallel."""
         return [future.result() for future in self.submit(problems, completions)]
 
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion."""
-        return self.verify_batch([problem], [completion])[0]
+    @property
+    @override
+    def has_dialogues(self) -> bool:
+        return self.verifier.has_dialogues
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue | None:
+        return InWorkers(self, problem) if self.has_dialogues else None
 
     def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
         """Return the replies to the last turns of dialogues, in parallel."""
@@ -102,71 +117,16 @@ class WorkerPool:
         self._finalizer()
 
 
-def make_pool(
-    verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
-) -> WorkerPool | None:
-    """Return a pool if the verifier wants one (`isolated`) or a setting asks for one; else None.
-
-    Arguments: those of `WorkerPool`; `workers=0` for no pool, whatever the verifier wants.
-    """
-    settings = workers, timeout, memory_mb
-    wanted = verifier.isolated or any(setting is not None for setting in settings)
-    return WorkerPool(verifier, *settings) if wanted and workers != 0 and not isinstance(verifier, Isolated) else None
-
-
 def isolate(
     verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
 ) -> Verifier:
-    """Return the verifier `Isolated` if `make_pool` makes a pool for it, else the verifier itself."""
-    pool = make_pool(verifier, workers, timeout, memory_mb)
-    return verifier if pool is None else Isolated(verifier, workers, timeout, memory_mb)
+    """Return the verifier as `Isolated` if it wants that (`isolated`) or a setting asks for it, else itself.
 
-
-class Isolated(Verifier):
-    """A verifier together with the pool that judges for it; everything but judging is the verifier's own.
-
-    Arguments: those of `WorkerPool`.
+    Arguments: those of `Isolated`; `workers=0` for no worker processes, whatever the verifier wants.
     """
-
-    isolated = True
-    prefers_batches = False
-
-    def __init__(
-        self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
-    ) -> None:
-        self.verifier, self.pool = verifier, WorkerPool(verifier, workers, timeout, memory_mb)
-        self.workers, self.timeout, self.memory_mb = self.pool.workers, self.pool.timeout, self.pool.memory_mb
-        for name, value in vars(Verifier).items():  # but judging, and what a subclass overrides
-            if name[0] != "_" and name not in ("timeout", "verify") and getattr(type(self), name) is value:
-                setattr(self, name, getattr(verifier, name))
-
-    @property
-    @override
-    def makes_problems(self) -> bool:
-        return self.verifier.makes_problems
-
-    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
-        """Hand completions to the workers and return at once; see `WorkerPool.submit`."""
-        return self.pool.submit(problems, completions)
-
-    @override
-    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        return self.pool.verify_batch(problems, completions)
-
-    @property
-    @override
-    def has_dialogues(self) -> bool:
-        return self.verifier.has_dialogues
-
-    @override
-    def dialogue(self, problem: Problem) -> Dialogue | None:
-        return InWorkers(self.pool, problem) if self.has_dialogues else None
-
-    @override
-    def close(self) -> None:
-        self.pool.close()
-
-    __reduce__ = WorkerPool.__reduce__
+    settings = workers, timeout, memory_mb
+    wanted = verifier.isolated or any(setting is not None for setting in settings)
+    return Isolated(verifier, *settings) if wanted and workers != 0 and not isinstance(verifier, Isolated) else verifier
 
 
 class _Threads:
