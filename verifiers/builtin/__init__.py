@@ -1,9 +1,8 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
 from ..dialogues.worlds.environment_class.verifier import EnvironmentClass
-from ..dialogues.worlds.gem import Gem
-from ..dialogues.worlds.gym import Gym
 from ..dialogues.worlds.openenv.verifier import OpenEnv
+from ..dialogues.worlds.stepped import Gem, Gym
 from ..dialogues.worlds.textarena import TextArena
 from .arith import Arith
 from .calculator_sums import CalculatorSums

@@ -1,7 +1,8 @@
-"""Environments with the interface of Gymnasium: `reset(seed=...)`, and `step(action)` with five results."""
+"""gym and gem: environments with the interface of Gymnasium, "gym:my_module:MyEnv-v0", "gem:game:Sudoku-v0-easy"."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import string
 from contextlib import suppress
@@ -9,13 +10,16 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import WRONG, Dialogue, Problem, Reply, Verdict, Verifier, first_line
+from ...base import Reply, Verdict, first_line
 from ...plugins.arguments import whole_number
+from ...plugins.extras import require
+from ...plugins.registry import register_verifier, require_trust
 from .randomness import Randomness
 from .spelling import spelled
-from .world import World
+from .world import Playing, World
 
 PROBED = 4  # games whose openings the lengths are read off
+TEXT_ONLY = "its observations and actions must be gymnasium.spaces.Text"
 
 
 class SteppedWorld(World):
@@ -44,7 +48,7 @@ class SteppedWorld(World):
     ) -> None:
         self.name = name
         self.max_turns = whole_number(name, "turns", turns, 1, 10_000)
-        self.reward_range = as_range(name, reward_range)
+        self.reward_range = _range(name, reward_range)
         self.success_reward = float(success_reward)
         try:
             longest = max(len(self.opening(seed)) for seed in range(PROBED))
@@ -62,17 +66,11 @@ class SteppedWorld(World):
         raise NotImplementedError(f"{type(self).__name__} does not implement make")
 
     @override
-    def opening(self, seed: int) -> str:
-        stepping = Stepping(self, seed)
-        stepping.close()
-        return stepping.opening
-
-    @override
-    def dialogue(self, problem: Problem) -> Dialogue:
-        return Stepping(self, problem.metadata["seed"])
+    def playing(self, seed: int) -> Playing:
+        return Stepping(self, seed)
 
 
-class Stepping(Dialogue):
+class Stepping(Playing):
     """An episode of such an environment."""
 
     def __init__(self, world: SteppedWorld, seed: int) -> None:
@@ -96,10 +94,6 @@ class Stepping(Dialogue):
         return Reply(self._written(observation), reward)
 
     @override
-    def out_of_budget(self) -> Verdict:
-        return WRONG
-
-    @override
     def close(self) -> None:
         with suppress(Exception):  # an environment without close, or one whose close fails, has had its episode
             self.env.close()
@@ -110,7 +104,109 @@ class Stepping(Dialogue):
         return spelled(observation.rstrip("\n") + "\n", self.alphabet)
 
 
-def as_range(owner: str, given: Any) -> tuple[float, float]:
+@register_verifier("gym")
+class Gym(SteppedWorld):
+    """An environment of Gymnasium with texts as observations and actions; its rewards are those of its steps.
+
+    A problem is a seed, and the prompt is what the environment observes first. Equal seeds and equal actions must give
+    equal observations, because worker processes replay episodes. Global random states are kept apart from ours.
+
+    Args:
+        env: the id, such as "my_module:MyEnv-v0", whose module is imported first; from a checkpoint, that needs trust.
+        turns: actions per episode; an episode with more ends with a reward of 0.
+        reply_length: longest observation in characters; by default the `max_length` of the observation space.
+        reward_range: lowest and highest reward of an episode; None if unknown.
+        success_reward: the least reward of an episode that counts as a success.
+        settings: further arguments of `gymnasium.make`.
+
+    Raises:
+        ValueError: for an id that `gymnasium.make` refuses, or an environment without texts.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        turns: int = 20,
+        reply_length: int | None = None,
+        reward_range: Any = None,
+        success_reward: float = 1.0,
+        **settings: Any,
+    ) -> None:
+        if ":" in env:
+            require_trust(f"the Gymnasium environment {env!r}")
+        self.env, self.settings = env, settings
+        try:
+            made = self.make()
+        except Exception as error:  # whatever its module or its constructor raises
+            raise ValueError(f"gym: {env!r} cannot be made: {first_line(error)}") from error
+        text = require("gymnasium.spaces", "dev", "verifier 'gym'").Text
+        spaces = made.observation_space, made.action_space
+        made.close()
+        if not all(isinstance(space, text) for space in spaces):
+            raise ValueError(f"gym: {env} has {spaces[0]} and {spaces[1]}; {TEXT_ONLY}")
+        more = set().union(*(space.character_set for space in spaces))
+        self.alphabet = string.printable + "".join(sorted(more - set(string.printable)))
+        self.answer_length = spaces[1].max_length
+        reply = spaces[0].max_length + 1 if reply_length is None else reply_length
+        super().__init__(f"gym:{env}", turns, reply, reward_range, success_reward)
+
+    @override
+    def make(self) -> Any:
+        gymnasium = require("gymnasium", "dev", "verifier 'gym'")
+        return gymnasium.make(self.env, disable_env_checker=True, **self.settings)
+
+
+@register_verifier("gem")
+class Gem(SteppedWorld):
+    """An environment of GEM; its rewards are those of its steps.
+
+    A problem is a seed, and the prompt is what the environment says first. GEM's global random state is kept apart from
+    ours. The package gem-llm 0.1.0 allows Python 3.11 and 3.12. Environments of lists of questions download them.
+
+    Args:
+        env: its id, such as "game:GuessTheNumber-v0-easy"; it is played as `gem.make` makes it.
+        turns: actions per episode; an episode with more ends with a reward of 0.
+        reply_length: longest observation in characters; by default twice the longest opening of a few.
+        reward_range: lowest and highest reward of an episode.
+        success_reward: the least reward of an episode that counts as a success.
+        settings: further arguments of `gem.make`, such as max_turns.
+
+    Raises:
+        ValueError: if gem-llm is not installed, for an unknown id (with the closest matches), or settings that the
+            environment does not take.
+    """
+
+    needs = {"gem": "gem"}
+
+    def __init__(
+        self,
+        env: str,
+        turns: int = 20,
+        reply_length: int | None = None,
+        reward_range: Any = (-1.0, 1.0),
+        success_reward: float = 1.0,
+        **settings: Any,
+    ) -> None:
+        self.env, self.settings = env, settings
+        library = require("gem", "gem", "verifier 'gem'")
+        known = sorted(require("gem.envs.registration", "gem", "verifier 'gem'").ENV_REGISTRY)
+        if env not in known:
+            close = difflib.get_close_matches(str(env), known, n=3)
+            hint = f"did you mean {', '.join(close)}?" if close else f"there are {len(known)}, such as {known[0]}"
+            raise ValueError(f"gem: unknown environment {env!r}; {hint}")
+        try:
+            library.make(env, **settings)
+        except Exception as error:  # whatever its constructor raises
+            lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))]
+            raise ValueError(f"gem:{env} cannot be made with {settings}: {' '.join(lines[:1])}") from error
+        super().__init__(f"gem:{env}", turns, reply_length, reward_range, success_reward)
+
+    @override
+    def make(self) -> Any:
+        return require("gem", "gem", "verifier 'gem'").make(self.env, **self.settings)
+
+
+def _range(owner: str, given: Any) -> tuple[float, float]:
     """Return the lowest and the highest reward; infinite ends if none are given.
 
     Raises:
@@ -125,8 +221,3 @@ def as_range(owner: str, given: Any) -> tuple[float, float]:
     if not low <= high:
         raise ValueError(f"{owner}: reward_range must be two numbers, lowest first, got {given!r}")
     return low, high
-
-
-def with_alphabet(world: Verifier, more: str) -> str:
-    """Return printable ASCII and further characters."""
-    return string.printable + "".join(sorted(set(more) - set(string.printable)))

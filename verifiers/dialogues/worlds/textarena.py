@@ -10,14 +10,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import Dialogue, Problem, Reply, Verdict
+from ...base import Problem, Reply, Verdict
 from ...plugins.arguments import flag, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
 from .randomness import Randomness
 from .spelling import spelled
 from .textarena_games import game_of
-from .world import World
+from .world import Playing, World
 
 PROBED = 8  # games whose openings the lengths are read off
 GAME = -1  # what messages of the game have for a sender; three games mix up the fields of the player's
@@ -57,8 +57,8 @@ class TextArena(World):
             raise ValueError(f"textarena: rules must be a text, got {rules!r:.60}")
         self.game, self.rules = game, rules
         self.wins_only = flag("textarena", "wins_only", wins_only)
-        self.known = game_of(game, _registry())
-        games = [Playing(self, seed) for seed in range(PROBED)]
+        self.known = game_of(game, _library(".envs.registration").ENV_REGISTRY)
+        games = [Play(self, seed) for seed in range(PROBED)]
         limit = self.known.turns or games[0].env.state.max_turns
         self.max_turns = limit if turns is None else whole_number("textarena", "turns", turns, 1, 10_000)
         self.prompt_length = max(len(one.opening) for one in games) + 64
@@ -67,27 +67,22 @@ class TextArena(World):
         self.reward_range = (0.0, 1.0) if self.wins_only else (self.known.low, self.known.high)
 
     @override
-    def opening(self, seed: int) -> str:
-        return Playing(self, seed).opening
-
-    @override
-    def dialogue(self, problem: Problem) -> Dialogue:
-        return Playing(self, problem.metadata["seed"])
+    def playing(self, seed: int) -> Play:
+        return Play(self, seed)
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
         if self.known.player is None:
             raise ValueError(f"textarena: {self.game} has no demonstrations; use --sft-steps 0")
-        game = Playing(self, problem.metadata["seed"]).env
+        game = Play(self, problem.metadata["seed"]).env
         return self.known.player(_innermost(game), rng)
 
 
-class Playing(Dialogue):
+class Play(Playing):
     """A game.
 
     Attributes:
-        opening: what it says first, with its rules.
-        board: what it says first besides.
+        board: what the game says first after its rules.
     """
 
     def __init__(self, verifier: TextArena, seed: int) -> None:
@@ -124,13 +119,8 @@ class Playing(Dialogue):
         return spelled("\n".join(kept) + "\n", self.verifier.alphabet)
 
 
-def _library() -> Any:
-    return require("textarena", "textarena", "verifier 'textarena'")
-
-
-def _registry() -> Any:
-    _library()
-    return require("textarena.envs.registration", "textarena", "verifier 'textarena'").ENV_REGISTRY
+def _library(part: str = "") -> Any:
+    return require(f"textarena{part}", "textarena", "verifier 'textarena'")
 
 
 def _innermost(game: Any) -> Any:
