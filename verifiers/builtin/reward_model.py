@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
 from ..conversation import make_encoder
-from ..plugins.arguments import flag
+from ..plugins.arguments import flag, whole_number
 from ..plugins.extras import require
 from ..plugins.registry import make_verifier, register_verifier
 
@@ -67,9 +67,7 @@ class RewardModel(Verifier):
         device: str = "auto",
         chat: bool | None = None,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
-        self.batch_size = batch_size
+        self.batch_size = whole_number("reward_model", "batch_size", batch_size, 1, 10**6)
         model = _model_folder(model)
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
@@ -82,9 +80,7 @@ class RewardModel(Verifier):
         self.chat = self._reads_chat(chat)
         self._encoder = make_encoder(self.tokenizer) if self.chat else None  # now: a worker process cannot make one
         labels = self.model.config.num_labels
-        if label is not None and (isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < labels):
-            raise ValueError(f"reward_model: label must be a whole number from 0 to {labels - 1}, got {label!r}")
-        self.label = labels - 1 if label is None else label
+        self.label = labels - 1 if label is None else whole_number("reward_model", "label", label, 0, labels - 1)
         self.is_probability = labels > 1
         self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
         if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):

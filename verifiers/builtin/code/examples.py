@@ -9,68 +9,28 @@ EXAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     (
         'def clamp(value, low, high):\n    """Return value, but at least low and at most high."""\n',
         "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
-        {
-            "tests": [
-                "assert clamp(5, 0, 10) == 5",
-                "assert clamp(-3, 0, 10) == 0",
-                "assert clamp(2.5, low=0, high=1) == 1",
-            ]
-        },
+        {"tests": ["assert clamp(-3, 0, 10) == 0", "assert clamp(3, low=0, high=1) == 1"]},
     ),
     (
         'def is_palindrome(text):\n    """Tell whether a text reads the same backwards, whatever the case."""\n',
         "def is_palindrome(text):\n    return text.lower() == text.lower()[::-1]\n",
-        {
-            "tests": [
-                "assert is_palindrome('Level') is True",
-                "assert is_palindrome('lever') is False",
-                "assert is_palindrome('') is True",
-            ]
-        },
-    ),
-    (
-        'def count_words(text):\n    """Return a dict with the number of times each word of a text occurs."""\n',
-        "from collections import Counter\n\n\ndef count_words(text):\n    return dict(Counter(text.split()))\n",
-        {
-            "tests": [
-                "assert count_words('a b a') == {'a': 2, 'b': 1}",
-                "assert count_words('') == {}",
-                "assert count_words('one  two\\none') == {'two': 1, 'one': 2}",
-            ]
-        },
+        {"tests": ["assert is_palindrome('Level') is True", "assert is_palindrome('lever') is False"]},
     ),
     (
         'def divisors(n):\n    """Return the set of the positive divisors of a positive whole number."""\n',
         "def divisors(n):\n    return {d for d in range(1, n + 1) if n % d == 0}\n",
-        {
-            "tests": [
-                "assert divisors(12) == {1, 2, 3, 4, 6, 12}",
-                "assert divisors(1) == {1}",
-                "assert divisors(7) == {1, 7}",
-            ]
-        },
+        {"tests": ["assert divisors(12) == {1, 2, 3, 4, 6, 12}", "assert divisors(1) == {1}"]},
     ),
     (
         "Write a program that reads whole numbers, one a line, and prints their sum.\n",
         "import sys\n\nprint(sum(int(line) for line in sys.stdin if line.strip()))\n",
-        {
-            "cases": [
-                {"input": "1\n2\n3\n", "output": "6"},
-                {"input": "-5\n", "output": "-5"},
-                {"input": "", "output": "0"},
-            ]
-        },
+        {"cases": [{"input": "1\n2\n3\n", "output": "6"}, {"input": "", "output": "0"}]},
     ),
     (
         'def runs(text):\n    """Return the runs of equal characters in a text as a list of (character, length)."""\n',
         "import itertools\n\n\ndef runs(text):\n"
             "    return [(sign, len(list(each))) for sign, each in itertools.groupby(text)]\n",
         {"tests": ["assert runs('aab') == [('a', 2), ('b', 1)]", "assert runs('') == []"]},
-    ),
-    (
-        'def transposed(rows):\n    """Return the columns of a table, a list of lists of one length, as lists."""\n',
-        "def transposed(rows):\n    return [list(column) for column in zip(*rows)]\n",
-        {"tests": ["assert transposed([[1, 2], [3, 4]]) == [[1, 3], [2, 4]]", "assert transposed([]) == []"]},
     ),
     (
         'def shifted(text, by):\n    """Return a text with its letters a to z moved on in the alphabet, z to a."""\n',
@@ -93,11 +53,5 @@ EXAMPLES: list[tuple[str, str, dict[str, Any]]] = [
         "Write a program that reads lines and prints them in the opposite order.\n",
         'import sys\n\nfor line in reversed(sys.stdin.read().splitlines()):\n    print(line)\n',
         {"cases": [{"input": "one\ntwo\n three\n", "output": " three\ntwo\none\n"}]},
-    ),
-    (
-        'def mean_and_spread(numbers):\n    """Return the mean of numbers, and the largest less the smallest."""\n',
-        "def mean_and_spread(numbers):\n"
-            "    return sum(numbers) / len(numbers), max(numbers) - min(numbers)\n",
-        {"tests": ["assert mean_and_spread([1, 2, 6]) == (3, 5)", "assert mean_and_spread([0.5]) == (0.5, 0)"]},
     ),
 ]  # fmt: skip

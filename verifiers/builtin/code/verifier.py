@@ -15,6 +15,7 @@ from typing_extensions import override
 from ...answer import document_in
 from ...base import Problem, Verdict, Verifier
 from ...isolation.sandbox.run import Limits, Outcome, SandboxError, run, unavailable
+from ...plugins.arguments import whole_number
 from ...plugins.registry import register_verifier, require_trust
 from . import harness
 from .cases import Call, Case, read_tests
@@ -81,8 +82,6 @@ class Code(Verifier):
     ) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
             raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
-        if isinstance(memory, bool) or not isinstance(memory, int) or not 64 <= memory <= 1 << 20:
-            raise ValueError(f"code: memory must be a whole number of megabytes, 64 to {1 << 20}, got {memory!r}")
         if sys.platform == "win32":
             raise ValueError("code: programs can be run on Linux, or with unsafe_local_exec=True on macOS")
         if unsafe_local_exec:
@@ -95,7 +94,7 @@ class Code(Verifier):
             )
         self.partial = partial
         self.isolating = not reason
-        self._limits = Limits(seconds=timeout, memory=memory << 20)
+        self._limits = Limits(seconds=timeout, memory=whole_number("code", "memory", memory, 64, 1 << 20) << 20)
 
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""

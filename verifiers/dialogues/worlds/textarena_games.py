@@ -115,16 +115,14 @@ def game_of(name: str, registered: Collection[str]) -> Game:
     Raises:
         ValueError: for an unknown id, with the closest matches, or a game that cannot be trained on, with the reason.
     """
-    base = name.partition("-v0")[0]
+    base, games = name.partition("-v0")[0], ", ".join(f"{game}-v0" for game in GAMES)
     if name not in registered:
         close = difflib.get_close_matches(name, _offered(registered), n=3)
-        games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(
             f"textarena: unknown game {name!r}; "
             + (f"did you mean {', '.join(close)}?" if close else f"games: {games}")
         )
     if base not in GAMES:
-        games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(f"textarena: {name} is not supported: {REFUSED.get(base, SEVERAL)}; games: {games}")
     return GAMES[base]
 

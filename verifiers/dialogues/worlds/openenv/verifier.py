@@ -14,7 +14,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from ....base import Dialogue, Problem, Reply, Verdict
-from ....plugins.arguments import whole_number
+from ....plugins.arguments import not_negative, whole_number
 from ....plugins.extras import require
 from ....plugins.registry import register_verifier, require_trust
 from ..world import SEEDS, World
@@ -79,7 +79,8 @@ class OpenEnv(World):
         self.prompt_length = self.reply_length = whole_number("openenv", "longest", longest, 1, 10**6)
         self.answer_length = whole_number("openenv", "answer_length", answer_length, 1, 10**6)
         self.field, self.success_reward = field, success_reward
-        self.timeout, self.patience = _seconds("timeout", timeout), _seconds("patience", patience)
+        self.timeout = float(not_negative("openenv", "timeout", timeout))
+        self.patience = float(not_negative("openenv", "patience", patience))
         self.server, self._is_down = Server(url, self.timeout), True
         self.form = ActionForm(self.server.schema())
         self._open: WeakSet[Episode] = WeakSet()
@@ -265,9 +266,3 @@ class Episode(Dialogue):
 
 def _counts(**changed: int) -> dict[str, int]:
     return {"invalid_actions": 0, "cut_observations": 0, "reconnects": 0, **changed}
-
-
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ValueError(f"openenv: {name} must be a number of seconds, at least 0, got {value!r}")
-    return float(value)
