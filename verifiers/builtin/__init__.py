@@ -10,7 +10,7 @@ from .choice import Choice
 from .code.feedback import CodeFeedback
 from .code.verifier import Code
 from .countdown import Countdown
-from .exact.verifier import Exact
+from .exact import Exact
 from .format import Format
 from .guess import Guess
 from .json_schema import JsonSchema
@@ -18,7 +18,7 @@ from .length import Length
 from .math import Math
 from .numeric import Numeric
 from .reasoning_gym.verifier import ReasoningGym
-from .regex.verifier import Regex
+from .regex import Regex
 from .reward_model import RewardModel
 
 __all__ = [

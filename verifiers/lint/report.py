@@ -11,9 +11,10 @@ from typing import Any
 
 from ..base import Problem, Verifier
 from ..conversation import last_of
+from ..isolation.workers.supervisor import describe
 from .attacks import ATTACKS
 from .cases import HEDGES, WRONG, cases_of, shorten
-from .trials import Trial, fault, try_all
+from .trials import Trial, try_all
 
 USUAL, LONGEST = 0.005, 1.0  # seconds
 SAMPLED = 50  # problems
@@ -106,7 +107,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     except NoProblemsError:
         raise
     except Exception as error:
-        report.findings.append(Finding("problems", fault(error)))
+        report.findings.append(Finding("problems", describe(error)))
         return report
     if not chosen:
         raise NoProblemsError(f"no problems to try verifier {report.verifier} with")

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from ..base import VERIFIER_FAILED, Verdict, Verifier, checked, words_of
+from ..base import VERIFIER_FAILED, Verdict, Verifier, checked
 from ..isolation.workers.pool import isolate
+from ..isolation.workers.supervisor import describe
 from .cases import Case
 
 HANGS = 10.0  # seconds
@@ -90,14 +91,8 @@ def _judged(verifier: Verifier, cases: Sequence[Case], alone: bool = False, long
     except _TooLongError:
         failed = Verdict(0.0, status="timeout", reason=f"no verdict after {longest:g} seconds")
     except (Exception, SystemExit) as error:
-        failed = Verdict(0.0, status="error", reason=("" if alone else "in a batch: ") + fault(error))
+        failed = Verdict(0.0, status="error", reason=("" if alone else "in a batch: ") + describe(error))
     return [failed] * len(cases)
-
-
-def fault(error: BaseException) -> str:
-    """Return an exception in one line."""
-    lines = words_of(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 class _TooLongError(BaseException):

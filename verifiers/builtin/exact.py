@@ -8,13 +8,28 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from ...base import Problem
-from ...plugins.arguments import flag, one_of
-from ...plugins.registry import register_verifier
-from ...text import WHITESPACE, collapsed, normal_form
-from ..reference import ReferenceVerifier
-from .examples import EXAMPLES
+from ..base import Problem
+from ..plugins.arguments import flag, one_of
+from ..plugins.registry import register_verifier
+from ..text import WHITESPACE, collapsed, normal_form
+from .reference import ReferenceVerifier
 
+EXAMPLES = [
+    ("What is the capital of Peru?", "Lima"),
+    ("What is 12 + 30?", "42"),
+    ("What is 7 minus 12?", "-5"),
+    ("Round pi to two decimals.", "3.14"),
+    ("Write a quarter in percent.", "25%"),
+    ("Write one thousand two hundred with a comma.", "1,200"),
+    ("Which Danish word means island?", "ø"),
+    ("What is the French word for summer?", "été"),
+    ("Write hello in Japanese hiragana.", "こんにちは"),
+    ("Quote the first words of Hamlet's soliloquy.", "To be, or not to be"),
+    ("Convert to snake_case: readNextLine", "read_next_line"),
+    ("Write a JSON object whose only key a is 1.", '{"a": 1}'),
+    ("Write the letters a to c, one in each line.", "a\nb\nc"),
+    ("Write minus two thirds in LaTeX.", "-\\frac{2}{3}"),
+]
 _FORMS = ("NFC", "NFKC", "none")
 _NOT_FORGIVEN = re.compile(  # punctuation that is part of a number
     r"(?<=\d)\s*[^\w\s]+\s*(?=\d)"  # 3.14, 1,234, 10:30, 2 * 3

@@ -1,1 +1,0 @@
-"""exact: the reference answer, word for word."""

@@ -1,1 +1,0 @@
-"""regex: completions that match a pattern."""
