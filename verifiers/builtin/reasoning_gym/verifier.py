@@ -6,8 +6,6 @@ import difflib
 import random
 import re
 import string
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +13,7 @@ from typing_extensions import override
 
 from ...answer import PLACES, REQUESTS, answer_in, document_in, placed
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...dialogues.worlds.randomness import Randomness
 from ...isolation.quiet import quiet
 from ...numbers import first_number, last_number, leading_number, plain
 from ...plugins.arguments import one_of, whole_number
@@ -86,7 +85,7 @@ class ReasoningGym(Verifier):
     def sample(self, rng: random.Random) -> Problem:
         """Return one of the task's problems; those without a reference answer have an empty one."""
         index = rng.randrange(self.size)
-        with _global_random(index):
+        with Randomness(index)():  # a few tasks draw from global randomness, or reseed it
             entry = self._dataset[index]
         return Problem(f"{entry['question']}\n", entry["answer"] or "", {"entry": entry})
 
@@ -171,16 +170,3 @@ class ReasoningGym(Verifier):
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
             given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
-
-
-@contextmanager
-def _global_random(seed: int) -> Iterator[None]:
-    """Give Python's and NumPy's global randomness a known state for a while; a few tasks draw from it, or reseed it."""
-    arrays = require("numpy", "reasoning-gym", "verifier 'reasoning_gym'").random  # which comes with reasoning-gym
-    python, numpy = random.getstate(), arrays.get_state()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        arrays.set_state(numpy)
