@@ -1,10 +1,8 @@
-"""Dialogues as they are run: checked, replayed from their turns, or kept by worker processes."""
+"""Dialogues as they are run: checked, and replayed from their turns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from typing_extensions import override
 
@@ -101,29 +99,3 @@ def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_bu
         return reply_to(dialogue, turns[-1])
     finally:
         dialogue.close()
-
-
-class RepliesInWorkers(Protocol):
-    """The part of a worker pool that dialogues need."""
-
-    def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
-        """Return what `replay` does, of several dialogues at once."""
-
-
-@dataclass
-class InWorkers(Dialogue):
-    """A dialogue that worker processes replay, turn by turn."""
-
-    pool: RepliesInWorkers
-    problem: Problem
-    turns: list[str] = field(default_factory=list)
-
-    @override
-    def reply(self, turn: str) -> Reply:
-        self.turns.append(turn)
-        return self.pool.replies([(self.problem, self.turns, False)])[0]
-
-    @override
-    def out_of_budget(self) -> Verdict:
-        verdict: Any = self.pool.replies([(self.problem, self.turns, True)])[0].verdict
-        return verdict

@@ -79,7 +79,7 @@ def test_workers_give_the_replies_of_live_dialogues_and_a_wrapped_verifier_is_as
     try:
         assert [live(isolated, problem) for problem in problems] == expected
         asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
-        assert isolated.replies(asked) == [replies[-1] for replies in expected]
+        assert [future.result() for future in isolated.ask(asked)] == [replies[-1] for replies in expected]
         hashing = Hashing(problems[1])
         hashing.reply("a")
         dialogue = isolated.dialogue(problems[1])
@@ -106,7 +106,8 @@ class Random(Verifier):
 def test_a_dialogue_that_cannot_be_replayed_is_an_error_in_a_worker():
     pool = Isolated(Random(), workers=1)
     try:
-        (reply,) = pool.replies([(Problem("?"), ["", ""], False)])
+        (future,) = pool.ask([(Problem("?"), ["", ""], False)])
+        reply = future.result()
         assert reply.verdict.status == "error" and "not deterministic" in reply.verdict.reason
     finally:
         pool.close()

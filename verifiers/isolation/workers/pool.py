@@ -17,7 +17,6 @@ import cloudpickle
 from typing_extensions import override
 
 from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow
-from ...dialogues import InWorkers
 from ...plugins.user_code import WithUserCode
 from .supervisor import describe
 from .worker import Worker, WorkerError, WorkerTimeoutError
@@ -96,10 +95,6 @@ class Isolated(Verifier):
     def dialogue(self, problem: Problem) -> Dialogue | None:
         return InWorkers(self, problem) if self.has_dialogues else None
 
-    def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
-        """Return the replies to the last turns of dialogues, in parallel."""
-        return [future.result() for future in self.ask(asked)]
-
     def ask(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Future[Reply]]:
         """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
 
@@ -115,6 +110,28 @@ class Isolated(Verifier):
     def close(self) -> None:
         """Kill the workers; verdicts that are still being waited for get the status "error"."""
         self._finalizer()
+
+
+class InWorkers(Dialogue):
+    """A dialogue that worker processes replay, turn by turn."""
+
+    def __init__(self, judge: Isolated, problem: Problem) -> None:
+        self.judge, self.problem = judge, problem
+        self.turns: list[str] = []
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        self.turns.append(turn)
+        return self._ask(out_of_budget=False)
+
+    @override
+    def out_of_budget(self) -> Verdict:
+        verdict: Any = self._ask(out_of_budget=True).verdict
+        return verdict
+
+    def _ask(self, out_of_budget: bool) -> Reply:
+        (future,) = self.judge.ask([(self.problem, self.turns, out_of_budget)])
+        return future.result()
 
 
 def isolate(
