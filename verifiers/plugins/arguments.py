@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+MANY = 50  # names, too many for a message
+
 
 def whole_number(owner: str, name: str, value: Any, low: int, high: int) -> int:
     """Return a whole number from `low` to `high`."""
@@ -28,6 +30,14 @@ def flag(owner: str, name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{owner}: {name} must be true or false, got {value!r}")
     return value
+
+
+def hint(name: Any, known: Sequence[str]) -> str:
+    """Return the known names closest to an unknown one; without any, all of them, or of very many how many."""
+    close = difflib.get_close_matches(str(name), known, n=3)
+    if not close and len(known) > MANY:
+        return f"there are {len(known)}, such as {known[0]}"
+    return f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
 def one_of(owner: str, name: str, value: Any, allowed: Sequence[str]) -> str:

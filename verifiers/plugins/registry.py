@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..base import Verifier
 from ..function import FunctionVerifier
+from .arguments import hint
 from .user_code import SUFFIX, import_user_module
 
 if TYPE_CHECKING:
@@ -205,12 +205,8 @@ def find_verifier(name: str) -> Any:
             raise ValueError(f"verifier {name!r} cannot be loaded: {reason_of(error)}") from error
     if is_listed(name):
         return _load(name)
-    known = list_verifiers()
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
-    if name.endswith(SUFFIX):
-        hint = f"name the function in it: {name}:my_function"
-    raise ValueError(f"unknown verifier {name!r}; {hint}")
+    advice = f"name the function in it: {name}:my_function" if name.endswith(SUFFIX) else hint(name, list_verifiers())
+    raise ValueError(f"unknown verifier {name!r}; {advice}")
 
 
 def verifier_origin(name: str) -> str:

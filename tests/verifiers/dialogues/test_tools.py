@@ -186,9 +186,7 @@ def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
     pool = Isolated(WithTools(Asking(), [add, fail]), workers=1, timeout=1.0)
     request.addfinalizer(pool.close)
     turns = ["fail(kill)", "add(1)", "fail(hang)", "fail(exit)", "add(2)"]
-    futures = pool.ask(
-        [*((PROBLEM, ["4", turn], False) for turn in turns), (Problem("", "kill"), ["4", "6"], False)]
-    )
+    futures = pool.ask([*((PROBLEM, ["4", turn], False) for turn in turns), (Problem("", "kill"), ["4", "6"], False)])
     *replies, lost = [future.result() for future in futures]
     assert lost.verdict.status == "error", "the verifier's own end is not a tool's"
     assert [reply.verdict for reply in replies] == [None] * 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 import string
@@ -16,7 +15,7 @@ from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...dialogues.worlds.randomness import Randomness
 from ...isolation.quiet import quiet
 from ...numbers import first_number, last_number, leading_number, plain
-from ...plugins.arguments import one_of, whole_number
+from ...plugins.arguments import hint, one_of, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
 from ...text import WHITESPACE, frame_name, framed, in_frame, last_line
@@ -162,9 +161,7 @@ class ReasoningGym(Verifier):
         library = require("reasoning_gym", "reasoning-gym", "verifier 'reasoning_gym'")
         tasks = sorted(library.factory.DATASETS)
         if self.task not in tasks:
-            close = difflib.get_close_matches(str(self.task), tasks, n=3)
-            hint = f"did you mean {', '.join(close)}?" if close else f"there are {len(tasks)}, such as {tasks[0]}"
-            raise ValueError(f"reasoning_gym: unknown task {self.task!r}; {hint}")
+            raise ValueError(f"reasoning_gym: unknown task {self.task!r}; {hint(self.task, tasks)}")
         try:
             return library.create_dataset(self.task, size=self.size, seed=0, **self.settings)
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings

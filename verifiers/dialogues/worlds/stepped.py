@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import string
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from ...base import Reply, Verdict, first_line
-from ...plugins.arguments import whole_number
+from ...plugins.arguments import hint, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier, require_trust
 from .randomness import Randomness
@@ -191,9 +190,7 @@ class Gem(SteppedWorld):
         library = require("gem", "gem", "verifier 'gem'")
         known = sorted(require("gem.envs.registration", "gem", "verifier 'gem'").ENV_REGISTRY)
         if env not in known:
-            close = difflib.get_close_matches(str(env), known, n=3)
-            hint = f"did you mean {', '.join(close)}?" if close else f"there are {len(known)}, such as {known[0]}"
-            raise ValueError(f"gem: unknown environment {env!r}; {hint}")
+            raise ValueError(f"gem: unknown environment {env!r}; {hint(env, known)}")
         try:
             library.make(env, **settings)
         except Exception as error:  # whatever its constructor raises

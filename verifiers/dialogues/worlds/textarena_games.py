@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ...plugins.arguments import hint
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,11 @@ def game_of(name: str, registered: Collection[str]) -> Game:
     Raises:
         ValueError: for an unknown id, with the closest matches, or a game that cannot be trained on, with the reason.
     """
-    base, games = name.partition("-v0")[0], ", ".join(f"{game}-v0" for game in GAMES)
+    base = name.partition("-v0")[0]
     if name not in registered:
-        close = difflib.get_close_matches(name, _offered(registered), n=3)
-        raise ValueError(
-            f"textarena: unknown game {name!r}; "
-            + (f"did you mean {', '.join(close)}?" if close else f"games: {games}")
-        )
+        raise ValueError(f"textarena: unknown game {name!r}; {hint(name, _offered(registered))}")
     if base not in GAMES:
+        games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(f"textarena: {name} is not supported: {REFUSED.get(base, SEVERAL)}; games: {games}")
     return GAMES[base]
 
