@@ -206,10 +206,11 @@ class Chat:
         """Return the template's own texts, and in between the numbers of the messages whose contents stand there."""
         if any(len(message) > 2 for message in messages):  # calls and names are the template's text, and differ
             return self._split(messages, generation)
-        roles = (*(message["role"] for message in messages), str(generation))
-        if roles not in self._skeletons:
-            self._skeletons[roles] = self._split(messages, generation)
-        return self._skeletons[roles]
+        # An empty content has no place in the template's text, so a message without one is of another kind.
+        kinds = (*(message["role"] + ":" * bool(message["content"]) for message in messages), str(generation))
+        if kinds not in self._skeletons:
+            self._skeletons[kinds] = self._split(messages, generation)
+        return self._skeletons[kinds]
 
     def _split(self, messages: list[Message], generation: bool) -> list[str | int]:
         rendered = self._render(_stand_ins(messages), generation)

@@ -230,7 +230,7 @@ CHAT = {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_the_batched_environment_does_what_the_single_one_does_in_a_chat(mode):
-    told = played(6, mode, 20, **CHAT)
+    told = played(6, mode, 30, **CHAT)
     assert sum("appended" in info for *_, infos in told for info in infos) > 3, "replies"
 
 

@@ -1,5 +1,5 @@
 import pytest
-from chat_families import FAMILIES, WITH_CALLS, llama2, with_calls_template
+from chat_families import FAMILIES, WITH_CALLS, chatml, llama2, with_calls_template
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import Chat, read_template
 from rlenv.text.chat_tokens import ChatTokens
-from rlenv.text.encoder import Encoder
+from rlenv.text.encoder import STOP, Encoder
 from rlenv.text.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Problem
 
@@ -288,3 +288,10 @@ def test_a_system_message_never_begins_or_ends_a_turn(name):
     tokenizer = MADE[name]
     turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
     assert not of_system(tokenizer) & set(turns)
+
+
+def test_a_reply_may_say_something_after_one_that_said_nothing():
+    encoder, said = Encoder(chatml()), [user("What is 2 + 2?"), {"role": "assistant", "content": "4"}]
+    usual = Encoder(chatml()).reply(said, "no", STOP, chat=True)
+    encoder.reply(said, [user("")], STOP, chat=True)
+    assert encoder.reply(said, "no", STOP, chat=True) == usual
