@@ -1,10 +1,8 @@
 """Prompts in words ask for the place of the answer, if they are told to."""
 
-import gymnasium as gym
 import pytest
 from chat_families import chatml
 
-import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.envs.task import TextGenTask
 from verifiers import Numeric, Problem
 
@@ -79,8 +77,3 @@ def test_a_request_that_cannot_be_is_refused():
         task(verifier="exact")
     with pytest.raises(ValueError, match=r"request .* outside the tokenizer's alphabet"):
         TextGenTask("countdown", ask=True)
-
-
-def test_the_environment_takes_it():
-    env = gym.make("TextGen-v0", verifier="numeric", problems=WORDS[:1], test_fraction=0, ask=True)
-    assert env.reset(seed=0)[1]["prompt"].endswith(f"{ASKED}\n")
