@@ -24,8 +24,7 @@ from .text import conclusion, last_line
 
 PLACES = ("any", "boxed", "hash", "tag", "stated", "last")
 REQUESTS = {  # ask a model for a place
-    "any": r"Put the answer in \boxed{}.",
-    "boxed": r"Put the answer in \boxed{}.",
+    **dict.fromkeys(("any", "boxed"), r"Put the answer in \boxed{}."),
     "hash": "End with a line that has #### and the answer.",
     "tag": "Put the answer in <answer></answer>.",
     "stated": 'End with "The answer is" and the answer.',
@@ -58,7 +57,7 @@ def answer_in(
     Args:
         text: the completion.
         place: one of `PLACES`.
-        read: reads the text in a place: of "x = 4" the number 4; None where it has no answer.
+        read: reads the text in a place: of "x = 4" the number 4; None if there is no answer in it.
         begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
         last: reads a whole text that has no place; by default `read` on its last line.
     """

@@ -76,7 +76,7 @@ class Lengths:
 
 
 def with_short_prompts(listed: Listed, encoder: Encoder, limit: int, skips: bool) -> tuple[Listed, int]:
-    """Return the problems with prompts of at most `limit` tokens, and a length that none of them exceeds.
+    """Return the problems with prompts of at most `limit` tokens, and the length of the longest, or a little more.
 
     Args:
         listed: the problems.

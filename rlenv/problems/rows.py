@@ -56,7 +56,7 @@ def no_column(path: Path, column: str, known: Sequence[str], option: str) -> Val
 
 
 def made_of(path: Path | None, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) -> list[Made]:
-    """Return what is made of each row of a file.
+    """Return the problem or pair of each row of a file.
 
     Raises:
         ValueError: in one line, with the places of rows that cannot be read or used.

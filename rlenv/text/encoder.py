@@ -174,7 +174,7 @@ class Encoder:
 
     @cached_property
     def _normalizer(self) -> Any:
-        """What changes texts before they are cut into tokens; None for nothing."""
+        """The tokenizer's step that changes texts before they are cut into tokens; None without one."""
         return self.tokenizer.backend_tokenizer.normalizer
 
     @cached_property

@@ -137,7 +137,7 @@ def _formula(text: str, behind: str, several: bool) -> Formula | None:
         text = pattern.sub(to, text)
     number = only_number(plain(text).strip())
     if number and not re.search("[0-9][A-Za-z]$", text):  # 2m is a product
-        number = leading_number(plain(f"{text}{behind}").strip()) or number
+        number = leading_number(f"{text}{behind}".strip()) or number
         return Formula(f"{number.value}{'%' if number.percent else ''}", text, number)
     latex = text.translate(_SIGNS).strip(" ,.")
     return Formula(_SPACES.sub("", latex), latex) if latex else None

@@ -14,12 +14,12 @@ from ...answer import PLACES, REQUESTS, answer_in, document_in, placed
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...dialogues.worlds.randomness import Randomness
 from ...isolation.quiet import quiet
-from ...numbers import first_number, last_number, leading_number, plain
 from ...plugins.arguments import hint, one_of, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
 from ...text import WHITESPACE, frame_name, framed, in_frame, last_line
 from ..countdown import expression_in
+from ..numeric import number_in
 from .rules import SAME, TARGETS, is_harmless, is_number, is_strict
 
 SIZE = 10_000
@@ -133,7 +133,7 @@ class ReasoningGym(Verifier):
         if self.task in TARGETS:
             return expression_in(text, self.place, problem.metadata["entry"]["metadata"]["numbers"])
         if is_number(self.task, reference):
-            number = answer_in(plain(text), self.place, first_number, leading_number, last_number)
+            number = number_in(text, self.place)
             if number is None or number.value == Fraction(reference):
                 return None if number is None else reference
             return str(number.value)
