@@ -12,8 +12,7 @@ import torch
 
 from ..core.checks import check_count, check_number
 from ..estimators.losses import bradley_terry
-from ..policies.language.decoding.merged_adapter import Merged
-from ..policies.language.models.adapters import adapted_layers
+from ..policies.language.models.adapters import adapted_layers, merged
 from ..policies.language.models.presets import rates_of
 from ..policies.language.models.reward_head import make_reward_model, save_reward_model
 from .optimizer import Adam
@@ -52,11 +51,6 @@ class Preferences:
 def default_rate(model: Any) -> float:
     """Return the learning rate for a model of its size, that of supervised training; see `presets.RATES`."""
     return rates_of(model.num_parameters(), bool(adapted_layers(model)))[1]
-
-
-def merged(model: Any) -> Any:
-    """Return the model with its adapter merged into the weights, if it has one."""
-    return Merged(model).model if adapted_layers(model) else model
 
 
 def rewards_of(model: Any, texts: Tokens, pad: int) -> torch.Tensor:

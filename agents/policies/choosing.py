@@ -17,20 +17,16 @@ def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
 
     Args:
         log_probs: [..., V], normalized or not.
-        source: numbers in [0, 1), float64 [...]. Or a generator on the same device; None for torch's global one. Or E
-            itself [..., V or more], for a captured step, in which nothing is drawn.
+        source: numbers in [0, 1), float64 [...]. Or a generator on the same device; None for torch's global one.
 
     Returns:
         Indices [...].
     """
     if isinstance(source, torch.Tensor):
-        if source.dim() < log_probs.dim():
-            return _invert(log_probs, source)
-        noise = source[..., : log_probs.shape[-1]]
-    elif log_probs.device.type == "cpu" and log_probs.shape[-1] >= MANY_ACTIONS:
+        return _invert(log_probs, source)
+    if log_probs.device.type == "cpu" and log_probs.shape[-1] >= MANY_ACTIONS:
         return _invert(log_probs, torch.rand(log_probs.shape[:-1], dtype=torch.float64, generator=source))
-    else:
-        noise = torch.empty_like(log_probs).exponential_(generator=source)
+    noise = torch.empty_like(log_probs).exponential_(generator=source)
     return (log_probs - noise.log()).argmax(-1)
 
 

@@ -17,9 +17,8 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .language.critic import Critic
-from .language.decoding.decoder import PREFILL, TOGETHER
-from .language.decoding.packed import ROWS
-from .language.decoding.step import WRITTEN_OUT
+from .language.decoding.acting_copy import ROWS
+from .language.decoding.decoder import PREFILL
 from .language.models.adapters import adapt, adapted_layers
 from .language.training.forward import ELEMENTS, GPU_ELEMENTS
 from .language.training.tree_attention import takes_forests
@@ -175,19 +174,20 @@ class _Sizes:
         policy = nn.ModuleList([model, *critic])
         learned = [weight.numel() for weight in policy.parameters() if weight.requires_grad]
         copied = sum(layer.base_layer.weight.numel() for _, layer in adapted_layers(model))  # a copy of these acts
+        self.merged = 0 if dtype.itemsize == 2 else dtype.itemsize * copied
         self.count, self.size = _numel(policy), dtype.itemsize
 
-        whole, trained = self.size * (self.count + copied), -(-sum(learned) // work.shards)
+        whole, trained = self.size * self.count, -(-sum(learned) // work.shards)
         wide = max(self.size, 4)  # the optimizer's numbers have at least 32 bits
         self.weights, self.gradients, self.moments = -(-whole // work.shards), wide * trained, 2 * wide * trained
         self.masters = 4 * trained if self.size == 2 else 0
         self.adam = 8 * max(learned) // work.shards if on_cpu else 4 * trained  # intermediate results of a step
         own = work.reference and (work.lora_rank is None or work.shards > 1)  # else an adapter's is the base itself
         self.reference = -(-work.teacher // work.shards) + (self.weights if own else 0)
-        self.held = self.weights + self.moments + self.masters + self.reference
-        packs = on_cpu and work.pack_weights and self.text.model_type in WRITTEN_OUT and dtype in ROWS
-        stacked = copied if self.size == 2 else 0  # the copy that acts is the packed one
-        self.packed = self.size * (linear - stacked) if packs else 0
+        self.held = self.weights + self.moments + self.masters + self.reference + (0 if on_cpu else self.merged)
+        self.acting_copy = 0  # what is made for a rollout
+        if on_cpu:
+            self.acting_copy = self.merged + (self.size * linear if work.pack_weights and dtype in ROWS else 0)
         self.whole = self.gathered = 0
         if work.shards > 1:  # whole weights act; layers in training, and gradients before their sum is dealt out
             self.whole, self.gathered = whole, self.size * (3 * rest + 5 * max(layers, default=0))
@@ -242,11 +242,10 @@ class _Sizes:
         token = self.size * (2 * text.num_hidden_layers * self.keys + 2 * self.wide + self.inner)  # that is read
         read = token * min(prompts * work.prompt_length, max(PREFILL, work.prompt_length))
         replies = min(slots * work.reply_length, max(PREFILL, work.reply_length))
-        replies *= 4 * text.vocab_size if self.plain and replies <= TOGETHER else token  # the former with the next step
         gradients = 0 if self.masters else self.gradients  # master weights drop theirs after a step
         reference = self.whole if self.reference else 0  # put together after acting
-        added = max(self.cache(slots) + max(self.step(slots) + replies, read), reference)
-        return self.held + gradients + self.whole + self.packed + added
+        added = max(self.cache(slots) + max(self.step(slots) + token * replies, read), reference)
+        return self.held + gradients + self.whole + self.acting_copy + added
 
 
 def _numel(module: nn.Module) -> int:

@@ -7,7 +7,7 @@ from tiny_models import text_envs, tiny_model
 from agents import Collector
 from agents.policies import LanguageModelPolicy
 from agents.policies.language.decoding import sampling
-from agents.policies.language.decoding.products import Joined
+from agents.policies.language.decoding.cuda_graph import Captures
 from agents.policies.language.models import attention as masks
 
 
@@ -57,7 +57,7 @@ def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
     rollouts = [collected(policy, envs)]
     assert parts[:3] == [3, 3, 2]
     monkeypatch.setitem(sampling.CACHED, "cuda", 2**21)
-    policy.forget_step()
+    policy._captures = Captures()
     rollouts.append(collected(policy, envs))
     assert torch.equal(rollouts[0].actions, rollouts[1].actions)
     assert torch.equal(rollouts[0].log_probs, rollouts[1].log_probs)
@@ -77,16 +77,15 @@ def test_masks_are_added_and_made_once_per_step(monkeypatch):
     assert made and torch.bool not in given and torch.float64 in given
 
 
-def test_projections_are_one_product_that_follows_the_optimizer():
+def test_captured_steps_follow_the_optimizer():
     envs = text_envs(8, group_size=4, max_new_tokens=6, device="cuda")
     policy = policy_on(envs)
     rollout = collected(policy, envs)
-    assert all(isinstance(part, Joined) for layer in policy._step.layers for part in (layer.qkv, layer.gate_up))
-    graphs = policy._captures[8].runs.copy()
+    graphs = policy._captures.by_slots[8].runs.copy()
     policy.evaluate_actions(rollout)[0].sum().backward()
     torch.optim.SGD(policy.actor_parameters(), lr=0.1).step()
     after = collected(policy, envs)
     log_probs = policy.evaluate_actions(after)[0].detach()
     assert (log_probs - after.log_probs).abs().max() < 1e-6
-    assert policy._captures[8].runs.items() >= graphs.items(), "what was captured is replayed"
+    assert policy._captures.by_slots[8].runs.items() >= graphs.items(), "what was captured is replayed"
     assert not torch.equal(after.log_probs.exp().sum(), rollout.log_probs.exp().sum())

@@ -19,11 +19,10 @@ from ..base import MODEL, Policy, scatter_steps, score_norms, take_rows
 from ..choosing import Source
 from . import policy_folder
 from .critic import CRITICS, Critic
-from .decoding.cuda_graph import CapturedDecoder, Captures
-from .decoding.decoder import ContextDecoder, Decoder
-from .decoding.merged_adapter import Apart, Merged, for_acting
+from .decoding.acting_copy import acting_copy, is_changed
+from .decoding.cuda_graph import Captures
+from .decoding.decoder import Decoder
 from .decoding.sampling import choose_in_parts
-from .decoding.step import GeneralStep, Layout, LlamaStep, Step, is_changed, make_step
 from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
@@ -55,7 +54,6 @@ class LanguageModelPolicy(Policy):
             the files have; a model object keeps its precision. Of bfloat16, the optimizer keeps float32 copies.
         merge_rows: in training, read equal episodes once. Does not change the results.
         share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
-        share_contexts: in acting on a CPU, read equal contexts once. Does not change the results.
         pack_weights: in acting on a CPU, copy large weights into the order in which products read them.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
@@ -89,7 +87,6 @@ class LanguageModelPolicy(Policy):
         dtype: str | None = None,
         merge_rows: bool = True,
         share_prefixes: bool = True,
-        share_contexts: bool = True,
         pack_weights: bool = True,
         cuda_graphs: bool = True,
         attention: str | None = None,
@@ -114,12 +111,8 @@ class LanguageModelPolicy(Policy):
         self.own_base: policy_folder.OwnBase | None = None  # of an adapter; to be checked once it is read
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
-        self.share_contexts = check_flag("share_contexts", share_contexts)
         self.pack_weights = check_flag("pack_weights", pack_weights)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
-        self._layout: Layout | None = None
-        self._acting: Merged | Apart | None = None
-        self._step: Step = GeneralStep(self.model)
         self._captures = Captures()
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
         if activation_checkpointing:
@@ -145,9 +138,8 @@ class LanguageModelPolicy(Policy):
             return
         with faults_named(self.model):
             self.head_is_plain = has_plain_head(self.model)
-        self._renew_step()
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
-        try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
+        try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
         self.tried = True
 
     @override
@@ -159,32 +151,11 @@ class LanguageModelPolicy(Policy):
 
     @override
     def initial_state(self, num_envs: int) -> Decoder:
-        """Return an empty KV cache for `num_envs` slots.
-
-        `Decoder` is the plain path: the model's forward pass with a cache. A faster one of the same interface is
-        chosen here, and a faster step in `make_step`; both give the same log-probabilities.
-        """
-        if self._layout is None or not self._layout.holds(thorough=True):
-            self._renew_step()
-        assert self._layout is not None
-        self.release()  # weights may have changed without being counted
-        parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
-        if self.device.type != "cuda":
-            return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
-        if self.cuda_graphs and not any(map(is_changed, self._layout.modules)):
-            return CapturedDecoder(*parts, self._captures)
-        return Decoder(*parts)  # to share contexts, the host would have to know the tokens of every step
-
-    @override
-    def release(self) -> None:
-        """Free packed copies of weights (`packed.py`), and mark those with an adapter (`merged_adapter.py`) as old.
-
-        The next rollout makes new ones, whether or not torch has counted how the weights changed.
-        """
-        if self._acting is not None:
-            self._acting.forget()
-        if isinstance(self._step, LlamaStep):
-            self._step.forget()
+        """Return what acts in `num_envs` slots with the weights as they are now; see `acting_copy`."""
+        parts = (self._choose, num_envs, self.max_length)
+        if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
+            return self._captures.decoder(self.model, *parts)
+        return Decoder(acting_copy(self.model, self.pack_weights), self.model, *parts)
 
     @override
     @torch.no_grad()
@@ -203,87 +174,43 @@ class LanguageModelPolicy(Policy):
         A reply of the environment after the last action is read in one pass, while other slots run on. `appended`, as
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
-        assert isinstance(obs, dict)
-        tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
-        state, stale = self._up_to_date(state, len(lengths), episode_start)
-        appended = state.appended(lengths, appended)
-        starts = torch.ones_like(episode_start) if stale else episode_start
-        if appended is not None:
-            starts = starts | (appended < -1)
+        state, *asked = self._asked(obs, state, episode_start, appended)
         with without_cudnn(self.device):
-            return *state.act(tokens, lengths, starts, playing, deterministic, generator, appended), state
+            return *state.act(*asked[:3], playing, deterministic, generator, asked[3]), state
 
     @override
     @torch.no_grad()
     def action_log_probs(
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
-        assert isinstance(obs, dict)
-        tokens, lengths, starts = obs["tokens"], obs["length"], episode_start
-        fits = state is not None and state.num_slots == len(lengths) and state.step is self._step
-        if not fits or bool(episode_start.all()):
-            self.release()
-        if state is None or not fits or self._is_stale(state):
-            state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
-            self._is_stale(state)  # from here on, whether the weights change
-            starts = torch.ones_like(episode_start)
-        appended = state.appended(lengths.clone(), None)
-        starts = starts if appended is None else starts | (appended < -1)
+        state, *asked = self._asked(obs, state, episode_start, None)
         with without_cudnn(self.device):
-            return self._distribution(state.logits(tokens, lengths, starts, None, appended)), state
+            return self._distribution(state.logits(*asked[:3], None, asked[3])), state
 
-    def _up_to_date(self, state: Decoder | None, num_slots: int, starts: torch.Tensor) -> tuple[Decoder, bool]:
-        """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
-        if state is None or state.num_slots != num_slots:
-            state = self.initial_state(num_slots)
-        elif bool(starts.all()):
-            self.release()  # as at the start of a rollout
-        stale = self._is_stale(state)
-        thorough = stale or bool(starts.any())
-        if self._layout is None or not self._layout.holds(thorough) or state.step is not self._step:
-            state = self.initial_state(num_slots)
-            stale = self._is_stale(state)
-        return state, stale
+    def _asked(
+        self, obs: Obs, state: Decoder | None, starts: torch.Tensor, appended: torch.Tensor | int | None
+    ) -> tuple[Any, ...]:
+        """Return a state of the present weights, contexts and their lengths, which of them are new to it, and replies.
 
-    def _is_stale(self, state: Decoder) -> bool:
-        """Let the copy that acts follow the adapter, if any; return whether the decoder's cache is of other weights."""
-        if self._acting is not None:
-            self._acting.refresh()
-        return state.is_stale()
+        A new rollout, in which all slots start, has a new state, since weights may change without torch counting it.
+        """
+        assert isinstance(obs, dict)
+        tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
+        fits = state is not None and state.num_slots == len(lengths) and not state.is_old()
+        if state is None or not fits or (bool(starts.all()) and not state.is_new):
+            state, starts = self.initial_state(len(lengths)), torch.ones_like(starts)
+        answers = state.appended(lengths, appended)
+        return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
 
     def with_parameters(self, parameters: dict[int, nn.Parameter]) -> Self:
         """Return a copy with other parameters, given by the id of those that they replace.
 
         They have the same values, or none on torch's device "meta".
         """
-        made = (self._layout, self._acting, self._step, self._captures)  # of these parameters
-        twin: Self = copy.deepcopy(self, {**{id(each): None for each in made}, **parameters})
-        twin.forget_step()
+        twin: Self = copy.deepcopy(self, parameters)
         if self.adapter is not None and twin.adapter is not None:
             twin.adapter.follow(self.adapter)
         return twin
-
-    def forget_step(self) -> None:
-        """Drop the decode step, and the copies of weights that it holds, until it is needed."""
-        self._layout = self._acting = None
-        self._step, self._captures = GeneralStep(self.model), Captures()
-
-    def _renew_step(self) -> None:
-        """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
-        self._captures = Captures()
-        self._acting = for_acting(self.model, self.pack_weights)
-        if self._acting is None:
-            self._step = make_step(self.model, self.max_length)
-        else:
-            self._step = self._acting.make_step(self.max_length)
-        if not self.pack_weights and isinstance(self._step, LlamaStep):
-            self._step.unpack()
-        self._layout = Layout(self.model)  # after the step is made, which may move weights into one storage
-
-    @property
-    def _actor(self) -> PreTrainedModel:
-        """The model that acts: with an adapter, if possible, the plain one that it is merged into."""
-        return self.model if self._acting is None else self._acting.model
 
     def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]."""
@@ -432,9 +359,8 @@ class LanguageModelPolicy(Policy):
 
     def on_the_same_base(self, with_adapter: bool) -> Self:
         """Return a frozen copy that shares the base, with a copy of the adapter or without one."""
-        made = (self._layout, self._acting, self._step, self._captures, self.critic)  # not copied
-        twin: Self = adapters.share_frozen(self, {id(each): None for each in made}).requires_grad_(False)
-        twin._captures, twin.borrows_base = Captures(), True
+        twin: Self = adapters.share_frozen(self, {id(self.critic): None}).requires_grad_(False)
+        twin.borrows_base = True
         if not with_adapter:
             adapters.drop_adapter(twin.model)
             twin.adapter = None

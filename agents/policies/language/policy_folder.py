@@ -20,7 +20,6 @@ from ...distributed.shards import local
 from ..base import MODEL
 from .critic import CRITICS
 from .critic import WEIGHTS as CRITIC_WEIGHTS
-from .decoding.merged_adapter import Merged
 from .models import adapters
 from .models.loading import WEIGHTS, saved_tensors
 from .models.unread import is_unread
@@ -30,7 +29,6 @@ _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = (
     "merge_rows",
     "share_prefixes",
-    "share_contexts",
     "pack_weights",
     "cuda_graphs",
     "activation_checkpointing",
@@ -133,7 +131,7 @@ def export(policy: Any, folder: Path, merge: bool = True) -> None:
         policy.model.save_pretrained(folder)
     elif merge:
         exact = copy.deepcopy(policy.model).float() if policy.model.dtype in HALVES else policy.model
-        Merged(exact).model.save_pretrained(folder)
+        adapters.merged(exact).save_pretrained(folder)
     else:
         policy.adapter.save(folder, with_base=True)
 

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from ...core.checks import first_line
 from ...core.devices import to_device
 from .decoding.decoder import Decoder
-from .decoding.step import Step
 from .models.supported import SUPPORTED, model_type, row_limit
 from .training.forward import Reading, forest_of_two, tree_of_two
 from .training.tree_attention import takes_forests
@@ -46,13 +45,17 @@ def faults_named(model: PreTrainedModel) -> Iterator[None]:
 
 @torch.no_grad()
 def try_out(
-    model: PreTrainedModel, step: Step, logits_of: Callable[[Reading], torch.Tensor], vocab_size: int, max_length: int
+    model: PreTrainedModel,
+    acting: PreTrainedModel,
+    logits_of: Callable[[Reading], torch.Tensor],
+    vocab_size: int,
+    max_length: int,
 ) -> None:
     """Check that decoding, and reading a tree of contexts, give the log-probabilities of a plain forward pass.
 
     Args:
         model: the policy's.
-        step: reads one token per row.
+        acting: the copy of it that acts.
         logits_of: returns the logits of each edge of a reading, as training does.
         vocab_size: V.
         max_length: L, the longest context.
@@ -68,7 +71,7 @@ def try_out(
         plain = torch.cat([model(row[None], use_cache=False).logits for row in contexts])  # [2, n, V']
         gaps = {
             "in a row shared with another context": _gap(logits_of(tree_of_two(contexts, fork)).view_as(plain), plain),
-            "with a KV cache": _gap(*_decoded(model, step, contexts, plain)),
+            "with a KV cache": _gap(*_decoded(acting, contexts, plain)),
         }
         if takes_forests(model):
             made = logits_of(forest_of_two(contexts, fork)).view_as(plain)
@@ -82,14 +85,12 @@ def try_out(
             )
 
 
-def _decoded(
-    model: PreTrainedModel, step: Step, contexts: torch.Tensor, plain: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _decoded(model: PreTrainedModel, contexts: torch.Tensor, plain: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Decode from beginnings of unequal length, and go on after replies; return logits and the plain pass's [4, V']."""
     rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
     full = contexts.shape[1]
     first, then = torch.tensor([[1, full // 2], [max(full - 1, 2), full]])
-    decoder = Decoder(model, step, lambda *_: (rows, rows), 2, full)
+    decoder = Decoder(model, model, lambda *_: (rows, rows), 2, full)
     made, wanted = [], []
     for lengths, starting, appended in ((first, starts, None), (then, ~starts, then - first - 1)):
         ends = to_device(lengths, contexts.device)

@@ -67,7 +67,6 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     weights = _Weights(policy, device)
     policy.__class__ = ShardedPolicy
     sharded = cast(ShardedPolicy, policy)
-    sharded.forget_step()
     sharded.adapter, sharded.weights = weights.outline.adapter, weights
     _unshare(sharded)
     mesh = init_device_mesh(device.type, (parallel.size(),))

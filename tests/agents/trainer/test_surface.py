@@ -238,7 +238,7 @@ def test_an_activation_is_a_class_of_torch_or_its_name_and_comes_back(given, tmp
     assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU"] * 2
 
 
-SWITCHES = dict.fromkeys(("merge_rows", "share_prefixes", "share_contexts", "pack_weights", "cuda_graphs"), False)
+SWITCHES = dict.fromkeys(("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs"), False)
 
 
 @pytest.mark.parametrize("model", [pytest.param("tiny", marks=pytest.mark.slow), "object", "folder"])

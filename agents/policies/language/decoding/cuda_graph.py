@@ -1,26 +1,24 @@
-"""Optional fast path on a GPU: a whole decode step, with the choice of tokens, captured once as a graph and replayed.
+"""A decode step on a GPU, with the choice of tokens, captured once as a graph and replayed.
 
 A small step is limited by kernel launches, so it becomes a single launch. No shape in it depends on the contexts: every
 slot has a row, and attention reads a bucket of columns at least as wide as the longest context. The CPU keeps an upper
-bound of that length, so it never waits for the GPU. What is random is drawn outside, into a buffer at a fixed address.
+bound of that length, so it never waits for the GPU. Random numbers are drawn outside, into a buffer at a fixed address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ....core.devices import to_device, to_host
+from ....core.devices import to_device
 from ...choosing import Source
-from .decoder import PREFILL, Choose, Decoder, newest_tokens
+from .acting_copy import acting_copy, refresh
+from .decoder import Choose, Decoder, newest_tokens, read_newest
 from .kv_cache import SlotCache
-from .replies import answered_slots, read_replies, unread_parts
-from .step import Step
 
 Run = Callable[[], None]
 BUCKET = 64  # columns
@@ -28,34 +26,41 @@ WARM_UP = 3  # runs before a capture, in which libraries initialize themselves
 
 
 class Capture:
-    """Captured steps for one number of slots, by window and what they sample with, and the buffers that they read.
+    """Captured steps for one number of slots, by window and whether they sample, and the tensors that they read.
 
-    It outlives rollouts but not the storage of the weights. One decoder uses it at a time: its `user`.
+    It outlives rollouts. One decoder uses it at a time: its `user`.
     """
 
-    def __init__(self, model: PreTrainedModel, cache: SlotCache, num_slots: int) -> None:
-        self.cache, self.model = cache, model
-        self.precision = torch.promote_types(model.dtype, torch.float32)
+    def __init__(self, model: PreTrainedModel, num_slots: int, max_length: int) -> None:
+        config = model.config.get_text_config()
+        self.cache = SlotCache(config.num_hidden_layers, num_slots, max_length)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
-        self.runs: dict[tuple[int, int], tuple[Run, list[torch.Tensor]]] = {}
+        precision = torch.promote_types(model.dtype, torch.float32)
+        self.outputs = [torch.zeros_like(self.tokens), torch.zeros_like(self.tokens, dtype=precision)]
+        self.numbers = torch.zeros_like(self.tokens, dtype=torch.float64)  # of which each chooses a token
+        self.runs: dict[tuple[int, bool], Run] = {}
         self.pool = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None  # memory of all graphs
         self.user: CapturedDecoder | None = None
 
-    @cached_property
-    def numbers(self) -> torch.Tensor:
-        """What a step samples with, in [0, 1) [B]; see `sample_categorical`."""
-        return torch.zeros(len(self.tokens), dtype=torch.float64, device=self.tokens.device)
 
-    @cached_property
-    def noise(self) -> torch.Tensor:
-        """What a step with a generator samples with, drawn before it [B, V]; so no generator belongs to a graph."""
-        shape = len(self.tokens), self.model.config.get_text_config().vocab_size
-        return torch.empty(shape, dtype=self.precision, device=self.tokens.device)
+class Captures:
+    """The acting copy of a model, at fixed addresses, and captured steps of it; a copy of this starts without any."""
 
+    def __init__(self) -> None:
+        self._layout: list[Any] = []
+        self.by_slots: dict[int, Capture] = {}
 
-class Captures(dict[int, Capture]):
-    """The captures of a policy by number of slots; a copy of the policy starts without any."""
+    def decoder(self, source: PreTrainedModel, choose: Choose, num_slots: int, max_length: int) -> CapturedDecoder:
+        """Return a decoder for one rollout; everything is made again when a weight or buffer lies elsewhere."""
+        layout: list[Any] = [(id(module), type(module)) for module in source.modules()]
+        layout += [(each.data_ptr(), each.dtype) for each in (*source.parameters(), *source.buffers())]
+        if self._layout != layout:
+            self._layout, self.by_slots, self._model = layout, {}, acting_copy(source)
+        refresh(self._model)
+        if num_slots not in self.by_slots:
+            self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
+        return CapturedDecoder(self.by_slots[num_slots], self._model, source, choose, num_slots, max_length)
 
     def __deepcopy__(self, memo: Any) -> Captures:
         return Captures()
@@ -64,32 +69,18 @@ class Captures(dict[int, Capture]):
 class CapturedDecoder(Decoder):
     """Chooses the next token of every slot by replaying a captured step; on a CPU the step simply runs.
 
-    Decoders with the same number of slots share a `Capture`. A decoder that finds that another one has used it since
-    is stale and reads all its contexts again.
+    A decoder is old when another one has used its capture since.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        step: Step,
-        choose: Choose,
-        num_slots: int,
-        max_length: int,
-        captures: Captures,
-    ) -> None:
-        super().__init__(model, step, choose, num_slots, max_length)
-        self.max_length = max_length
-        if num_slots not in captures:
-            captures[num_slots] = Capture(model, self.cache, num_slots)
-        self.capture = captures[num_slots]
-        self.cache = self.capture.cache
-        self.held = torch.zeros(num_slots, dtype=torch.int64)  # length of each context, on the host, or more
+    def __init__(self, capture: Capture, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._slots, self.capture, self.cache = None, capture, capture.cache
+        self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
+        capture.user = self
 
     @override
-    def is_stale(self) -> bool:
-        shared_since = self.capture.user is not self
-        self.capture.user = self
-        return super().is_stale() or shared_since
+    def is_old(self) -> bool:
+        return self.capture.user is not self or super().is_old()
 
     @override
     @torch.no_grad()
@@ -103,52 +94,38 @@ class CapturedDecoder(Decoder):
         source: Source,
         appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.is_new = False
         self.held += 1
-        answered = answered_slots(starts, appended)
-        if len(answered):
-            assert appended is not None
-            there = to_device(answered, tokens.device)
-            self.held[answered] = ends = to_host(lengths[there])[0]
-            for part in unread_parts(tokens, ends, there, there, appended[answered], PREFILL):
-                read_replies(self.model, self.cache, part)
-        slots = starts.cpu().nonzero()[:, 0]
-        if len(slots):
+        starts = starts.cpu()
+        answered, ends = self._read_replies(tokens, lengths, ~starts, appended)
+        self.held[answered] = ends
+        if len(slots := starts.nonzero()[:, 0]):
             there = to_device(slots, tokens.device)
             self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
         self.capture.tokens.copy_(newest_tokens(tokens, lengths))
         self.capture.positions.copy_(lengths - 1)
-        sampled_with = None if deterministic else self._draw(source)
         held = self.held if playing is None or not playing.any() else self.held[playing.cpu()]
-        window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.max_length)
-        run, outputs = self._captured_step(window, sampled_with)
-        run()
-        actions, log_probs = (output.clone() for output in outputs)
+        window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.cache.max_length)
+        if isinstance(source, torch.Tensor):
+            self.capture.numbers.copy_(source)
+        elif not deterministic:
+            self.capture.numbers.uniform_(generator=source)
+        if (key := (window, deterministic)) not in self.capture.runs:
+            self.capture.runs[key] = self._captured(*key)
+        self.capture.runs[key]()
+        actions, log_probs = (output.clone() for output in self.capture.outputs)
         return actions, log_probs
 
-    def _draw(self, source: Source) -> torch.Tensor:
-        """Bring what the step samples with to the place that it reads; return this place."""
-        if isinstance(source, torch.Tensor):
-            return self.capture.numbers.copy_(source)
-        return self.capture.noise.exponential_(generator=source)
-
-    def _captured_step(self, window: int, sampled_with: torch.Tensor | None) -> tuple[Run, list[torch.Tensor]]:
-        """Return a function that runs the step, and the tensors that it writes its results to."""
-        key = window, 0 if sampled_with is None else sampled_with.dim()
-        if key not in self.capture.runs:
-            self.capture.runs[key] = self._make_run(window, sampled_with)
-        return self.capture.runs[key]
-
-    def _make_run(self, window: int, sampled_with: torch.Tensor | None) -> tuple[Run, list[torch.Tensor]]:
-        capture, step, choose = self.capture, self.step, self.choose
-        outputs = [torch.zeros_like(capture.tokens), torch.zeros_like(capture.tokens, dtype=capture.precision)]
+    def _captured(self, window: int, deterministic: bool) -> Run:
+        capture, model, choose = self.capture, self.model, self.choose
 
         def run() -> None:
-            logits = step(capture.tokens, capture.positions, capture.cache, window, ragged=True)
-            for output, made in zip(outputs, choose(logits, sampled_with is None, sampled_with), strict=True):
+            logits = read_newest(model, capture.tokens, capture.positions, capture.cache, window)
+            for output, made in zip(capture.outputs, choose(logits, deterministic, capture.numbers), strict=True):
                 output.copy_(made)
 
         if capture.tokens.device.type != "cuda":
-            return run, outputs
+            return run
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -158,4 +135,4 @@ class CapturedDecoder(Decoder):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=capture.pool):
             run()
-        return graph.replay, outputs
+        return graph.replay

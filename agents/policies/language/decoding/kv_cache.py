@@ -25,7 +25,6 @@ class SlotLayer(CacheLayerMixin):
         self.window, self.ragged = 0, True
         self.positions = torch.empty(0, dtype=torch.int64)
         self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
-        self.stem: Any = None  # a `prefix_attention.Stem`: first columns that some rows share
 
     @override
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -97,7 +96,7 @@ class SlotCache(Cache):
     """
 
     def __init__(self, num_layers: int, num_rows: int, max_length: int) -> None:
-        self.num_rows = num_rows
+        self.num_rows, self.max_length = num_rows, max_length
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
     def begin(self, positions: torch.Tensor, window: int, ragged: bool) -> None:

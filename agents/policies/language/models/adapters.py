@@ -306,6 +306,24 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     return base
 
 
+def merged(model: PreTrainedModel) -> PreTrainedModel:
+    """Return an adapted model as a plain one, W + s B A in place of W; it shares all other weights."""
+    plain = without_adapter(model)
+    for name, layer in adapted_layers(model):
+        weight = merged_weight(layer).to(layer.base_layer.weight.dtype)
+        plain.get_submodule(name).weight = nn.Parameter(weight, requires_grad=False)
+    return plain
+
+
+@torch.no_grad()
+def merged_weight(layer: Any) -> torch.Tensor:
+    """Return W + s B A in at least float32."""
+    weight, a, b = layer.base_layer.weight, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    product = (b.to(dtype) @ a.to(dtype)) * layer.scaling[NAME]
+    return weight.to(dtype) + (product.T if layer.fan_in_fan_out else product)
+
+
 def _listed(value: Any) -> Any:
     """Return names in any order as a sorted list, and what is off as None."""
     return None if value in _OFF else sorted(value) if isinstance(value, (set, list, tuple)) else value

@@ -16,15 +16,11 @@ from identity_checks import (
     check_state_forgets_old_weights,
     collect,
 )
-from tiny_models import ALPHABET, norm_in_double, text_envs, tiny_model, tiny_policy
-from transformers import AutoModelForCausalLM, Qwen2Config
+from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
+from transformers import AutoModelForCausalLM
 
 from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
 from agents.policies.base import weights_digest
-from agents.policies.language import policy as language_model
-from agents.policies.language.decoding import merged_adapter, packed
-from agents.policies.language.decoding.packed import can_pack
-from agents.policies.language.decoding.step import PROJECTIONS, LlamaStep
 from agents.policies.language.models import adapters
 from rlenv.text.tokenizer import character_tokenizer
 
@@ -133,7 +129,6 @@ def load_by_hand(weight, generator):
     ],
 )
 def test_acting_follows_changes_that_torch_does_not_count(change, dtype, tolerance):
-    """The merged copy, and in 16 bits the stacked one, were made again only if torch's version counters moved."""
     envs = few_envs()
     agent = agent_on("tiny", envs, policy_kwargs={"lora_rank": 4, "dtype": dtype})
     policy = train_a_bit(agent.policy)
@@ -169,74 +164,18 @@ def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
     assert_close(log_probs, wanted.gather(1, actions[:, None])[:, 0], EXACT, "what acts")
 
 
-def test_in_half_precision_the_products_stay_apart():
-    """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
+def test_a_policy_with_an_adapter_acts_as_it_trains_in_half_precision():
     envs = few_envs()
-    policy = adapted("llama", envs, "bfloat16")
-    assert policy._acting.model is policy.model and type(policy._step) is LlamaStep
-    check_acting_equals_training(policy, envs, 0.1, episodes=12)
+    check_acting_equals_training(adapted("llama", envs, "bfloat16"), envs, 0.1, episodes=12)
 
 
-@pytest.mark.parametrize(("model", "targets"), [("llama", "all-linear"), ("qwen2", "k_proj,down_proj,up_proj")])
-def test_stacked_products_are_those_of_the_adapter(model, targets, monkeypatch):
-    """In double precision, where nothing hides behind rounding; Qwen2 has biases in some projections."""
-    monkeypatch.setattr(language_model, "for_acting", merged_adapter.Apart)
-    envs = few_envs()
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = Qwen2Config(vocab_size=VOCAB, num_key_value_heads=2, initializer_range=0.3, **sizes)
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config) if model == "qwen2" else tiny_model(model, VOCAB)
-        for name, weight in model.named_parameters():
-            if name.endswith("bias"):
-                weight.normal_()
-        norm_in_double(model)
-        policy = LanguageModelPolicy(*spaces_of(envs), model, dtype="float64", lora_rank=3, lora_targets=targets)
-    for seed in (1, 2):
-        check_acting_equals_training(train_a_bit(policy, seed), envs, EXACT)
-    assert type(policy._step) is LlamaStep
-    assert any(
-        isinstance(each, merged_adapter.Stacked) for layer in policy._step.layers for each in vars(layer).values()
-    )
-
-
-@pytest.mark.parametrize("targets", ["all-linear", "k_proj,down_proj,up_proj"])
-def test_packed_products_are_those_of_the_adapter(targets, monkeypatch):
-    """In 16 bits on a CPU; Qwen2 has biases in some projections."""
-    if not can_pack(torch.bfloat16):
-        pytest.skip("this torch cannot pack weights of 16 bits")
-    monkeypatch.setattr(packed, "LARGE", 1)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(Qwen2Config(vocab_size=VOCAB, num_key_value_heads=2, **sizes))
-        policy = LanguageModelPolicy(*spaces_of(few_envs()), model.bfloat16(), lora_rank=3, lora_targets=targets)
-        for weight in policy.parameters():
-            weight.normal_(std=0.3)
-        for name, group in zip(("qkv", "o", "gate_up", "down"), PROJECTIONS, strict=True):
-            acting = getattr(policy._step.layers[0], name)
-            parts = [policy.model.base_model.layers[0].get_submodule(part) for part in group]
-            if not any(hasattr(part, "lora_A") for part in parts):
-                continue
-            assert isinstance(acting, merged_adapter.StackedAndPacked)
-            acting.refresh()
-            for rows in (1, 20):
-                x = torch.randn(rows, parts[0].in_features).bfloat16()
-                for mine, part in zip(acting(x), parts, strict=True):
-                    torch.testing.assert_close(mine, part(x), atol=0.05, rtol=0.03)
-    without = LanguageModelPolicy(*spaces_of(few_envs()), policy.model, pack_weights=False)
-    assert isinstance(without._step.layers[0].down, merged_adapter.Stacked), "pack_weights says no"
-
-
-def test_a_hook_keeps_the_products_apart():
+def test_a_hook_is_seen_while_acting():
     envs = text_envs(4, group_size=2)
     policy = adapted("llama", envs)
     handle = policy.model.model.layers[0].mlp.register_forward_hook(lambda module, args, output: output * 1.5)
     check_acting_equals_training(policy, envs, EXACT, episodes=12)
-    assert policy._acting is None
     handle.remove()
     check_acting_equals_training(policy, envs, EXACT, episodes=12)
-    assert policy._acting is not None
 
 
 # The reference.

@@ -25,7 +25,7 @@ from transformers import (
 
 from agents import LanguageModelPolicy, Reinforce
 from agents.learner.supervised import warm_start
-from agents.policies.language.decoding.step import GeneralStep
+from agents.policies.language.decoding import decoder
 from agents.policies.language.models.loading import load_model
 from agents.policies.language.self_check import faults_named
 
@@ -227,12 +227,12 @@ def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_d
 def test_a_policy_that_acts_otherwise_than_it_trains_is_stopped_in_either_precision(dtype, stored_in_half, monkeypatch):
     agent = agent_of(stored_in_half, dtype)
     agent.update(collect(agent.policy, agent.env, 8))
-    step = GeneralStep(agent.policy.model)
+    newest = decoder.read_newest
 
-    def off_by_one(tokens, positions, cache, window, ragged=True, unread=None):
-        return step(tokens.roll(1), positions, cache, window, ragged, unread)
+    def off_by_one(model, tokens, *rest, **named):
+        return newest(model, tokens.roll(1), *rest, **named)
 
-    monkeypatch.setattr(agent.policy, "_step", off_by_one)
+    monkeypatch.setattr(decoder, "read_newest", off_by_one)
     with pytest.raises(RuntimeError, match="acting and training differ"):
         agent.update(collect(agent.policy, agent.env, 8))
 

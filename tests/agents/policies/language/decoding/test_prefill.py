@@ -7,7 +7,6 @@ from identity_checks import EXACT, assert_close, collect
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents.policies.language.decoding import decoder as decoding
-from agents.policies.language.decoding.cuda_graph import CapturedDecoder
 from agents.policies.language.models import attention
 
 SLOTS = 9
@@ -15,16 +14,15 @@ SLOTS = 9
 
 def captured(policy):
     """Let a policy act through the captured step, which runs on a CPU as well."""
-    parts = policy._actor, policy._step, policy._choose, SLOTS, policy.max_length, policy._captures
-    policy.initial_state = lambda num_envs: CapturedDecoder(*parts)
+    policy.initial_state = lambda n: policy._captures.decoder(policy.model, policy._choose, n, policy.max_length)
     return policy
 
 
 @pytest.mark.parametrize("limit", [9, slow(1), slow(30)])
-@pytest.mark.parametrize("kind", ["shared", "captured", slow("own")])
+@pytest.mark.parametrize("kind", ["plain", "captured"])
 def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
     envs = text_envs(SLOTS, group_size=3)
-    policy = tiny_policy("llama", envs, share_contexts=kind == "shared")
+    policy = tiny_policy("llama", envs)
     policy = captured(policy) if kind == "captured" else policy
     whole = collect(policy, envs, 18)
     read = []

@@ -8,25 +8,22 @@ from identity_checks import EXACT, assert_close
 from tiny_models import SPREAD, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, GPTNeoConfig
 
+from agents import LanguageModelPolicy
 from agents.policies.language.decoding import cuda_graph
 from agents.policies.language.decoding import decoder as decoding
-from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captures
-from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
 
 SLOTS, LETTERS = 6, 3
-KINDS = {"own": Decoder, "shared": ContextDecoder, "captured": CapturedDecoder}
+KINDS = ("plain", "captured")
 kinds = pytest.mark.parametrize("kind", KINDS)
 told = pytest.mark.parametrize("tells", [True, False], ids=["told", "compared"])
 
 
 def policy_with(kind, name="llama", **kwargs):
     policy = tiny_policy(name, text_envs(SLOTS, max_new_tokens=52), 0.8, **kwargs)
-
-    def initial_state(slots):
-        parts = (policy._actor, policy._step, policy._choose, slots, policy.max_length)
-        return CapturedDecoder(*parts, Captures()) if kind == "captured" else KINDS[kind](*parts)
-
-    policy.initial_state = initial_state
+    if kind == "captured":
+        policy.initial_state = lambda slots: policy._captures.decoder(
+            policy.model, policy._choose, slots, policy.max_length
+        )
     return policy
 
 
@@ -107,8 +104,6 @@ def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limi
         for name, weight in policy.named_parameters():
             if "lora_B" in name:
                 weight.copy_(torch.linspace(-0.3, 0.3, weight.numel()).view_as(weight))
-    policy._renew_step()
-    assert (policy._actor is policy.model) == (dtype == "bfloat16"), "merged, if that rounds nothing away"
     check_running(policy, limit=limit, steps=24)
 
 
@@ -126,26 +121,12 @@ def test_slots_that_do_not_play_have_replies_too():
             appended, starts = world.step(actions)
 
 
-def test_stems_stay_valid_when_contexts_are_answered(monkeypatch):
-    monkeypatch.setattr(decoding, "WORTH_IT", 1)
-    policy = policy_with("shared")
-    world, state = World(policy), policy.initial_state(SLOTS)
-    starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
-    for step in range(8):
-        actions, log_probs, state = policy.act(world.obs, state, starts, True, appended=appended)
-        _, fresh, _ = policy.act(world.obs, policy_state(policy), torch.ones_like(starts), True)
-        assert_close(log_probs, fresh, EXACT, f"running and fresh state in step {step}")
-        assert state.stems is not None
-        appended, starts = world.step(actions)
-    assert world.replies > 5
-
-
 def test_many_replies_are_read_in_parts(monkeypatch):
     monkeypatch.setattr(decoding, "PREFILL", 16)
-    check_running(policy_with("own"), steps=24)
+    check_running(policy_with("plain"), steps=24)
 
 
-@pytest.mark.parametrize("kind", ["own", "captured"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_model_whose_mask_counts_columns_reads_replies_up_to_its_last_column(kind, monkeypatch):
     """Its buffer of masks is as wide as its context: the window of a short and a long reply together must not be."""
     layers = {"num_layers": 2, "attention_types": [[["global"], 2]], "max_position_embeddings": 60}
@@ -161,12 +142,12 @@ def test_a_model_whose_mask_counts_columns_reads_replies_up_to_its_last_column(k
 
 
 def policy_state(policy):
-    return Decoder(policy._actor, policy._step, policy._choose, SLOTS, policy.max_length)
+    """Return a fresh state of the plain decoder."""
+    return LanguageModelPolicy.initial_state(policy, SLOTS)
 
 
 @kinds
 def test_equal_turns_with_replies_that_end_alike_stay_apart(kind):
-    """Rows of equal contexts are shared by their newest token, which is the same after different replies."""
     policy = policy_with(kind)
     tokens = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64)
     state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
@@ -195,7 +176,7 @@ def test_a_reply_beyond_the_captured_window_is_read_by_a_wider_one(monkeypatch):
 
 
 def test_looking_at_a_policy_reads_replies():
-    policy = policy_with("own")
+    policy = policy_with("plain")
     world, state = World(policy), None
     starts = torch.ones(SLOTS, dtype=torch.bool)
     for _ in range(12):

@@ -10,7 +10,7 @@ from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import hash_reward, tiny_policy
 
 from agents import GRPO, PPO
-from agents.policies.language.decoding.step import is_changed
+from agents.policies.language.decoding.acting_copy import is_changed
 from agents.policies.language.training import forward
 from agents.policies.language.training.forward import _counts
 from agents.policies.language.training.tree_attention import plant

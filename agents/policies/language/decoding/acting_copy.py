@@ -1,0 +1,147 @@
+"""The model that acts: a copy that shares everything but its linear layers, made at the start of each rollout.
+
+On a CPU large weights are packed, and an adapter is merged into the weights that it changes. Where nothing is packed
+or merged, the model itself acts.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+from typing_extensions import override
+
+from ....core.devices import HALVES
+from ..models.adapters import NAME, merged_weight
+
+LARGE = 2**17  # weights of a layer, from which on packing pays
+ROWS = {torch.float32: 16, torch.bfloat16: 1}  # of a product, from which on it is faster with packed weights
+USUAL_ROWS = 32  # of a decode step, which packing may take into account
+
+
+def acting_copy(model: PreTrainedModel, packs: bool = True) -> PreTrainedModel:
+    """Return the model that acts in place of a model, with the weights as they are now.
+
+    A hook may read or change anything, so a model with hooks acts itself.
+
+    Args:
+        model: with an adapter or without.
+        packs: whether to pack large weights on a CPU.
+    """
+    return model if any(map(is_changed, model.modules())) else _for_acting(model, packs)
+
+
+def refresh(model: PreTrainedModel) -> None:
+    """Let a copy follow the weights, in place: captured graphs know them by their address."""
+    for module in model.modules():
+        if isinstance(module, ActingLinear):
+            module.refresh()
+
+
+def _for_acting(module: Any, packs: bool) -> Any:
+    """Return a module with acting layers in it; itself, if it has none."""
+    if "lora_A" in module._modules or (type(module) is nn.Linear and packs and may_pack(module.weight)):
+        return ActingLinear(module, packs)
+    parts = {name: part and _for_acting(part, packs) for name, part in module._modules.items()}
+    if all(parts[name] is part for name, part in module._modules.items()):
+        return module
+    made = copy.copy(module)
+    made._modules = parts
+    return made
+
+
+class ActingLinear(nn.Module):
+    """W x + b of a linear layer with the weights of the last `refresh`; of an adapted one (W + s B A) x + b.
+
+    In 16 bits W + s B A would be rounded, to W while the adapter is small: the policy that acts would not be the one
+    that is trained. So there the products stay apart, as in training.
+
+    Args:
+        layer: a linear layer, or peft's around one.
+        packs: whether to pack large weights on a CPU; done by the first product of so many rows that it pays.
+    """
+
+    def __init__(self, layer: Any, packs: bool) -> None:
+        super().__init__()
+        base = getattr(layer, "base_layer", layer)
+        self.bias, self.weight, self._transposed = base.bias, base.weight, isinstance(base, Conv1D)
+        self._merged = self._apart = None  # peft's layer, whose parts are no parts of this module
+        if base is not layer and base.weight.dtype in HALVES:
+            self._apart = (layer,)
+        elif base is not layer:
+            self._merged = (layer,)
+            self.weight = nn.Parameter(torch.empty_like(base.weight), requires_grad=False)
+        self._packs, self._packed = packs and not self._transposed and may_pack(self.weight), None
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the weights as they are now."""
+        self._packed = None
+        if self._merged is not None:
+            self.weight.copy_(merged_weight(*self._merged))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output [..., out], given x [..., in]."""
+        y = self._product(x)
+        if self._apart is None:
+            return y
+        (layer,) = self._apart
+        a, b = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+        return y + F.linear(F.linear(x, a), b) * layer.scaling[NAME]
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        packs = self._packs and x.numel() // x.shape[-1] >= ROWS[x.dtype] and torch.is_inference_mode_enabled()
+        if not packs:
+            return F.linear(x, self.weight.T if self._transposed else self.weight, self.bias)
+        if self._packed is None:
+            self._packed = pack(self.weight.detach())
+        return product(x, self._packed, self.bias)
+
+
+def is_changed(module: nn.Module) -> bool:
+    """Whether a module does more than its class says: it has a hook or a replaced forward method."""
+    own = module.__dict__
+    return bool(own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
+
+
+# Weights in the order in which a CPU's kernel reads them. A product of few rows with large weights spends most of its
+# time on bringing them into that order. torch has this for its compiler, under names that may change.
+
+
+def may_pack(weight: torch.Tensor) -> bool:
+    """Whether products with this weight become faster."""
+    here = weight.device.type == "cpu" and not weight.is_inference()
+    return here and weight.numel() >= LARGE and can_pack(weight.dtype)
+
+
+@functools.cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether torch can pack weights of this type here, tried on a small product."""
+    if dtype not in ROWS:
+        return False
+    x, weight, bias = (torch.arange(n, dtype=torch.float32).sin().to(dtype) for n in (4 * 8, 6 * 8, 6))
+    x, weight = x.view(4, 8), weight.view(6, 8)
+    try:
+        with torch.inference_mode():
+            made = product(x, pack(weight), bias)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return False
+    return torch.allclose(made, F.linear(x, weight, bias), atol=16 * torch.finfo(dtype).eps)
+
+
+def pack(weight: torch.Tensor) -> Any:
+    """Return a copy of a weight [out, in] in the kernel's order."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight, USUAL_ROWS)
+
+
+def product(x: torch.Tensor, packed: Any, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return W x + b [..., out], given x [..., in] and W packed."""
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")

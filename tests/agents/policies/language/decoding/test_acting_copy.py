@@ -1,0 +1,113 @@
+"""The model that acts: packed and merged layers give what the model's own give, and never outlive its weights."""
+
+import pytest
+import torch
+from identity_checks import EXACT, ROUNDING, assert_close, check_acting_equals_training, collect
+from tiny_models import norm_in_double, text_envs, tiny_policy
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from agents.policies.language.decoding import acting_copy as acting
+from agents.policies.language.decoding.acting_copy import ActingLinear, acting_copy, can_pack, refresh
+from agents.policies.language.models.adapters import adapt
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """Pack small weights, too; return the packed copies in the order in which they are used."""
+    can_pack(torch.bfloat16)  # tried before it is watched
+    if not can_pack(torch.float32):
+        pytest.skip("this torch cannot pack weights")
+    used, product = [], acting.product
+
+    def watch(x, copied, bias):
+        used.append(copied)
+        return product(x, copied, bias)
+
+    monkeypatch.setattr(acting, "LARGE", 1)
+    monkeypatch.setattr(acting, "product", watch)
+    return used
+
+
+def qwen2(dtype, targets=None):
+    """Return a model with biases in some projections, and with an adapter that has an effect."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(Qwen2Config(vocab_size=10, num_key_value_heads=2, **sizes)).eval()
+        norm_in_double(model)
+        adapt(model.to(dtype), None, None, 3 if targets else None, None, targets)
+        for name, weight in model.named_parameters():
+            if "norm" not in name:
+                weight.normal_(std=0.3)
+    return model
+
+
+@torch.inference_mode()
+def logits(model, rows):
+    return model(torch.arange(2 * rows).view(rows, 2) * 7 % 10, use_cache=False).logits
+
+
+TOLERANCES = {torch.float64: EXACT, torch.float32: ROUNDING, torch.bfloat16: 0.1}
+
+
+@pytest.mark.parametrize("targets", [None, "all-linear", "k_proj,down_proj,up_proj"])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_a_copy_computes_what_the_model_does_and_follows_it(dtype, targets, packed):
+    model = qwen2(dtype, targets)
+    copied = acting_copy(model)
+    for _ in range(2):
+        for rows in (1, 20):  # too few for packed weights in single precision, and enough
+            wanted = logits(model, rows)
+            assert float(wanted.std()) > 0.5
+            assert_close(logits(copied, rows), wanted, TOLERANCES[dtype], f"the copy of {rows} rows")
+        for name, weight in model.named_parameters():
+            if "norm" not in name:
+                weight.data.mul_(1.2)  # which torch does not count
+        refresh(copied)
+    assert bool(packed) == (dtype is not torch.float64)
+
+
+def test_a_copy_shares_all_but_what_it_merges_and_is_the_model_where_nothing_is_to_do():
+    assert acting_copy(model := qwen2(torch.float32)) is model, "small weights without an adapter"
+    model = qwen2(torch.float32, "down_proj")
+    copied = acting_copy(model)
+    assert type(copied) is type(model) and copied is not model
+    theirs = {weight.data_ptr() for weight in model.parameters()}
+    own = {name for name, weight in copied.named_parameters() if weight.data_ptr() not in theirs}
+    assert own == {f"model.layers.{index}.mlp.down_proj.weight" for index in range(2)}
+    model.lm_head.register_forward_hook(lambda *_: None)
+    assert acting_copy(model) is model, "a hook may read or change anything"
+
+
+def test_in_half_precision_an_adapter_stays_apart():
+    """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
+    model = qwen2(torch.bfloat16, "all-linear")
+    layers = [part for part in acting_copy(model).modules() if isinstance(part, ActingLinear)]
+    theirs = {weight.data_ptr() for weight in model.parameters()}
+    assert len(layers) == 14 and all(layer.weight.data_ptr() in theirs for layer in layers)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(2**-11)  # of weights of 1 the sum would be rounded away
+            elif "base_layer" in name:
+                weight.fill_(1)
+    layer = acting_copy(model).model.layers[0].mlp.up_proj
+    x = torch.cat([torch.linspace(0, 2, 8), -torch.linspace(0, 2, 8)])[None].bfloat16()
+    assert torch.equal(layer(x), model.model.layers[0].mlp.up_proj(x))
+    assert (layer(x) != 0).all(), "the base alone gives 0"
+
+
+def test_acting_with_packed_weights_equals_training(packed):
+    envs = text_envs(24)
+    policy = tiny_policy("llama", envs, dtype="float32")
+    for scale in (1.0, 1.1):
+        for weight in policy.parameters():
+            weight.data.mul_(scale)
+        check_acting_equals_training(policy, envs, ROUNDING)
+    assert packed
+    kept = collect(policy, envs)
+    packed.clear()
+    policy.pack_weights = False
+    plain = collect(policy, envs)
+    assert not packed, "packing is switched off"
+    assert_close(plain.log_probs, kept.log_probs, ROUNDING, "without packed weights")
