@@ -20,8 +20,8 @@ from .language.critic import Critic
 from .language.decoding.acting_copy import ROWS
 from .language.decoding.decoder import PREFILL
 from .language.models.adapters import adapt, adapted_layers
-from .language.training.forward import ELEMENTS, GPU_ELEMENTS
-from .language.training.tree_attention import takes_forests
+from .language.training.reading import ELEMENTS, GPU_ELEMENTS
+from .language.training.prefix_sharing import takes_forests
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).

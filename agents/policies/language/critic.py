@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ..base import load_weights
 from .models.adapters import adapted_layers, is_adapters, share_frozen
 from .models.unread import is_unread, read_later
-from .training.forward import Reading
+from .training.reading import Reading
 
 CRITICS = ("head", "separate")
 WEIGHTS = "critic.safetensors"

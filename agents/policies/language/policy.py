@@ -33,8 +33,8 @@ from .models.vocabulary import check_ends, check_size, check_teacher, check_toke
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
-from .training.forward import ChosenLogProbs, Reading, by_chunks, plan_reading
-from .training.tree_attention import takes_forests
+from .training.reading import ChosenLogProbs, Reading, by_chunks, plan_reading
+from .training.prefix_sharing import takes_forests
 
 
 class LanguageModelPolicy(Policy):

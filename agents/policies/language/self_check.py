@@ -12,8 +12,8 @@ from ...core.checks import first_line
 from ...core.devices import to_device
 from .decoding.decoder import Decoder
 from .models.supported import SUPPORTED, model_type, row_limit
-from .training.forward import Reading, forest_of_two, tree_of_two
-from .training.tree_attention import takes_forests
+from .training.reading import Reading, forest_of_two, tree_of_two
+from .training.prefix_sharing import takes_forests
 
 TOKENS = 8  # length of each of the two contexts
 # Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.

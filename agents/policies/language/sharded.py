@@ -30,7 +30,7 @@ from . import policy_folder
 from .decoding.decoder import Decoder
 from .models.unread import Unread, as_it_is, check_same_files, unread, weights_unread
 from .policy import LanguageModelPolicy
-from .training.forward import Reading
+from .training.reading import Reading
 
 
 def made_in_parts(make: Callable[[], Any], device: torch.device) -> ShardedPolicy:

@@ -8,7 +8,7 @@ from tabular import TabularPolicy, random_episodes
 from tiny_models import text_envs, tiny_policy
 
 from agents import ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline, make_envs
-from agents.policies.language.training import forward as chunks
+from agents.policies.language.training import reading as chunks
 
 
 def norm(pi, action):

@@ -10,7 +10,7 @@ from tiny_models import norm_in_double, tiny_model
 
 import rlenv  # noqa: F401
 from agents import Collector, LanguageModelPolicy
-from agents.policies.language.training.forward import _sequences
+from agents.policies.language.training.reading import _sequences
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 TURNS, EPISODES, SLOTS = 20, 3, 2

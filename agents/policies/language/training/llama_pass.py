@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..decoding.step import SILU, has_plain_layers
 from .fused import GatedMlp, RmsNorm, Rotated
-from .tree_attention import takes_forests
+from .prefix_sharing import takes_forests
 
 # Maps queries [M, heads, D], keys and values [M, heads of keys, D], and a scale to what the queries see [M, heads, D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from agents import LanguageModelPolicy, Rollout
-from agents.policies.language.training import forward as chunks
-from agents.policies.language.training.forward import by_chunks
+from agents.policies.language.training import reading as chunks
+from agents.policies.language.training.reading import by_chunks
 
 ROWS, WIDTH = 23, 8
 WEIGHT = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

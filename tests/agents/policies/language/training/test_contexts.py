@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.policies.language.training import forward as contexts
-from agents.policies.language.training.forward import WORTH_IT, plan_reading
+from agents.policies.language.training import reading as contexts
+from agents.policies.language.training.reading import WORTH_IT, plan_reading
 
 FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
 WIDTHS = [1, 4, 9, 1000]

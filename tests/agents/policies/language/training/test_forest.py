@@ -11,9 +11,9 @@ from tiny_models import hash_reward, tiny_policy
 
 from agents import GRPO, PPO
 from agents.policies.language.decoding.acting_copy import is_changed
-from agents.policies.language.training import forward
-from agents.policies.language.training.forward import _counts
-from agents.policies.language.training.tree_attention import plant
+from agents.policies.language.training import reading
+from agents.policies.language.training.reading import _counts
+from agents.policies.language.training.prefix_sharing import plant
 from verifiers.function import FunctionVerifier
 
 GROUP, EPISODES = 4, 24
@@ -23,8 +23,8 @@ EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": 
 @pytest.fixture
 def always(monkeypatch):
     """Read forests even if they are more work."""
-    monkeypatch.setattr(forward, "MANY_NODES", 1)
-    monkeypatch.setattr(forward, "WORTH_IT", 100.0)
+    monkeypatch.setattr(reading, "MANY_NODES", 1)
+    monkeypatch.setattr(reading, "WORTH_IT", 100.0)
 
 
 def group_envs(**kwargs):

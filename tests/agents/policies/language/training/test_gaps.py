@@ -13,7 +13,7 @@ from tiny_models import text_envs, tiny_policy
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import join
 from agents.distributed import parallel
-from agents.policies.language.training import forward
+from agents.policies.language.training import reading
 
 SWITCHES = [(False, False), (True, False), (True, True)]
 EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}
@@ -24,9 +24,9 @@ models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 @pytest.fixture(params=["trees", "forest"])
 def layout(request, monkeypatch):
     """Read shared beginnings as rows of trees or as a forest, however few they are."""
-    monkeypatch.setattr(forward, "WORTH_IT", 100.0)
+    monkeypatch.setattr(reading, "WORTH_IT", 100.0)
     if request.param == "forest":
-        monkeypatch.setattr(forward, "MANY_NODES", 1)
+        monkeypatch.setattr(reading, "MANY_NODES", 1)
 
 
 def agent_of(cls, name="gpt2", critic=None, **settings):

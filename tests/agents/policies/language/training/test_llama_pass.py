@@ -12,7 +12,7 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma.modeling_gemma import GemmaTextScaledWordEmbedding as GemmaEmbedding
 
 from agents.policies.language.training import forward, fused
-from agents.policies.language.training.forward import Reading, forest_of_two, tree_of_two
+from agents.policies.language.training.reading import Reading, forest_of_two, tree_of_two
 from agents.policies.language.training.llama_pass import is_written_out
 
 SHAPE = {
@@ -61,7 +61,7 @@ def test_states_and_gradients_are_those_of_the_model(kind, plan, monkeypatch):
     assert is_written_out(model.base_model)
     monkeypatch.setattr(fused, "CHUNK", 3)  # tokens in several chunks, the last one smaller
     ours, again = made(model, reading), made(model, reading, recompute=True)
-    monkeypatch.setattr(forward, "is_written_out", lambda part: False)
+    monkeypatch.setattr(reading, "is_written_out", lambda part: False)
     states, gradients = made(model, reading)
     assert gradients.keys() == ours[1].keys() and all(grad.abs().max() > 1e-3 for grad in gradients.values())
     for each, weights in (ours, again):
@@ -74,7 +74,7 @@ def test_states_and_gradients_are_those_of_the_model(kind, plan, monkeypatch):
 def test_in_single_precision_it_differs_by_rounding(kind, monkeypatch):
     model, reading = model_of(kind, torch.float32), forest_of_two(CONTEXTS, 3)
     ours = made(model, reading)
-    monkeypatch.setattr(forward, "is_written_out", lambda part: False)
+    monkeypatch.setattr(reading, "is_written_out", lambda part: False)
     states, gradients = made(model, reading)
     assert_close(ours[0], states, ROUNDING, "states")
     for name, wanted in gradients.items():
@@ -87,7 +87,7 @@ def test_only_the_states_that_are_asked_for_are_returned(monkeypatch):
     some = Reading(CONTEXTS, None, None, chosen, chosen, chosen)
     (every, _), (few, ours) = made(model, whole), made(model, some)
     assert_close(few, every[chosen], EXACT, "states")
-    monkeypatch.setattr(forward, "is_written_out", lambda part: False)
+    monkeypatch.setattr(reading, "is_written_out", lambda part: False)
     for name, wanted in made(model, some)[1].items():
         assert_close(ours[name], wanted, 1e-10, name)
 

@@ -4,7 +4,7 @@ A context is a prompt and the tokens after it: those chosen, and replies of the 
 share their contexts up to the token where they differ, so the contexts of a batch form trees. A tree is read as one
 row: each token occurs once, its position is its depth, and it attends to its ancestors only. So it depends on exactly
 the tokens that it depends on in a row of one episode: log-probabilities and gradients are the same, with less work.
-Many tokens are read as one row with the attention of `tree_attention.py`, few tokens or models with other attention as
+Many tokens are read as one row with the attention of `prefix_sharing.py`, few tokens or models with other attention as
 rows of trees with a mask.
 """
 
@@ -28,7 +28,7 @@ from ...base import take_rows
 from ..models.attention import attention_mask, without_cudnn
 from .checkpointing import recomputed_layers
 from .llama_pass import Attend, is_written_out, llama_pass
-from .tree_attention import Forest, attention_over, forest_attention, plant, rows_attention, size_of
+from .prefix_sharing import Forest, attention_over, forest_attention, plant, rows_attention, size_of
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 MANY_NODES = 1024  # from here on, a forest saves more than its operations take longer than those of rows of trees
