@@ -21,7 +21,6 @@ from .language.decoding.acting_copy import ROWS
 from .language.decoding.decoder import PREFILL
 from .language.models.adapters import adapt, adapted_layers
 from .language.training.reading import ELEMENTS, GPU_ELEMENTS
-from .language.training.prefix_sharing import takes_forests
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).
@@ -168,7 +167,6 @@ class _Sizes:
             linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
             layers = [_numel(part) for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
             rest = _numel(model) - sum(layers)
-            self.plain = takes_forests(model.base_model)
             adapt(model, None, None, work.lora_rank, None, work.lora_targets)
             critic = [Critic(model, work.critic == "separate")] if work.critic else []
         policy = nn.ModuleList([model, *critic])
@@ -195,8 +193,6 @@ class _Sizes:
     def _layer(self, tokens: int) -> int:
         """Return the bytes that a layer keeps for the backward pass."""
         work, kept = self.work, 13 * self.wide + 4 * self.inner
-        if self.plain and work.device == "cpu" and work.dtype == "float32" and work.lora_rank is None:
-            kept = 7 * self.wide + 3 * self.keys + 2 * self.inner  # see `llama_pass`
         if work.attention == "eager":
             kept += 2 * work.context * self.text.num_attention_heads
         return self.size * tokens * kept

@@ -43,9 +43,9 @@ class Critic(nn.Module):
         """Return V in the context of each edge of the reading [E]; `recompute` as in `Reading.outputs`."""
         if self.trunk is None:
             with torch.no_grad():
-                hidden = reading.outputs(model, model.base_model, "last_hidden_state")
+                hidden = reading.outputs(model.base_model, "last_hidden_state")
         else:
-            hidden = reading.outputs(model, self.trunk, "last_hidden_state", recompute)
+            hidden = reading.outputs(self.trunk, "last_hidden_state", recompute)
         return self.head(hidden.to(self.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:

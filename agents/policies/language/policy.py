@@ -27,14 +27,13 @@ from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import TRAINED, rates_of
-from .models.supported import row_limit
 from .models.unread import is_unread
 from .models.vocabulary import check_ends, check_size, check_teacher, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
-from .training.reading import ChosenLogProbs, Reading, by_chunks, plan_reading
 from .training.prefix_sharing import takes_forests
+from .training.reading import ChosenLogProbs, Reading, by_chunks, plan_reading
 
 
 class LanguageModelPolicy(Policy):
@@ -303,9 +302,9 @@ class LanguageModelPolicy(Policy):
 
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what must be read to evaluate these episodes."""
-        width = self.model.config.get_text_config().hidden_size // 2  # in longer rows attention dominates
-        known = (width, row_limit(self.model), takes_forests(self.model))
-        return plan_reading(rollout, self.merge_rows, self.share_prefixes, *known)
+        shares = self.share_prefixes and takes_forests(self.model)
+        width = 3 * self.model.config.get_text_config().hidden_size if shares else None
+        return plan_reading(rollout, self.merge_rows, width)
 
     @property
     def _reads_trunk(self) -> bool:
@@ -315,10 +314,8 @@ class LanguageModelPolicy(Policy):
     def _states(self, reading: Reading) -> torch.Tensor:
         """Return the input of `_logits` for each edge [E, ...]: the trunk's output, or the logits themselves."""
         if self._reads_trunk:
-            return reading.outputs(
-                self.model, self.model.base_model, "last_hidden_state", self.activation_checkpointing
-            )
-        return reading.outputs(self.model, self.model, "logits", self.activation_checkpointing)
+            return reading.outputs(self.model.base_model, "last_hidden_state", self.activation_checkpointing)
+        return reading.outputs(self.model, "logits", self.activation_checkpointing)
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.get_output_embeddings()(states) if self._reads_trunk else states

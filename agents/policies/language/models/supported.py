@@ -100,15 +100,6 @@ def check_model(model: PreTrainedModel, vocab_size: int, max_length: int) -> Non
             )
 
 
-def row_limit(model: PreTrainedModel) -> int | None:
-    """Return the largest number of columns of a row that packs several contexts; None for any number."""
-    config = model.config.get_text_config()
-    if config.model_type != "gpt_neo":
-        return None
-    limits = [config.max_position_embeddings, *(limit for limit, _ in context_limits(config))]
-    return min(limits)  # its mask counts columns
-
-
 def context_limits(config: PretrainedConfig) -> list[tuple[int, str]]:
     """Return the context lengths beyond which a model reads earlier tokens differently, with the reason."""
     rope: Any = getattr(config, "rope_parameters", None) or {}

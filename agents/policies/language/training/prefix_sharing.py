@@ -20,9 +20,9 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from ....core.devices import to_device
 from ...base import take_rows
-from ..decoding.step import WRITTEN_OUT
 from ..models.attention import SLIDING, added_mask, layer_kinds
 
+KNOWN = ("llama", "mistral", "qwen2", "qwen3", "gpt2")  # model types whose attention sees no more than it is given
 ALIKE = 0.6  # of the pairs of the largest context in a call
 WORTH_A_CALL = 2**14  # pairs; fewer take less time beside larger contexts than in a separate call
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
@@ -66,7 +66,7 @@ class Forest:
 def takes_forests(model: PreTrainedModel) -> bool:
     """Whether the attention of all layers is known and can be replaced."""
     config = model.config.get_text_config()
-    known = config.model_type in WRITTEN_OUT and config._attn_implementation == "sdpa"
+    known = config.model_type in KNOWN and config._attn_implementation == "sdpa"
     return known and SLIDING not in layer_kinds(model)
 
 
@@ -177,16 +177,6 @@ def forest_attention(forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.
             made = attention(together, keys, values, attn_mask=part.visible, scale=scale).view_as(queries)
         outputs.append(made.transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outputs), forest.place)
-
-
-def rows_attention(
-    shape: torch.Size, visible: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """Return what the tokens of rows of this shape see [R · W, heads, D]; arguments as in `Reading` and above."""
-    grouped = q.shape[1] != k.shape[1]
-    q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
-    made = attention(q, k, v, attn_mask=visible, is_causal=visible is None, enable_gqa=grouped, scale=scale)
-    return made.transpose(1, 2).flatten(0, 1)
 
 
 def _rows(x: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:

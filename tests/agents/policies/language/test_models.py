@@ -135,14 +135,6 @@ def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
     check_plain_reference(policy, envs, ROUNDING)
 
 
-def test_rows_of_trees_fit_a_model_that_masks_by_column():
-    envs = text_envs(8, group_size=8, max_new_tokens=4)
-    policy = policy_of(gpt_neo(LENGTH, LENGTH), envs)
-    check_acting_equals_training(policy, envs, ROUNDING, episodes=40)
-    reading = policy._reading(collect(policy, envs, 40))
-    assert reading.visible is not None and 12 < reading.ids.shape[1] <= LENGTH, "wider than a context, not than a mask"
-
-
 # Precision.
 
 

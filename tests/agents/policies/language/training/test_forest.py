@@ -3,17 +3,12 @@
 import gymnasium as gym
 import pytest
 import torch
-from drawn import drawn
-from hypothesis import given
-from hypothesis import strategies as st
 from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import hash_reward, tiny_policy
 
 from agents import GRPO, PPO
 from agents.policies.language.decoding.acting_copy import is_changed
 from agents.policies.language.training import reading
-from agents.policies.language.training.reading import _counts
-from agents.policies.language.training.prefix_sharing import plant
 from verifiers.function import FunctionVerifier
 
 GROUP, EPISODES = 4, 24
@@ -23,7 +18,6 @@ EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": 
 @pytest.fixture
 def always(monkeypatch):
     """Read forests even if they are more work."""
-    monkeypatch.setattr(reading, "MANY_NODES", 1)
     monkeypatch.setattr(reading, "WORTH_IT", 100.0)
 
 
@@ -32,34 +26,6 @@ def group_envs(**kwargs):
     problems = ["ababababa", "ab", "abababbba", "b"]
     verifier = FunctionVerifier(hash_reward, alphabet="ab")
     return gym.make_vec("TextGen-v0", 8, verifier=verifier, problems=problems, **limits, **kwargs)
-
-
-# Few symbols, so that beginnings repeat; some contexts are beginnings of others, one may be empty.
-chains_of = st.lists(st.lists(st.integers(0, 1), max_size=7), min_size=1, max_size=9).filter(any)
-
-
-@drawn(60)
-@given(chains_of)
-def test_every_node_sees_its_own_context_once(contexts):
-    contexts = sorted({tuple(context) for context in contexts})
-    longest = max(map(len, contexts))
-    block = torch.tensor([[*context, *[-1] * (longest - len(context))] for context in contexts])
-    ids, positions, forest, node = plant(block, *_counts(block), torch.device("cpu"))
-    distinct = {context[: n + 1] for context in contexts for n in range(len(context))}
-    assert ids.numel() == len(distinct), "each context is read once"
-    seen = []  # by each query of all parts
-    for part in forest.parts:
-        causal = torch.ones(part.keys.shape[1], part.keys.shape[1], dtype=torch.bool).tril()
-        visible = causal.expand(len(part.keys), 1, -1, -1) if part.visible is None else part.visible
-        rows = (zip(own[0], [keys] * len(own[0]), strict=True) for own, keys in zip(visible, part.keys, strict=True))
-        seen += [keys[own] for row in rows for own, keys in row]
-        if part.visible is None:
-            assert torch.equal(part.queries, part.keys)
-    context_of_node = [tuple(ids[0, seen[place]].tolist()) for place in forest.place.tolist()]
-    assert set(context_of_node) == distinct
-    assert [len(context) - 1 for context in context_of_node] == positions[0].tolist()
-    for context, nodes in zip(contexts, node.tolist(), strict=True):
-        assert [context_of_node[n] for n in nodes[: len(context)]] == [context[: n + 1] for n in range(len(context))]
 
 
 ONCE = [(GRPO, None, False), (PPO, "separate", True), (PPO, "head", False)]

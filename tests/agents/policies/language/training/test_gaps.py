@@ -21,12 +21,10 @@ ONE_STEP = {"num_epochs": 1, "num_minibatches": 1, "gamma": 0.9}
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 
 
-@pytest.fixture(params=["trees", "forest"])
-def layout(request, monkeypatch):
-    """Read shared beginnings as rows of trees or as a forest, however few they are."""
+@pytest.fixture
+def forest(monkeypatch):
+    """Read shared beginnings as a forest, however few they are."""
     monkeypatch.setattr(reading, "WORTH_IT", 100.0)
-    if request.param == "forest":
-        monkeypatch.setattr(reading, "MANY_NODES", 1)
 
 
 def agent_of(cls, name="gpt2", critic=None, **settings):
@@ -37,7 +35,7 @@ def agent_of(cls, name="gpt2", critic=None, **settings):
 
 @models
 @pytest.mark.parametrize("switches", SWITCHES)
-def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switches, layout):
+def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switches, forest):
     policy = tiny_policy(name, text_envs(4), 0.7)
     policy.merge_rows, policy.share_prefixes = switches
     rollout = gapped(policy)
@@ -77,7 +75,7 @@ def test_positions_without_gaps_change_nothing(name):
         slow(PPO, ONE_STEP | {"critic": "separate"}),
     ],
 )
-def test_the_gradient_depends_neither_on_passes_nor_on_masked_cells(cls, settings, layout):
+def test_the_gradient_depends_neither_on_passes_nor_on_masked_cells(cls, settings, forest):
     agent = agent_of(cls, "llama", **settings)
     rollout = gapped(agent.policy)
     whole = gradient(agent, rollout)
