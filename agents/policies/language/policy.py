@@ -173,22 +173,22 @@ class LanguageModelPolicy(Policy):
         A reply of the environment after the last action is read in one pass, while other slots run on. `appended`, as
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
-        state, *asked = self._asked(obs, state, episode_start, appended)
+        state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, appended)
         with without_cudnn(self.device):
-            return *state.act(*asked[:3], playing, deterministic, generator, asked[3]), state
+            return *state.act(tokens, lengths, starts, playing, deterministic, generator, answers), state
 
     @override
     @torch.no_grad()
     def action_log_probs(
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
-        state, *asked = self._asked(obs, state, episode_start, None)
+        state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, None)
         with without_cudnn(self.device):
-            return self._distribution(state.logits(*asked[:3], None, asked[3])), state
+            return self._distribution(state.logits(tokens, lengths, starts, None, answers)), state
 
     def _asked(
         self, obs: Obs, state: Decoder | None, starts: torch.Tensor, appended: torch.Tensor | int | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Decoder, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return a state of the present weights, contexts and their lengths, which of them are new to it, and replies.
 
         A new rollout, in which all slots start, has a new state, since weights may change without torch counting it.
