@@ -109,7 +109,7 @@ class Countdown(Verifier):
         found = expression_in(completion, self.place, numbers)
         if found is None:
             return WRONG
-        value, used = evaluate(found, whole=False)
+        value, used = evaluate(found)
         return RIGHT if value == target and Counter(used) <= Counter(numbers) else WRONG
 
     @override
@@ -129,10 +129,9 @@ class Countdown(Verifier):
             symbol = rng.choice(self.operators)
             product = symbol in "*/"
             left = expression if atomic or not product else f"({expression})"
-            try:
-                value = int(evaluate(f"{value}{symbol}{number}")[0])
-            except ExpressionError:
+            if symbol == "/" and (number == 0 or value % number):
                 return None
+            value = int(evaluate(f"{value}{symbol}{number}")[0])
             expression, atomic = f"{left}{symbol}{number}", product
             if not 0 < value <= 10 * self.largest:
                 return None
@@ -147,7 +146,7 @@ def expression_in(text: str, place: str, numbers: Sequence[int]) -> str | None:
         found = _read(part)
         if found is None:
             return None
-        used = Counter(evaluate(found, whole=False)[1])
+        used = Counter(evaluate(found)[1])
         return found if used.total() > 1 and used <= given else None
 
     text = _FRACTION.sub(r"((\1)/(\2))", _LATEX.sub(" ", text))
@@ -161,7 +160,7 @@ def _read(text: str) -> str | None:
         return None
     found = whole[1].translate(_SIGNS)
     try:
-        evaluate(found, whole=False)
+        evaluate(found)
     except ExpressionError:
         return None
     return found.replace(" ", "")

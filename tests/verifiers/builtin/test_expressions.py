@@ -5,7 +5,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.builtin.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
+from verifiers.builtin.expressions import LONGEST, ExpressionError, evaluate
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ from verifiers.builtin.expressions import DEEPEST, LONGEST, ExpressionError, eva
         ("9-5-1", 3, [9, 5, 1]),
         ("9-(5-1)", 5, [9, 5, 1]),
         ("8/(4/2)", 4, [8, 4, 2]),
+        ("7/2*2", 7, [7, 2, 2]),
         ("(2-9)/7", -1, [2, 9, 7]),
         ("((((4))))", 4, [4]),
-        ("(" * DEEPEST + "4" + ")" * DEEPEST, 4, [4]),
         ("999999999*999999999", 999999998000000001, [999999999, 999999999]),
     ],
 )
@@ -32,8 +32,8 @@ def test_the_value_and_the_numbers_of_an_expression(text, value, numbers):
     "text",
     [
         "", " ", "()", "(", ")", "+", "3+", "+3", "-3", "3--2", "3 4", "3(4)", "(3", "3)", "3**2", "3//2", "3^2", "3.0",
-        "03", "1_000", "1e3", "0x3", "3=3", "3+a", "٣", "４", "²", "3×4", "3\n", "\t3", "7/2", "7/0", "0/0",
-        "1234567890", "9" * 5_000, "1+" * LONGEST + "1", "(" * (DEEPEST + 1) + "4" + ")" * (DEEPEST + 1), "(" * 100_000,
+        "03", "1_000", "1e3", "0x3", "3=3", "3+a", "٣", "４", "²", "3×4", "3\n", "\t3", "7/0", "0/0",
+        "1234567890", "9" * 5_000, "1+" * LONGEST + "1", "(" * 100_000,
         "__import__('os')", "3;4", "3,4", "3\x00",
     ],
 )  # fmt: skip

@@ -121,7 +121,7 @@ def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) 
     if task in TARGETS:
         target = entry["metadata"]["target"] if TARGETS[task] is None else TARGETS[task]
         try:
-            value, numbers = evaluate(answer, whole=False)
+            value, numbers = evaluate(answer)
         except ExpressionError:
             return False
         return value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"])

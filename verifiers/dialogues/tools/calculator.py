@@ -15,6 +15,7 @@ LARGEST = 1000  # bits of a numerator or denominator, which a float still holds
 _LETTERS = re.compile(r"[0-9+\-*/().%^×÷−\s]*")  # without letters, a number has no exponent
 _NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 _SPELLED = str.maketrans({"×": "*", "÷": "/", "−": "-", "^": "**", "\n": " "})
+Operation = Callable[..., Fraction]
 _ALLOWED = "only numbers, + - * / // % ** and parentheses"
 
 
@@ -28,37 +29,47 @@ def calc(expression: str) -> str:
         raise ValueError(f"an expression has at most {LONGEST} characters")
     if not _LETTERS.fullmatch(expression):
         raise ValueError(_ALLOWED)
+    value, _ = calculate(expression.translate(_SPELLED), OPERATORS)
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"
+
+
+def calculate(expression: str, operators: Mapping[type, Operation]) -> tuple[Fraction, list[Fraction]]:
+    """Return the exact value of an expression, and the numbers in it, in order.
+
+    Args:
+        expression: numbers without exponents, operators and parentheses.
+        operators: of `OPERATORS`, those that it may have.
+
+    Raises:
+        ValueError: for anything else, a division by zero, or a value that is too large.
+    """
     numbers: dict[str, Fraction] = {}
 
     def name(found: re.Match[str]) -> str:  # a number becomes a name, for Python would round it
         numbers[f"n{len(numbers)}"] = Fraction(found[0])
         return f"n{len(numbers) - 1}"
 
+    def value_of(node: ast.expr) -> Fraction:
+        match node:
+            case ast.Name(name) if name in numbers:
+                return numbers[name]
+            case ast.UnaryOp(kind, inner) if type(kind) in operators:
+                return operators[type(kind)](value_of(inner))
+            case ast.BinOp(left, kind, right) if type(kind) in operators:
+                value = operators[type(kind)](value_of(left), value_of(right))
+                if _bits(value) > LARGEST:
+                    raise ValueError("the result is too large")
+                return value
+        raise ValueError(_ALLOWED)
+
     try:
-        tree = ast.parse(_NUMBER.sub(name, expression.translate(_SPELLED)).strip(), mode="eval").body
+        tree = ast.parse(_NUMBER.sub(name, expression).strip(), mode="eval").body
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"not an expression: {expression[:40]}") from error
-    value = _value(tree, numbers)
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"
+    return value_of(tree), list(numbers.values())
 
 
-def _value(node: ast.expr, numbers: Mapping[str, Fraction]) -> Fraction:
-    match node:
-        case ast.Name(name) if name in numbers:
-            return numbers[name]
-        case ast.UnaryOp(ast.USub(), inner):
-            return -_value(inner, numbers)
-        case ast.UnaryOp(ast.UAdd(), inner):
-            return _value(inner, numbers)
-        case ast.BinOp(left, kind, right) if type(kind) in _APPLY:
-            value = _APPLY[type(kind)](_value(left, numbers), _value(right, numbers))
-            if _bits(value) > LARGEST:
-                raise ValueError("the result is too large")
-            return value
-    raise ValueError(_ALLOWED)
-
-
-def _divided(by: Callable[[Fraction, Fraction], Fraction | int]) -> Callable[[Fraction, Fraction], Fraction]:
+def _divided(by: Callable[[Fraction, Fraction], Fraction | int]) -> Operation:
     def apply(left: Fraction, right: Fraction) -> Fraction:
         if right == 0:
             raise ValueError("division by zero")
@@ -83,7 +94,9 @@ def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-_APPLY: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
+OPERATORS: Mapping[type, Operation] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
