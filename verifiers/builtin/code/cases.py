@@ -51,9 +51,9 @@ class Call:
         """Return what the sandbox is told: everything but what is expected."""
         return [self.function, self.arguments, self.keywords]
 
-    def is_passed_by(self, line: bytes) -> bool:
+    def is_passed_by(self, line: bytes | None) -> bool:
         """Tell whether a line that came back, from whomever, holds the expected value."""
-        if len(line) > 2 * len(json.dumps(encode(self.expected))) + _SLACK:
+        if line is None or len(line) > 2 * len(json.dumps(encode(self.expected))) + _SLACK:
             return False  # unread: sets and dicts can be made that take very long to read
         try:
             [value] = decode(json.loads(line))

@@ -93,14 +93,9 @@ class CodeFeedback(Code):
         program = program_of(completion)
         if not program:
             return "there is no program"
-        if calls := [test for test in tests if isinstance(test, Call)]:
-            return _of_calls(calls, self._called(calls, program))
-        for case in (test for test in tests if isinstance(test, Case)):
-            right, outcome = self._given(case, program)
+        for test, right, came, outcome in self.tried(tests, program):
             if not right:
-                printed = outcome.output.decode("utf-8", "replace").rstrip()
-                what = _end_of(outcome) or f"printed {printed!a:.100}"
-                return f"for the input {case.input!a:.80} it {what}"
+                return _of_call(test, came, outcome) if isinstance(test, Call) else _of_case(test, outcome)
         return ""
 
 
@@ -124,20 +119,20 @@ class Mending(Dialogue):
         pass
 
 
-def _of_calls(calls: Sequence[Call], outcome: Outcome) -> str:
-    """Return what is wrong with the first call that fails; empty if none does."""
-    lines = outcome.output.split(b"\n")[:-1]
-    for number, call in enumerate(calls):
-        line = lines[number] if number < len(lines) else None
-        if line is not None and call.is_passed_by(line):
-            continue
-        named = [f"{key}={value!r}" for key, value in call.keywords.items()]
-        asked = f"{call.function}({', '.join([*map(repr, call.arguments), *named])})"
-        shown = asked if len(asked) <= 100 else f"{asked[:100]}..."
-        if line is None:
-            return f"the program {_end_of(outcome) or 'ended before it was called'}"
-        return f"{shown} {_returned(line) or _end_of(outcome, f'{call.function}: ') or 'failed'}"
-    return ""
+def _of_call(call: Call, line: bytes | None, outcome: Outcome) -> str:
+    """Return what is wrong with a call that fails."""
+    if line is None:
+        return f"the program {_end_of(outcome) or 'ended before it was called'}"
+    named = [f"{key}={value!r}" for key, value in call.keywords.items()]
+    asked = f"{call.function}({', '.join([*map(repr, call.arguments), *named])})"
+    shown = asked if len(asked) <= 100 else f"{asked[:100]}..."
+    return f"{shown} {_returned(line) or _end_of(outcome, f'{call.function}: ') or 'failed'}"
+
+
+def _of_case(case: Case, outcome: Outcome) -> str:
+    """Return what is wrong with an input for which a program prints something else."""
+    printed = outcome.output.decode("utf-8", "replace").rstrip()
+    return f"for the input {case.input!a:.80} it {_end_of(outcome) or f'printed {printed!a:.100}'}"
 
 
 def _returned(line: bytes) -> str:

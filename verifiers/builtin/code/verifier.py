@@ -6,7 +6,7 @@ import marshal
 import os
 import string
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -125,11 +125,12 @@ class Code(Verifier):
         program = program_of(completion)
         if not program:
             return Verdict(0.0)
+        passed = (right for _, right, _, _ in self.tried(tests, program))
         try:
-            share = self._count(tests, program) / len(tests)
+            share = sum(passed) / len(tests) if self.partial else float(all(passed))
         except SandboxError as error:
             return Verdict(0.0, status="error", reason=f"sandbox: {error}")
-        return Verdict(share if self.partial else float(share == 1.0))
+        return Verdict(share)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Run many completions, one per processor at a time."""
@@ -137,32 +138,25 @@ class Code(Verifier):
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
             return list(pool.map(lambda pair: self.verify(*pair), pairs))
 
-    def _count(self, tests: list[Call] | list[Case], program: str) -> int:
-        """Return how many tests a program passes; if all are needed, stop after the first failed run."""
+    def tried(
+        self, tests: list[Call] | list[Case], program: str
+    ) -> Iterator[tuple[Call | Case, bool, bytes | None, Outcome]]:
+        """Yield each test, whether a program passes it, what came back for it, and how that run ended.
+
+        The calls share a run (see `harness`), a case has its own, which begins when it is asked for.
+        """
         calls = [test for test in tests if isinstance(test, Call)]
         if calls:
-            return sum(map(Call.is_passed_by, calls, self._called(calls, program).output.split(b"\n")[:-1]))
-        return self._count_cases([test for test in tests if isinstance(test, Case)], program)
-
-    def _called(self, calls: list[Call], program: str) -> Outcome:
-        """Run the functions of a program; see `harness`."""
-        stdin = marshal.dumps([call.request() for call in calls])
-        return run({"main.py": _HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
-
-    def _given(self, case: Case, program: str) -> tuple[bool, Outcome]:
-        """Run a program on an input; return whether it passes, too."""
-        files = {"main.py": _SCRIPT, "solution.py": program}
-        outcome = run(files, case.input.encode(), self._limits, self.isolating)
-        return outcome.ended == "itself" and case.is_passed_by(outcome.output), outcome
-
-    def _count_cases(self, cases: list[Case], program: str) -> int:
-        passed = 0
-        for case in cases:
-            right, _ = self._given(case, program)
-            if not (right or self.partial):
-                break
-            passed += right
-        return passed
+            stdin = marshal.dumps([call.request() for call in calls])
+            outcome = run({"main.py": _HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
+            lines: list[bytes | None] = [*outcome.output.split(b"\n")[:-1], *[None] * len(calls)]
+            for call, line in zip(calls, lines, strict=False):
+                yield call, call.is_passed_by(line), line, outcome
+        for case in (test for test in tests if isinstance(test, Case)):
+            files = {"main.py": _SCRIPT, "solution.py": program}
+            outcome = run(files, case.input.encode(), self._limits, self.isolating)
+            right = outcome.ended == "itself" and case.is_passed_by(outcome.output)
+            yield case, right, outcome.output, outcome
 
 
 def program_of(completion: str) -> str:
