@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from ..answer import PLACES, REQUESTS, answer_in, placed
+from ..answer import answer_in, placed
 from ..base import Problem
-from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 from ..text import collapsed
 from .reference import ReferenceVerifier
@@ -46,13 +45,11 @@ class Choice(ReferenceVerifier):
     """
 
     def __init__(self, labels: str = "ABCD", inside: str | None = None, place: str = "any") -> None:
-        super().__init__(inside)
+        super().__init__(inside, place)
         labels = str(labels)
         if not labels.isalnum() or len(set(labels.casefold())) != len(labels):
             raise ValueError(f"choice: labels must be different letters or digits, such as ABCD, got {labels!r}")
         self.labels = labels
-        self.place = one_of("choice", "place", place, PLACES)
-        self.request = REQUESTS.get(self.place, "")
 
     def examples(self) -> list[Problem]:
         """Return questions with four choices."""

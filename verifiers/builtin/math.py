@@ -12,11 +12,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, REQUESTS, answer_in, boxes, placed
+from ..answer import answer_in, boxes, placed
 from ..base import Problem
 from ..isolation.quiet import quiet
 from ..numbers import Number, distance, leading_number, only_number, plain
-from ..plugins.arguments import one_of
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
 from ..text import last_line
@@ -174,9 +173,7 @@ class Math(ReferenceVerifier):
     needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None, place: str = "any") -> None:
-        super().__init__(inside)
-        self.place = one_of("math", "place", place, PLACES)
-        self.request = REQUESTS.get(self.place, "")
+        super().__init__(inside, place)
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last line counts"}
         require("math_verify", "math", "verifier 'math'")

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from ..answer import PLACES, REQUESTS, answer_in, placed
+from ..answer import answer_in, placed
 from ..base import Problem
 from ..numbers import Number, distance, first_number, last_number, leading_number, meant, written
-from ..plugins.arguments import not_negative, one_of
+from ..plugins.arguments import not_negative
 from ..plugins.registry import register_verifier
 from .reference import ReferenceVerifier
 
@@ -37,11 +37,9 @@ class Numeric(ReferenceVerifier):
     def __init__(
         self, tolerance: float = 0, relative: float = 0, inside: str | None = None, place: str = "any"
     ) -> None:
-        super().__init__(inside)
+        super().__init__(inside, place)
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
-        self.place = one_of("numeric", "place", place, PLACES)
-        self.request = REQUESTS.get(self.place, "")
         if place == "last":
             self.does_not_catch = {"place-repeated": "only the last number counts"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from ..answer import placed
+from ..answer import PLACES, REQUESTS, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..plugins.arguments import one_of
 from ..text import frame_name, framed, in_frame
 
 
@@ -18,15 +19,18 @@ class ReferenceVerifier(Verifier):
         inside: judge only the section in this tag, such as "answer", instead of the whole completion for
             `<answer>46</answer>`; without that section, or with two, the reward is 0. With "/think", judge what follows
             `</think>`, which must be there once.
+        place: where the answer stands, one of `PLACES`; None for a verifier that compares all of the text.
+        owner: its name in messages; that of the class in small letters by default.
 
     Raises:
-        ValueError: if `inside` is not a valid tag.
+        ValueError: if `inside` is not a valid tag, or for another place.
     """
 
-    place = "any"
-
-    def __init__(self, inside: str | None = None) -> None:
-        self.inside = None if inside is None else frame_name(type(self).__name__.lower(), inside)
+    def __init__(self, inside: str | None = None, place: str | None = None, owner: str = "") -> None:
+        owner = owner or type(self).__name__.lower()
+        self.inside = None if inside is None else frame_name(owner, inside)
+        self.place = "" if place is None else one_of(owner, "place", place, PLACES)
+        self.request = REQUESTS.get(self.place, "")
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether a completion, or the section of it that is judged, gives the reference answer."""
@@ -45,7 +49,7 @@ class ReferenceVerifier(Verifier):
         fault = self.fault(problem)
         if fault:
             return Verdict(0.0, status="error", reason=fault)
-        text = completion if self.inside is None else in_frame(completion, self.inside)
+        text = self._judged(completion)
         return RIGHT if text is not None and self.matches(problem, text) else WRONG
 
     def answer_in(self, problem: Problem, text: str) -> str | None:
@@ -54,16 +58,19 @@ class ReferenceVerifier(Verifier):
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        text = completion if self.inside is None else in_frame(completion, self.inside)
+        text = self._judged(completion)
         return None if text is None else self.answer_in(problem, text)
 
     @override
     def demonstration(self, problem: Problem) -> str:
-        return self._wrapped(placed(problem.answer, self.place))
+        return self._wrapped(placed(problem.answer, self.place)) if problem.answer else ""
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return other spellings, inside the tag if `inside` is set."""
         return [self._wrapped(text) for text in self.spellings(problem)]
+
+    def _judged(self, completion: str) -> str | None:
+        return completion if self.inside is None else in_frame(completion, self.inside)
 
     def _wrapped(self, text: str) -> str:
         return text if self.inside is None else framed(text, self.inside)

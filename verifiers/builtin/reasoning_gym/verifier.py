@@ -10,16 +10,17 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...answer import PLACES, REQUESTS, answer_in, document_in, placed
-from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...answer import answer_in, document_in
+from ...base import Problem
 from ...dialogues.worlds.randomness import Randomness
 from ...isolation.quiet import quiet
-from ...plugins.arguments import hint, one_of, whole_number
+from ...plugins.arguments import hint, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
-from ...text import WHITESPACE, frame_name, framed, in_frame, last_line
+from ...text import WHITESPACE, last_line
 from ..countdown import expression_in
 from ..numeric import number_in
+from ..reference import ReferenceVerifier
 from .rules import SAME, TARGETS, is_harmless, is_number, is_strict
 
 SIZE = 10_000
@@ -31,7 +32,7 @@ _AROUND = ' \t\r\n*`$:"“”'
 
 
 @register_verifier("reasoning_gym")
-class ReasoningGym(Verifier):
+class ReasoningGym(ReferenceVerifier):
     """A task of reasoning-gym: its problems, and its scorer for the answer in a place; reward 1.0 for a full score.
 
     Where the reference is a number, the answer is read as `numeric` reads it, and has to be that number. Of other tasks
@@ -67,11 +68,9 @@ class ReasoningGym(Verifier):
         place: str = "any",
         **settings: Any,
     ) -> None:
+        super().__init__(inside, place, "reasoning_gym")
         self.task, self.settings = task, settings
         self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
-        self.place = one_of("reasoning_gym", "place", place, PLACES)
-        self.request = REQUESTS.get(self.place, "")
-        self.inside = None if inside is None else frame_name("reasoning_gym", inside)
         self._dataset = self._make()
         rng = random.Random(0)
         probed = [self.sample(rng) for _ in range(min(_PROBED, self.size))]
@@ -94,37 +93,33 @@ class ReasoningGym(Verifier):
         return [self.sample(rng) for _ in range(8)]
 
     @override
-    def demonstration(self, problem: Problem) -> str:
-        answer = problem.answer and placed(problem.answer, self.place)
-        return framed(answer, self.inside) if self.inside and answer else answer
-
-    @override
-    def extract(self, problem: Problem, completion: str) -> str | None:
-        text = completion if self.inside is None else in_frame(completion, self.inside)
-        text = (text or "").strip(WHITESPACE)
-        return self._answer(problem, text) if 0 < len(text) <= self._longest(problem) else None
+    def fault(self, problem: Problem) -> str:
+        return ""  # tasks without a reference have a scorer
 
     @override
     @quiet()
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        answer, reference, entry = self.extract(problem, completion), problem.answer, problem.metadata["entry"]
+    def matches(self, problem: Problem, text: str) -> bool:
+        answer, reference, entry = self.answer_in(problem, text), problem.answer, problem.metadata["entry"]
         if answer is None:
-            return WRONG
+            return False
         if answer != reference and not is_harmless(self.task, answer):
-            return WRONG
+            return False
         if answer != reference and not is_strict(self.task, answer, reference, entry):
-            return WRONG
+            return False
         if self.task in SAME:
-            return RIGHT
+            return True
         try:
-            return RIGHT if float(self._dataset.score_answer(answer, entry)) >= 1.0 else WRONG
+            return float(self._dataset.score_answer(answer, entry)) >= 1.0
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
             if answer == reference:
                 raise
-            return WRONG
+            return False
 
-    def _answer(self, problem: Problem, text: str) -> str | None:
+    def answer_in(self, problem: Problem, text: str) -> str | None:
         """Return the answer that a text gives; a number that is equal to the reference as the reference writes it."""
+        text = text.strip(WHITESPACE)
+        if not 0 < len(text) <= max(_LONGEST, 2 * len(problem.answer)):
+            return None
         reference = problem.answer
         if text == reference and self.place in ("any", "last"):
             return text
@@ -146,9 +141,6 @@ class ReasoningGym(Verifier):
             return read(found if found != said or "\n" in reference else last_line(said)[0])
 
         return answer_in(text, self.place, read, (lambda part: None) if _SAYS.search(reference) else read, last)
-
-    def _longest(self, problem: Problem) -> int:
-        return max(_LONGEST, 2 * len(problem.answer))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_dataset"}
