@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verifiers import Verifier, list_verifiers
+from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.lint.attacks import ATTACKS
 from verifiers.lint.report import RULES
 from verifiers.plugins.registry import find_verifier, verifier_origin
@@ -40,9 +41,9 @@ def verifiers_table() -> str:
 
 
 def _problems(found: type[Verifier]) -> str:
-    if "makes_problems" in vars(found):
+    if found.__name__ in ("RewardModel", "Weighted"):
         return "of the verifiers in its arguments, or `--problems`"
-    return "its own" if found.sample is not Verifier.sample else "`--problems`"
+    return "its own" if found.sample is not Verifier.sample or issubclass(found, WithTools) else "`--problems`"
 
 
 def _holes(found: type[Verifier]) -> str:

@@ -368,7 +368,7 @@ class Verifier:
     @property
     def makes_problems(self) -> bool:
         """Whether it can sample problems; otherwise they have to be listed."""
-        return type(self).sample is not Verifier.sample
+        return getattr(self.sample, "__func__", None) is not Verifier.sample  # it may be borrowed
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         """Return a problem of one level, 1 to `levels`; override it if there is more than one level."""
@@ -478,6 +478,14 @@ def borrow(borrower: Verifier, lender: Verifier, *names: str) -> None:
     """Give a verifier attributes and methods of another one, by name."""
     for name in names:
         setattr(borrower, name, getattr(lender, name))
+
+
+def borrow_all(borrower: Verifier, lender: Verifier, own: Sequence[str]) -> None:
+    """Give a verifier all of another one, but for names of its own and what its classes define."""
+    classes = type(borrower).__mro__
+    defined = {name for each in classes[: classes.index(Verifier)] for name in vars(each)}.union(own)
+    lent = (name for name, value in vars(Verifier).items() if name[0] != "_" and not isinstance(value, property))
+    borrow(borrower, lender, *(name for name in lent if name not in defined))
 
 
 class MiscountError(ValueError):

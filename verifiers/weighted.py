@@ -111,11 +111,6 @@ class Weighted(Verifier):
         verdicts = self.verify_batch([problem] * len(made), made)
         return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
 
-    @property
-    @override
-    def makes_problems(self) -> bool:
-        return self.first.makes_problems
-
     @override
     def close(self) -> None:
         for each in dict.fromkeys((*self.judges.values(), *self.parts.values())):

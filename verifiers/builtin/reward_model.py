@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import override
-
 from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag, whole_number
@@ -86,9 +84,8 @@ class RewardModel(Verifier):
         if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):
             raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
         self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
-        self.poser = None if problems_of is None else make_verifier(problems_of, **(problem_args or {}))
-        if self.poser is not None:
-            borrow(self, self.poser, "alphabet", *POSES)
+        if problems_of is not None:
+            borrow(self, make_verifier(problems_of, **(problem_args or {})), "alphabet", *POSES)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""
@@ -140,11 +137,6 @@ class RewardModel(Verifier):
         pad = next(token for token in known if token is not None)
         self.model.config.pad_token_id = pad
         return pad
-
-    @property
-    @override
-    def makes_problems(self) -> bool:
-        return self.poser is not None and self.poser.makes_problems
 
 
 def _unicode(text: str) -> str:

@@ -10,14 +10,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import Dialogue, Problem, Reply, Verdict, Verifier
+from ...base import Dialogue, Problem, Reply, Verdict, Verifier, borrow_all
 from ..running import begin
 from .calls import Call
 from .tool import make_tool
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
 
 TURNS = 4  # with calls
-OWN = ("verify", "verify_batch", "has_dialogues")  # not the wrapped verifier's, though the class does not override it
 
 
 class WithTools(Verifier):
@@ -60,9 +59,7 @@ class WithTools(Verifier):
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.verifier = verifier
-        for name, value in vars(Verifier).items():  # all that is not overridden here
-            if name[0] != "_" and name not in OWN and getattr(type(self), name) is value:
-                setattr(self, name, getattr(verifier, name))
+        borrow_all(self, verifier, ("verify", "verify_batch"))
         self.tools = [tool.function for tool in made]
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
         self.max_turns = verifier.max_turns + turns
@@ -77,11 +74,6 @@ class WithTools(Verifier):
     @override
     def close(self) -> None:
         self.verifier.close()
-
-    @property
-    @override
-    def makes_problems(self) -> bool:
-        return self.verifier.makes_problems
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow
+from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow_all
 from ...plugins.user_code import WithUserCode
 from .supervisor import describe
 from .worker import Worker, WorkerError, WorkerTimeoutError
@@ -61,18 +61,12 @@ class Isolated(Verifier):
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
-        own = {"timeout", "verify", *vars(Isolated)}
-        borrow(self, verifier, *(name for name in vars(Verifier) if name[0] != "_" and name not in own))
+        borrow_all(self, verifier, ("timeout", "verify"))
         self._threads = _Threads(payload, workers, self.timeout, memory_mb)
         self._finalizer = weakref.finalize(self, self._threads.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
-
-    @property
-    @override
-    def makes_problems(self) -> bool:
-        return self.verifier.makes_problems
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
         """Give completions to the workers and return at once; the futures raise nothing but a `MiscountError`.
