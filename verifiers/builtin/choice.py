@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from typing_extensions import override
 
@@ -79,18 +79,6 @@ class Choice(ReferenceVerifier):
         forms = [placed(form.format(label), self.place) for form in ("({})", "{}.", "option {}")]
         text = self._choices(problem)[label]
         return [*forms, placed(f"{label}) {text}", self.place), placed(text, self.place)] if text else forms
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return another choice, two choices, and the right label with the text of another choice."""
-        choices, label = self._choices(problem), self._right(problem)
-        other = next((each for each in choices if each != label), None)
-        if label is None or other is None:
-            return {}
-        several = [f"\\boxed{{{label}}} \\boxed{{{other}}}", f"The answer is {label}.\nThe answer is {other}."]
-        families = {"disagreement": several}
-        if choices[label] and choices[other]:
-            families["another-text"] = [placed(f"{label}) {choices[other]}", self.place)]
-        return families
 
     def _right(self, problem: Problem) -> str | None:
         return named(problem.answer, self._choices(problem))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
@@ -111,28 +110,6 @@ class Exact(ReferenceVerifier):
         if self.ignore_punctuation:
             texts += [f"{answer}.", f"«{answer}»", f"({answer})", f"{answer};", f'"{answer}?"']
         return texts
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return other numbers that are the answer but for punctuation, and the answer with words about it."""
-        answer = problem.answer.strip(WHITESPACE)
-        families = {
-            "more-words": [f"The answer is {answer}", f"{answer} or so", f"{answer}, I think", f"{answer} {answer}"]
-        }
-        if re.fullmatch("[0-9]+", answer):
-            numbers = [
-                f"-{answer}",
-                f"-({answer})",
-                f"\N{EN DASH}{answer}",
-                f"{answer}%",
-                f"{answer} %",
-                f"{answer}!",
-                f".{answer}",
-            ]
-            numbers += [f"{answer[:n]}{sign}{answer[n:]}" for n in range(1, len(answer)) for sign in ".,:/*-"]
-            families["punctuated-number"] = numbers
-        elif re.search("[0-9][.,:/-][0-9]|^-[0-9]|[0-9]%", answer):
-            families["punctuated-number"] = [re.sub("(?<=[0-9])[.,:/-](?=[0-9])|^-|%", "", answer)]
-        return families
 
     def _normal(self, text: str) -> str | None:
         normal: str | None = collapsed(text) if self.collapse_whitespace else text.strip(WHITESPACE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from typing_extensions import override
 
@@ -86,12 +86,6 @@ class Guess(Verifier):
     @override
     def paraphrases(self, problem: Problem) -> list[str]:
         return [f" {problem.answer}", f"{problem.answer}\n"]
-
-    @override
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        number, every = int(problem.answer), range(1, min(self.largest, 100) + 1)
-        lists = [separator.join(map(str, every)) for separator in (" ", "\n", ",")]
-        return {"many-guesses": lists, "near": [str(number + 1), str(number - 1), f"-{number}", f"{number}.5"]}
 
 
 class Guessing(Dialogue):

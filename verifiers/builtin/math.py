@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -32,10 +31,6 @@ EXAMPLES = (
     ("What is the integral of 2x?", "x^2+C"),
 )
 RIGHT = r"\boxed{{{}}}", "The answer is ${}$.", "#### {}", "<answer>{}</answer>", "First.\n\n${}$", r"So \({}\)."
-WRONG = {
-    "two-answers": (r"\boxed{{17}} \boxed{{{}}}", "The answer is ${}$. The answer is $17$."),
-    "number-changed": ("The answer is $-17 + {}$.", r"\boxed{{({}) \cdot 17}}"),
-}
 _LONGEST = 300  # characters of a place
 _FUNCTIONS = "sin|cos|tan|ln|log|exp|pi"
 _WORD = (  # not \frac, pmatrix, sin
@@ -228,10 +223,6 @@ class Math(ReferenceVerifier):
         """Return the reference in its place; if any place will do, in each."""
         forms = [placed(problem.answer, self.place)]
         return [form.format(problem.answer) for form in RIGHT] if self.place == "any" else forms
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return the reference beside another answer, and changed."""
-        return {family: [form.format(problem.answer) for form in forms] for family, forms in WRONG.items()}
 
 
 @lru_cache(maxsize=4096)

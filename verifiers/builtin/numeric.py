@@ -2,7 +2,6 @@ r"""numeric: the number in the answer's place, compared with the reference numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from typing_extensions import override
@@ -80,19 +79,6 @@ class Numeric(ReferenceVerifier):
             ]
             forms += [f"<think>17</think>$\\boxed{{{text}}}$"]
         return forms
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return another number, the number in an operation, and two numbers in one place."""
-        reference = _reference(problem.answer)
-        if reference is None:
-            return {}
-        text, other = written(reference.value), written(reference.value + 17)
-        negative = written(-reference.value or reference.value + 1)
-        return {
-            "another-number": [placed(each, self.place) for each in (other, negative)],
-            "operation": [placed(f"{text} + 17", self.place)],
-            "disagreement": [f"\\boxed{{{text}}} \\boxed{{{other}}}", f"The answer is {text}. The answer is {other}."],
-        }
 
 
 def number_in(text: str, place: str = "any") -> Number | None:

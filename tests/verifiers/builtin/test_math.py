@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from verifiers import Isolated, Math, Problem, make_verifier
 from verifiers.builtin.math import formulas, leading_formula
 
+WRONG = (
+    r"\boxed{{17}} \boxed{{{}}}", "The answer is ${}$. The answer is $17$.",
+    "The answer is $-17 + {}$.", r"\boxed{{({}) \cdot 17}}",
+)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def math():
@@ -92,7 +97,7 @@ def test_a_reference_may_have_an_operation_to_be_done(math):
 
 def test_demonstrations_and_spellings_score_and_counterexamples_do_not(math):
     for problem in math.examples():
-        wrong = [text for texts in math.counterexamples(problem).values() for text in texts]
+        wrong = [form.format(problem.answer) for form in WRONG]
         for text in (math.demonstration(problem), *math.paraphrases(problem), *wrong):
             assert reward(math, problem.answer, text, problem.prompt) == (text not in wrong), text
 
