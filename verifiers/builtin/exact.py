@@ -95,22 +95,6 @@ class Exact(ReferenceVerifier):
     def answer_in(self, problem: Problem, text: str) -> str | None:
         return self._normal(text) or None
 
-    def spellings(self, problem: Problem) -> list[str]:
-        """Return the answer with what the options forgive."""
-        answer = problem.answer
-        texts = [f" {answer}", f"{answer}\n", f"\n\n{answer}", f"\t{answer} \r\n"]
-        if self.unicode != "none":
-            texts += [
-                form for form in (unicodedata.normalize(name, answer) for name in ("NFC", "NFD")) if form != answer
-            ]
-        if self.ignore_case:
-            texts += [answer.upper(), answer.lower(), answer.title()]
-        if self.collapse_whitespace:
-            texts += [answer.replace(" ", "  "), answer.replace(" ", "\n"), answer.replace("\n", " ")]
-        if self.ignore_punctuation:
-            texts += [f"{answer}.", f"«{answer}»", f"({answer})", f"{answer};", f'"{answer}?"']
-        return texts
-
     def _normal(self, text: str) -> str | None:
         normal: str | None = collapsed(text) if self.collapse_whitespace else text.strip(WHITESPACE)
         if self.unicode != "none":

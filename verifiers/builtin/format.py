@@ -68,20 +68,6 @@ class Format(Verifier):
             contents[self.tags[-1]] = problem.answer
         return "".join(f"<{tag}>{content}</{tag}>" for tag, content in contents.items())
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the sections with whitespace around and inside them, and with other contents."""
-        shown = self.demonstration(problem)
-        around = [f"\n{shown}\n", f" \t{shown}\r\n", shown.replace("><", ">\n\n<"), shown.replace("><", ">\r\n<")]
-        others = [content for content in _CONTENTS if not any(mark in content for mark in self._marks)]
-        return [*around, *map(self._filled, others)]
-
-    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return sections in which nothing is to be seen."""
-        return {"invisible": list(map(self._filled, _INVISIBLE))}
-
-    def _filled(self, content: str) -> str:
-        return "".join(f"<{tag}>{content}</{tag}>" for tag in self.tags)
-
 
 # Question, answer, and what to think.
 _EXAMPLES = [
@@ -96,12 +82,3 @@ _EXAMPLES = [
     ("Who wrote Emma?", "Jane Austen", "The same who wrote Persuasion."),
     ("What is 20 divided by 4?", "5", "4 goes into 20 five times."),
 ]
-_CONTENTS = (
-    "two\nlines & a < b", ".", "0", " \t6 \n", "1. First this.\n2. Then that.", "- a list\n- of points",
-    "<b>bold</b> and <i>italic</i>", "```python\nprint(6)\n```", "\\boxed{6}", '{"answer": 6}', "vier und zwei", "六",
-    "ستة", "шесть", "छह", "cafe\u0301", "\u200bsix\u200b", "\U0001f914", "$2\\cdot3$", "so, " * 500,
-)  # fmt: skip
-_INVISIBLE = (
-    "", " \n\t", "\u00a0\u2003\u3000", "\u200b", "\u200c\u200d\u2060\ufeff", "\u00ad", "\u202e\u2066", "\u034f\ufe0f",
-    "\u3164\u115f\u1160\uffa0", "\u2800", "\U000e0041\U000e007f", "\x00\x1b\x7f", "\ud800", "\ue000",
-)  # fmt: skip

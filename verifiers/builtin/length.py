@@ -13,11 +13,6 @@ from ..plugins.registry import register_verifier
 _MOST = 1_000_000
 _UNITS = ("characters", "words")
 _FILLER = "one short line follows another and each of them says a little more than the last "
-_KINDS = (
-    _FILLER, "It rained. We stayed in; they left?\n\n", "- a point\n- and one more\n", "3.14 + 2 = 5.14, or so: ",
-    "Ελλάδα, Łódź, São Tomé ", "字を書く、そして読む。", "مرحبا بالعالم ", "\U0001f600 \U0001f319\U0001f35e ",
-    "def f(x): return {x: [1, 2]}\n",
-)  # fmt: skip
 _SUBJECTS = "rain", "a bridge", "the sea", "bread", "an old map", "snow", "a long walk", "the moon"
 
 
@@ -68,22 +63,15 @@ class Length(Verifier):
             return problem.answer
         return self._filler(max(self.minimum, 1))
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return texts of many kinds, from the least length to the greatest, one with whitespace around it."""
-        least = max(self.minimum, 1)
-        lengths = [least + (self.maximum - least) * step // 4 for step in range(5)]
-        texts = [self._filler(length, kind) for kind in _KINDS for length in lengths[:: 1 if kind is _FILLER else 2]]
-        return [*texts, f"  \n{texts[1]}\t\r\n"]
-
     def _measure(self, text: str) -> int:
         return len(text.split()) if self.unit == "words" else len(text.strip())
 
-    def _filler(self, length: int, kind: str = _FILLER) -> str:
+    def _filler(self, length: int) -> str:
         """Return a text of this length."""
         if self.unit == "words":
-            words = kind.split()
+            words = _FILLER.split()
             return " ".join(words[index % len(words)] for index in range(length))
-        text = (kind * (length // len(kind) + 1))[:length]
+        text = (_FILLER * (length // len(_FILLER) + 1))[:length]
         return f"{text[:-1]}." if text[-1].isspace() else text
 
 

@@ -34,7 +34,7 @@ def test_sections_in_order_are_the_form(completion):
         "<think>x</think><answer>\u3164\u115f\u2800</answer>",
         "<think>x</think><answer>\u0301</answer>",
         "<think>x</think><answer>\x00\x1b</answer>",
-        "<think>x</think><answer>\ud800\ue000</answer>",
+        "<think>x</think><answer>\ud800\ue000\u00ad\u202e\u034f\ufe0f\U000e0041</answer>",
         "<think>x</think> so <answer>6</answer>",
         "<think>x</think><answer>6</answer>\x00",
         "<think>x<answer>6</answer></think>",
@@ -52,9 +52,9 @@ def test_anything_else_is_not(completion):
 def test_tags_may_have_any_names(tags):
     verifier = Format(tags)
     assert Format(", ".join(tags)).tags == verifier.tags == tags
-    for completion in (verifier.demonstration(PROBLEM), *verifier.paraphrases(PROBLEM)):
-        assert verifier.verify(PROBLEM, completion).reward == 1.0
-        assert verifier.verify(PROBLEM, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
+    completion = verifier.demonstration(PROBLEM)
+    assert verifier.verify(PROBLEM, completion).reward == 1.0
+    assert verifier.verify(PROBLEM, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
 
 
 def test_the_demonstration_takes_its_sections_from_the_problem():
