@@ -74,7 +74,7 @@ def answer_in(
             if value is not None:
                 return value
     if place in ("any", "last"):
-        return last(text) if last else read(last_line(text)[0])
+        return last(text) if last else read(last_line(text))
     return None
 
 

@@ -73,10 +73,9 @@ def has_visible(text: str) -> bool:
     return any(unicodedata.category(sign)[0] in "LNPS" and sign not in _BLANK for sign in text)
 
 
-def last_line(text: str) -> tuple[str, str]:
-    """Return the last line that is not blank, and all above it; both without the whitespace around them."""
-    above, _, line = text.strip(WHITESPACE).rpartition("\n")
-    return line.strip(WHITESPACE), above.strip(WHITESPACE)
+def last_line(text: str) -> str:
+    """Return the last line that is not blank, without the whitespace around it."""
+    return text.strip(WHITESPACE).rpartition("\n")[2].strip(WHITESPACE)
 
 
 def collapsed(text: str) -> str:

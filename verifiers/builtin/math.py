@@ -212,7 +212,7 @@ class Math(ReferenceVerifier):
         def begins(text: str) -> Formula | None:
             return None if several else leading_formula(text)
 
-        return answer_in(text, self.place, read, begins, lambda text: read(last_line(text)[0], -1))
+        return answer_in(text, self.place, read, begins, lambda text: read(last_line(text), -1))
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:

@@ -138,7 +138,7 @@ class ReasoningGym(ReferenceVerifier):
 
         def last(said: str) -> str | None:
             found = document_in(said)
-            return read(found if found != said or "\n" in reference else last_line(said)[0])
+            return read(found if found != said or "\n" in reference else last_line(said))
 
         return answer_in(text, self.place, read, (lambda part: None) if _SAYS.search(reference) else read, last)
 
