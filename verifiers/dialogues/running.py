@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from typing_extensions import override
 
@@ -70,11 +71,8 @@ def check_replays(verifier: Verifier, problem: Problem) -> None:
     Raises:
         ValueError: if it says that it is not deterministic.
     """
-    dialogue = begin(verifier, problem)
-    try:
+    with closing(begin(verifier, problem)) as dialogue:
         _must_be_deterministic(dialogue)
-    finally:
-        dialogue.close()
 
 
 def _must_be_deterministic(dialogue: Dialogue) -> None:
@@ -89,13 +87,10 @@ def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_bu
     Raises:
         ValueError: for a dialogue that cannot be replayed.
     """
-    dialogue = begin(verifier, problem)
-    try:
+    with closing(begin(verifier, problem)) as dialogue:
         _must_be_deterministic(dialogue)
         for turn in turns if out_of_budget else turns[:-1]:
             dialogue.recall(turn)
         if out_of_budget:
             return Reply(verdict=verdict_without_budget(dialogue))
         return reply_to(dialogue, turns[-1])
-    finally:
-        dialogue.close()
