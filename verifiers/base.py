@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from .conversation import Message, as_conversation, as_reply, shown, text_of
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
+REASON_LENGTH = 300  # characters
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 Status = Literal["ok", "timeout", "error", "not_applicable"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -295,12 +297,17 @@ def first_line(error: BaseException) -> str:
     return (message_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def words_of(error: BaseException) -> str:
-    """Return the message of an exception; for unknown arguments of a Verdict, add the names of its fields."""
+def describe(error: BaseException) -> str:
+    """Return an exception and the place that raised it, in one line; of unknown fields of a Verdict, the known ones."""
     text = message_of(error)
     if isinstance(error, TypeError) and text.startswith("Verdict.__init__()"):
         text += f"; the fields of a Verdict are {', '.join(one.name for one in fields(Verdict))}"
-    return text
+    text = " ".join(text.split())[:REASON_LENGTH]
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    where = "" if traceback is None else f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
 POSES = (  # what a verifier that judges borrows of the one that poses its problems

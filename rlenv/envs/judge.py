@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
-from verifiers.base import VERIFIER_FAILED, MiscountError, checked
+from verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
-from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.splits import is_level
 from ..problems.stream import arm_of

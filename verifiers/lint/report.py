@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..base import Problem, Verifier
+from ..base import Problem, Verifier, describe
 from ..conversation import last_of
-from ..isolation.workers.supervisor import describe
 from .attacks import ATTACKS
 from .cases import HEDGES, WRONG, cases_of, shorten
 from .trials import Trial, try_all

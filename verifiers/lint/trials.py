@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from ..base import VERIFIER_FAILED, Verdict, Verifier, checked
+from ..base import VERIFIER_FAILED, Verdict, Verifier, checked, describe
 from ..isolation.workers.pool import isolate
-from ..isolation.workers.supervisor import describe
 from .cases import Case
 
 HANGS = 10.0  # seconds

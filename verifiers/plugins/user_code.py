@@ -52,29 +52,11 @@ class UserCode:
         self.folders += [folder for folder in folders if folder not in self.folders]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as an order to the process that unpickles: know these, too."""
+        """Pickle as an order to the process that unpickles, before what needs them: know these, too."""
         return _known, (self.files, self.folders)
 
 
 CODE = UserCode()
-
-
-class WithUserCode:
-    """Something that another process unpickles; that process then finds the same modules.
-
-    Args:
-        thing: what unpickling returns.
-    """
-
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _second, (CODE, self.thing)
-
-
-def _second(_: UserCode, thing: Any) -> Any:
-    return thing
 
 
 def _known(files: Mapping[str, str], folders: Sequence[str]) -> UserCode:

@@ -16,9 +16,8 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow_all
-from ...plugins.user_code import WithUserCode
-from .supervisor import describe
+from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow_all, describe
+from ...plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
 MEMORY_MB = 2048
@@ -57,7 +56,7 @@ class Isolated(Verifier):
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")
         try:
-            payload = cloudpickle.dumps(WithUserCode(verifier))
+            payload = cloudpickle.dumps((CODE, verifier))  # in this order: the modules first
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb

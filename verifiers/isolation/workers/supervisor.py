@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
-REASON_LENGTH = 300
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from verifiers.isolation.workers.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
@@ -144,7 +143,7 @@ def work(jobs: int, results: int) -> None:
         raised: BaseException | None = None
         try:
             if verifier is None:
-                verifier = pickle.loads(body)
+                _, verifier = pickle.loads(body)
                 answer: dict[str, object] = {"status": "ready"}
             else:
                 answer = _answer(verifier, *pickle.loads(body))
@@ -181,7 +180,7 @@ def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dic
 
 
 def _failure(error: BaseException) -> dict[str, object]:
-    from ...base import MiscountError
+    from ...base import MiscountError, describe
 
     if isinstance(error, MiscountError):
         return {"miscount": str(error)}
@@ -189,24 +188,14 @@ def _failure(error: BaseException) -> dict[str, object]:
 
 
 def _plain(verdict: Any) -> dict[str, object]:
+    from ...base import REASON_LENGTH
+
     return {
         "reward": float(verdict.reward),
         "parts": {str(name): float(value) for name, value in verdict.parts.items()},
         "status": verdict.status,
         "reason": verdict.reason[:REASON_LENGTH],
     }
-
-
-def describe(error: BaseException) -> str:
-    """Return an exception and the place that raised it, in one line."""
-    from ...base import words_of
-
-    text = " ".join(words_of(error).split())[:REASON_LENGTH]
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    where = "" if traceback is None else f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
-    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
 def _has_children() -> bool:

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ...base import describe
 from . import supervisor
-from .supervisor import HEADER, descendants, describe
+from .supervisor import HEADER, descendants
 
 START_SECONDS = 60.0  # to import and unpickle the verifier
 PATIENCE = 0.25  # for the supervisor to kill everything below it; after that the trainer does
@@ -73,7 +74,7 @@ class Worker:
                 os.close(descriptor)
 
     def bring(self, verifier: bytes) -> None:
-        """Send a pickled verifier to the worker.
+        """Send the user's modules and a verifier, pickled in this order, to the worker.
 
         Raises:
             WorkerError: if the verifier cannot be unpickled there.
