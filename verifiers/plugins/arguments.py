@@ -43,7 +43,5 @@ def hint(name: Any, known: Sequence[str]) -> str:
 def one_of(owner: str, name: str, value: Any, allowed: Sequence[str]) -> str:
     """Return one of the allowed names."""
     if value not in allowed:
-        close = difflib.get_close_matches(str(value), allowed, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{owner}: {name} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+        raise ValueError(f"{owner}: {name} must be one of {', '.join(allowed)}, got {value!r}")
     return str(value)

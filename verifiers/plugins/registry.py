@@ -205,8 +205,12 @@ def find_verifier(name: str) -> Any:
             raise ValueError(f"verifier {name!r} cannot be loaded: {reason_of(error)}") from error
     if is_listed(name):
         return _load(name)
-    advice = f"name the function in it: {name}:my_function" if name.endswith(SUFFIX) else hint(name, list_verifiers())
-    raise ValueError(f"unknown verifier {name!r}; {advice}")
+    raise ValueError(f"unknown verifier {name!r}; {advice(name, list_verifiers())}")
+
+
+def advice(name: str, known: Sequence[str]) -> str:
+    """Return how to name a function in a file, or the known names closest to an unknown one."""
+    return f"name the function in it: {name}:my_function" if name.endswith(SUFFIX) else hint(name, known)
 
 
 def verifier_origin(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import json
 import types
@@ -13,8 +12,8 @@ from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...function import wait_for
-from ...plugins.registry import reason_of, require_trust
-from ...plugins.user_code import SUFFIX, import_user_module
+from ...plugins.registry import advice, reason_of, require_trust
+from ...plugins.user_code import import_user_module
 from .calls import Call
 
 BUILT_IN = {
@@ -131,11 +130,7 @@ def make_tool(spec: Any) -> Tool:
         return made
     module, _, name = spec.rpartition(":")
     if not module:
-        close = difflib.get_close_matches(spec, BUILT_IN, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(BUILT_IN)}, file.py:function"
-        if spec.endswith(SUFFIX):
-            hint = f"name the function in it: {spec}:my_function"
-        raise ValueError(f"unknown tool {spec!r}; {hint}")
+        raise ValueError(f"unknown tool {spec!r}; {advice(spec, [*BUILT_IN, 'file.py:function'])}")
     require_trust(f"the tool {spec!r}")
     try:
         return make_tool(getattr(import_user_module(module), name))
