@@ -11,8 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -125,14 +124,14 @@ class Server:
         """
         address = f"http{'s' * self._secure}://{self._rest}/schema"
         opener = build_opener(_NoRedirects, *([ProxyHandler({})] if self._local else []))
-
-        def read() -> bytes:
-            with opener.open(Request(address, headers=self.headers), timeout=self.timeout) as answer:
-                body: bytes = answer.read(MOST_BYTES)
-                return body
-
+        deadline, body = time.monotonic() + self.timeout, b""
         try:
-            found = json.loads(_within(self.timeout, read))
+            with opener.open(Request(address, headers=self.headers), timeout=self.timeout) as answer:
+                while len(body) < MOST_BYTES and (part := answer.read1(MOST_BYTES)):
+                    body += part
+                    if time.monotonic() > deadline:  # the opener's own limit is for each part
+                        raise TimeoutError(f"not within {self.timeout:g} s")
+            found = json.loads(body)
         except HTTPError as error:
             error.close()
             hint = f"set {TOKEN} to its token" if error.code in (401, 403) else "is it an OpenEnv server?"
@@ -242,23 +241,6 @@ class Session:
     def close(self) -> None:
         """Leave the session."""
         self._stack.close()
-
-
-def _within(seconds: float, call: Callable[[], bytes]) -> bytes:
-    """Return what a call returns; after a deadline its thread is left behind."""
-    future: Future[bytes] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:  # for the caller
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        return future.result(seconds)
-    except TimeoutError as error:
-        raise TimeoutError(f"not within {seconds:g} s") from error
 
 
 def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
