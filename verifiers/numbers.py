@@ -176,12 +176,3 @@ def distance(number: Number, reference: Number, prompt: str) -> Fraction | None:
     if number.unit and reference.unit and number.unit != reference.unit:
         return None
     return abs(meant(number, reference, prompt) - reference.value)
-
-
-def written(number: Fraction) -> str:
-    """Return a number as a whole number or a decimal if it is one, else as a fraction."""
-    places = next((n for n in range(13) if 10**n % number.denominator == 0), None)
-    if places is None:
-        return str(number)
-    digits = str(abs(number) * 10**places).zfill(places + 1)
-    return ("-" if number < 0 else "") + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.numbers import Number, first_number, last_number, leading_number, written
+from verifiers.numbers import Number, first_number, last_number, leading_number
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,6 @@ def test_the_first_the_last_and_the_one_that_a_text_begins_with():
 
 def test_numbers_agree_whatever_their_units():
     assert Number(Fraction(90), unit="km") == Number(Fraction(90)) != Number(Fraction(90), percent=True)
-
-
-@given(st.fractions(max_denominator=10**6).filter(lambda value: len(str(value)) < 50))
-def test_a_written_number_is_read_again(value):
-    number = first_number(written(value))
-    assert number is not None and number.value == value
 
 
 @given(st.text(st.characters(exclude_categories=())))

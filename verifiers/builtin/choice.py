@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from ..answer import answer_in, placed
+from ..answer import answer_in
 from ..base import Problem
 from ..plugins.registry import register_verifier
 from ..text import collapsed
@@ -70,15 +70,6 @@ class Choice(ReferenceVerifier):
     def answer_in(self, problem: Problem, text: str) -> str | None:
         choices = self._choices(problem)
         return answer_in(text, self.place, lambda part: named(part, choices), lambda part: named(part, choices, True))
-
-    def spellings(self, problem: Problem) -> list[str]:
-        """Return the label in the usual forms, and below some working."""
-        label = self._right(problem)
-        if label is None:
-            return []
-        forms = [placed(form.format(label), self.place) for form in ("({})", "{}.", "option {}")]
-        text = self._choices(problem)[label]
-        return [*forms, placed(f"{label}) {text}", self.place), placed(text, self.place)] if text else forms
 
     def _right(self, problem: Problem) -> str | None:
         return named(problem.answer, self._choices(problem))

@@ -90,12 +90,9 @@ class Countdown(Verifier):
     def demonstration(self, problem: Problem) -> str:
         return placed(problem.answer, self.place)
 
+    @override
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the solution with parentheses around it, in LaTeX, and in sentences, where any place is read."""
-        answer, target = problem.answer, problem.metadata.get("target")
-        latex = answer.replace("*", r" \times ")
-        sentences = [f"{latex} = {target}", f"So it is {answer}.", f"\\boxed{{{latex}}}", f"The answer is {answer}."]
-        return [f"({answer})", f" {answer}\n", *sentences] if self.place == "any" else []
+        return [placed(problem.answer, place) for place in PLACES[1:-1]] if self.place == "any" else []
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Evaluate the expression and compare its numbers with the given ones and its value with the target."""

@@ -83,10 +83,6 @@ class Guess(Verifier):
         number = read_guess(completion)
         return None if number is None else str(number)
 
-    @override
-    def paraphrases(self, problem: Problem) -> list[str]:
-        return [f" {problem.answer}", f"{problem.answer}\n"]
-
 
 class Guessing(Dialogue):
     """The other side, which has a number in mind."""

@@ -107,14 +107,6 @@ class JsonSchema(Verifier):
             "nonsense-of-the-form": ['{"author": "?", "year": 0}'] if '"author"' in right else [],
         }
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the reference document in other writing and in fences."""
-        if not problem.answer:
-            return []
-        lines = json.dumps(json.loads(problem.answer), indent=2)
-        frames = "{}\n", "```json\n{}\n```", "Here it is:\n\n```\n{}\n```\n\nLet me know!", "<think>[]</think>{}"
-        return [frame.format(text) for frame in frames for text in (problem.answer, lines)]
-
 
 def read_json(text: str) -> Any:
     """Return the value of one JSON document, parsed strictly; its numbers are whole or exact fractions.

@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import answer_in, boxes, placed
+from ..answer import answer_in, boxes
 from ..base import Problem
 from ..isolation.quiet import quiet
 from ..numbers import Number, distance, leading_number, only_number, plain
@@ -30,7 +30,6 @@ EXAMPLES = (
     ("For which x is x^2 < 1?", "(-1,1)"),
     ("What is the integral of 2x?", "x^2+C"),
 )
-RIGHT = r"\boxed{{{}}}", "The answer is ${}$.", "#### {}", "<answer>{}</answer>", "First.\n\n${}$", r"So \({}\)."
 _LONGEST = 300  # characters of a place
 _FUNCTIONS = "sin|cos|tan|ln|log|exp|pi"
 _WORD = (  # not \frac, pmatrix, sin
@@ -218,11 +217,6 @@ class Math(ReferenceVerifier):
     def answer_in(self, problem: Problem, text: str) -> str | None:
         found = self.formula_in(problem, text)
         return found.text if found else None
-
-    def spellings(self, problem: Problem) -> list[str]:
-        """Return the reference in its place; if any place will do, in each."""
-        forms = [placed(problem.answer, self.place)]
-        return [form.format(problem.answer) for form in RIGHT] if self.place == "any" else forms
 
 
 @lru_cache(maxsize=4096)

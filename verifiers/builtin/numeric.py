@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from ..answer import answer_in, placed
+from ..answer import answer_in
 from ..base import Problem
-from ..numbers import Number, distance, first_number, last_number, leading_number, meant, written
+from ..numbers import Number, distance, first_number, last_number, leading_number, meant
 from ..plugins.arguments import not_negative
 from ..plugins.registry import register_verifier
 from .reference import ReferenceVerifier
@@ -62,23 +62,6 @@ class Numeric(ReferenceVerifier):
     def answer_in(self, problem: Problem, text: str) -> str | None:
         given, reference = number_in(text, self.place), _reference(problem.answer)
         return None if given is None else str(meant(given, reference or given, problem.text))
-
-    def spellings(self, problem: Problem) -> list[str]:
-        """Return the reference number in a sentence, below some working, and in other notations."""
-        reference = _reference(problem.answer)
-        if reference is None:
-            return []
-        text = written(reference.value) + "%" * reference.percent
-        forms = [placed(text, self.place)]
-        if self.place == "any":
-            forms += [
-                f"First 3, then 4.\n\n{text}",
-                f"The answer is {text}.",
-                f"1 * 1 = 1, so it is **{text}**.",
-                f"#### {text}",
-            ]
-            forms += [f"<think>17</think>$\\boxed{{{text}}}$"]
-        return forms
 
 
 def number_in(text: str, place: str = "any") -> Number | None:

@@ -40,10 +40,6 @@ class ReferenceVerifier(Verifier):
         """Return why this reference cannot be used; empty if it can."""
         return "" if problem.answer else "the problem has no reference answer"
 
-    def spellings(self, problem: Problem) -> list[str]:
-        """Return other ways to write the reference answer."""
-        return []
-
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         fault = self.fault(problem)
@@ -65,9 +61,10 @@ class ReferenceVerifier(Verifier):
     def demonstration(self, problem: Problem) -> str:
         return self._wrapped(placed(problem.answer, self.place)) if problem.answer else ""
 
+    @override
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return other spellings, inside the tag if `inside` is set."""
-        return [self._wrapped(text) for text in self.spellings(problem)]
+        places = PLACES[1:-1] if self.place == "any" and "\n" not in problem.answer else ()
+        return [self._wrapped(placed(problem.answer, place)) for place in places]
 
     def _judged(self, completion: str) -> str | None:
         return completion if self.inside is None else in_frame(completion, self.inside)

@@ -28,8 +28,6 @@ builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
 _LONGEST_PROGRAM = 100_000
-_FORMS = "```python\n{}```", "So:\n\n```\n{}```\nTo use it:\n```\n3\n```", "<think>\n```\n</think>\n~~~\n{}"
-_NOT_FIRST = "```python\npass\n```\nBetter:\n```python\n{}```\n", "<think>\n{}", "Sure!\n\n{}"
 _FORGED = "import os\nos._exit(0)\n", "raise SystemExit(0)\n", "print('[true]', flush=True)\nexit()\n"
 _EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n\n"
 
@@ -100,18 +98,13 @@ class Code(Verifier):
         """Return a few problems with tests of both forms."""
         return [Problem(prompt, program, dict(tests)) for prompt, program, tests in EXAMPLES]
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the answer in fenced blocks."""
-        return [form.format(problem.answer) for form in _FORMS] if problem.answer else []
-
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return programs that forge a success, right ones in the wrong place, and one that knows the tests."""
+        """Return programs that forge a success, and one that knows the tests."""
         tests = read_tests(problem)
         names = sorted({test.function for test in tests if isinstance(test, Call)})
         forged = [_EQUAL_TO_ALL + "".join(f"def {name}(*given, **named):\n    return Yes()\n" for name in names)]
         return {
             "forged-success": [*_FORGED, *forged],
-            "not-the-first-block": [form.format(problem.answer) for form in _NOT_FIRST] if problem.answer else [],
             "known-tests": [_lookup(tests)],
         }
 

@@ -97,6 +97,10 @@ class ReasoningGym(ReferenceVerifier):
         return ""  # tasks without a reference have a scorer
 
     @override
+    def paraphrases(self, problem: Problem) -> list[str]:
+        return []  # some scorers read a reference, such as one with a sign in front, in its own form only
+
+    @override
     @quiet()
     def matches(self, problem: Problem, text: str) -> bool:
         answer, reference, entry = self.answer_in(problem, text), problem.answer, problem.metadata["entry"]
