@@ -43,7 +43,8 @@ def verifiers_table() -> str:
 def _problems(found: type[Verifier]) -> str:
     if found.__name__ in ("RewardModel", "Weighted"):
         return "of the verifiers in its arguments, or `--problems`"
-    return "its own" if found.sample is not Verifier.sample or issubclass(found, WithTools) else "`--problems`"
+    makes = found.sample is not Verifier.sample or found.sample_at is not Verifier.sample_at
+    return "its own" if makes or issubclass(found, WithTools) else "`--problems`"
 
 
 def _holes(found: type[Verifier]) -> str:

@@ -369,13 +369,19 @@ class Verifier:
     needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
-        """Return a random problem that depends on `rng` only; override it unless problems come from a list."""
-        raise NotImplementedError(f"{type(self).__name__} does not make problems: pass problems=[...]")
+        """Return a random problem that depends on `rng` only, of a uniform level if only `sample_at` is overridden.
+
+        Override one of the two unless problems come from a list.
+        """
+        if type(self).sample_at is Verifier.sample_at:
+            raise NotImplementedError(f"{type(self).__name__} does not make problems: pass problems=[...]")
+        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
 
     @property
     def makes_problems(self) -> bool:
         """Whether it can sample problems; otherwise they have to be listed."""
-        return getattr(self.sample, "__func__", None) is not Verifier.sample  # it may be borrowed
+        poser = type(getattr(self.sample, "__self__", self))  # of another verifier if it was borrowed
+        return poser.sample is not Verifier.sample or poser.sample_at is not Verifier.sample_at
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         """Return a problem of one level, 1 to `levels`; override it if there is more than one level."""

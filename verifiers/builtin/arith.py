@@ -44,10 +44,6 @@ class Arith(Verifier):
         self.answer_length = self._longest_answer()
         self._bounds = [(0 if n == 1 else 10 ** (n - 1), 10**n - 1) for n in range(1, digits + 1)][-levels:]
 
-    def sample(self, rng: random.Random) -> Problem:
-        """Return a problem with uniform operands and uniform operators, of a uniform level."""
-        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
-
     @override
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         numbers = [rng.randint(*self._bounds[level - 1]) for _ in range(self.operands)]

@@ -70,10 +70,6 @@ class Countdown(Verifier):
         self.prompt_length = numbers * (width + 1) + width + 2
         self.answer_length = numbers * (width + 1) - 1 + 2 * nested * (numbers - 2) + len(form)
 
-    def sample(self, rng: random.Random) -> Problem:
-        """Return a problem of a uniform level, made from a solution."""
-        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
-
     @override
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         count = self.numbers - self.levels + level

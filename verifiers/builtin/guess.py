@@ -48,10 +48,6 @@ class Guess(Verifier):
         self.prompt_length = self.answer_length + 3
 
     @override
-    def sample(self, rng: random.Random) -> Problem:
-        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
-
-    @override
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         most = self.largest >> (self.levels - level)
         number, game = rng.randint(1, most), rng.randrange(10**9)
