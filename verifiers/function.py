@@ -8,7 +8,7 @@ import os
 import string
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -147,9 +147,7 @@ class FunctionVerifier(Verifier):
             raise ValueError(
                 f"reward function {self.name} asks for {', '.join(missing)}, unknown here; known: {', '.join(columns)}"
             )
-        rewards = self.function(**columns)
-        if inspect.isawaitable(rewards):
-            rewards = wait_for(rewards)
+        rewards = wait_for(self.function(**columns))
         if not isinstance(rewards, Iterable) or isinstance(rewards, (str, bytes)):
             raise ValueError(f"reward function {self.name} returned {rewards!r}, which is not a list of numbers")
         rewards = list(rewards)
@@ -204,11 +202,13 @@ def _as_asked(prompt: Any, text: str) -> Any:
     return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
 
 
-def wait_for(result: Awaitable[Any]) -> Any:
-    """Run a coroutine to its end, even if an event loop is already running (as in a notebook).
+def wait_for(result: Any) -> Any:
+    """Return a result, of a coroutine at its end, even if an event loop is already running (as in a notebook).
 
     All coroutines of a process share one loop, so that a connection which one call opens serves the next.
     """
+    if not inspect.isawaitable(result):
+        return result
     import asyncio  # slow, and every worker process would wait for it
 
     async def finish() -> tuple[Any, BaseException | None]:

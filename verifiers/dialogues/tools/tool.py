@@ -64,9 +64,7 @@ class Tool:
         """
         arguments = self._read(call.arguments) if isinstance(call.arguments, str) else call.arguments
         self._check(arguments)
-        result = self.function(**arguments)
-        if inspect.isawaitable(result):
-            result = wait_for(result)
+        result = wait_for(self.function(**arguments))
         return str.__str__(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
     @cached_property

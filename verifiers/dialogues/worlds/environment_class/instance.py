@@ -44,14 +44,14 @@ class Instance:
         Raises:
             ValueError: if `reset` returns something other than a text or None.
         """
-        observation = _awaited(self.env.reset(**_taken(self.env.reset, columns, seed)))
+        observation = wait_for(self.env.reset(**_taken(self.env.reset, columns, seed)))
         if not (observation is None or isinstance(observation, str)):
             raise ValueError(f"{self.name}.reset must return a text or None, got {observation!r:.60}")
         return observation or ""
 
     def reward(self) -> Verdict:
         """Return what `get_reward` says, and that it does not apply if there is none."""
-        paid = _awaited(self.env.get_reward()) if self.pays else None
+        paid = wait_for(self.env.get_reward()) if self.pays else None
         return as_verdict(f"{self.name}.get_reward", paid)
 
 
@@ -62,7 +62,3 @@ def _taken(method: Callable[..., Any], columns: Mapping[str, Any], seed: int) ->
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return {name: value for name, value in columns.items() if name != "answer" or value} | named
     return named
-
-
-def _awaited(result: Any) -> Any:
-    return wait_for(result) if inspect.isawaitable(result) else result
