@@ -7,7 +7,7 @@ import json
 import math
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -166,36 +166,19 @@ class EnvironmentClass(World):
             raise ValueError(f"environment {name}: {first_line(error)}") from error
 
 
-@dataclass
-class Said:
-    """What was said in an episode after the prompt.
-
-    Attributes:
-        messages: turns with their calls, and results.
-        token_ids: of the turns, one after the other; None if unknown.
-    """
-
-    messages: list[Message] = field(default_factory=list)
-    token_ids: list[int] | None = field(default_factory=list)
-
-    def add(self, turn: str, calls: Sequence[Any]) -> None:
-        """Add a turn of the model."""
-        made = [{"type": "function", "function": {"name": each.name, "arguments": each.arguments}} for each in calls]
-        self.messages.append({"role": "assistant", "content": str(turn), **({"tool_calls": made} if made else {})})
-        ids = getattr(turn, "token_ids", None)
-        self.token_ids = None if ids is None or self.token_ids is None else [*self.token_ids, *ids]
-
-
 class Playing(Dialogue):
     """An episode.
 
     Attributes:
         observation: what `reset` returned.
+        messages: turns with their calls, and results.
+        token_ids: of the turns, one after the other; None if unknown.
     """
 
     def __init__(self, verifier: EnvironmentClass, problem: Problem) -> None:
-        self.verifier, self.problem, self.said = verifier, problem, Said()
-        self.turn, self.taken = "", 0
+        self.verifier, self.problem, self.turn, self.taken = verifier, problem, "", 0
+        self.messages: list[Message] = []
+        self.token_ids: list[int] | None = []
         columns = _columns(problem)
         self.randomness = Randomness(_seed(columns))
         self.instance: Instance | None = verifier.take()
@@ -206,13 +189,16 @@ class Playing(Dialogue):
     def reply(self, turn: str) -> Reply:
         assert self.instance is not None
         calls = self.instance.box.calls(turn)
-        self.said.add(turn, calls)
+        made = [{"type": "function", "function": {"name": each.name, "arguments": each.arguments}} for each in calls]
+        self.messages.append({"role": "assistant", "content": str(turn), **({"tool_calls": made} if made else {})})
+        ids = getattr(turn, "token_ids", None)
+        self.token_ids = None if ids is None or self.token_ids is None else [*self.token_ids, *ids]
         self.turn, self.taken = turn, self.taken + 1
         if not calls or self.taken == self.verifier.max_turns:  # as in TRL, calls of the last turn are not made
             return Reply(verdict=self.out_of_budget(), counts={CALLS: 0, ERRORS: 0})
         with self.randomness():
             reply = self.instance.box.results(calls)
-        self.said.messages += list(reply.content)  # type: ignore[arg-type]  # messages
+        self.messages += list(reply.content)  # type: ignore[arg-type]  # messages
         return reply
 
     @override
@@ -221,8 +207,8 @@ class Playing(Dialogue):
         assert self.instance is not None
         with self.randomness():
             verdicts = {self.instance.name: self.instance.reward()}
-        last = Completion.of(self.turn, self.said.token_ids, getattr(self.turn, "progress", {}))
-        others = {"completions": [self.said.messages], ENVIRONMENTS: [self.instance.env]}
+        last = Completion.of(self.turn, self.token_ids, getattr(self.turn, "progress", {}))
+        others = {"completions": [self.messages], ENVIRONMENTS: [self.instance.env]}
         for function in self.verifier.functions:
             (verdicts[function.name],) = function.judge([self.problem], [last], others)
         return _sum(verdicts, self.verifier.weights)
