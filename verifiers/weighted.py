@@ -105,12 +105,6 @@ class Weighted(Verifier):
             return Verdict(0.0, status="error", reason="the weighted sum is beyond float32")
         return Verdict(reward, parts)
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return those paraphrases of the posing part that every part accepts."""
-        made = self.first.paraphrases(problem)
-        verdicts = self.verify_batch([problem] * len(made), made)
-        return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
-
     @override
     def close(self) -> None:
         for each in dict.fromkeys((*self.judges.values(), *self.parts.values())):
