@@ -11,7 +11,9 @@ from verifiers.lint.report import RULES
 from verifiers.plugins.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent
-OF_OTHERS = {  # what verifiers that rest on a model, a server, a game or other verifiers do not catch
+OF_OTHERS = {  # what verifiers that rest on tests, a model, a server, a game or other verifiers do not catch
+    "code": "a program that knows the tests",
+    "code-feedback": "a program that knows the tests",
     "environment": "what the environment does not catch",
     "gem": "what the environment does not catch",
     "gym": "what the environment does not catch",

@@ -28,8 +28,6 @@ builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
 _LONGEST_PROGRAM = 100_000
-_FORGED = "import os\nos._exit(0)\n", "raise SystemExit(0)\n", "print('[true]', flush=True)\nexit()\n"
-_EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n\n"
 
 
 @register_verifier("code")
@@ -69,7 +67,6 @@ class Code(Verifier):
     alphabet = string.printable
     request = "Put the program between two lines of three backticks."
     slow = True
-    does_not_catch = {"known-tests": "a program that knows the tests may look up what they expect"}
 
     def __init__(
         self,
@@ -97,16 +94,6 @@ class Code(Verifier):
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""
         return [Problem(prompt, program, dict(tests)) for prompt, program, tests in EXAMPLES]
-
-    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return programs that forge a success, and one that knows the tests."""
-        tests = read_tests(problem)
-        names = sorted({test.function for test in tests if isinstance(test, Call)})
-        forged = [_EQUAL_TO_ALL + "".join(f"def {name}(*given, **named):\n    return Yes()\n" for name in names)]
-        return {
-            "forged-success": [*_FORGED, *forged],
-            "known-tests": [_lookup(tests)],
-        }
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
@@ -156,15 +143,3 @@ def program_of(completion: str) -> str:
     """Return the program in a completion; empty if there is none, or it is too long."""
     program = document_in(completion)
     return program if program.strip() and len(program) <= _LONGEST_PROGRAM else ""
-
-
-def _lookup(tests: Sequence[Call] | Sequence[Case]) -> str:
-    """Return the program that knows what the tests expect, and nothing else."""
-    outputs = {test.input: test.output for test in tests if isinstance(test, Case)}
-    if outputs:
-        return f"import sys\nprint({outputs!r}[sys.stdin.read()])\n"
-    calls = [test for test in tests if isinstance(test, Call)]
-    known = [[call.function, tuple(call.arguments), call.keywords, call.expected] for call in calls]
-    search = "next(found for *call, found in known if call == [{0!r}, given, named])"
-    functions = "def {0}(*given, **named):\n    return " + search + "\n"
-    return f"known = {known!r}\n" + "".join(functions.format(name) for name in sorted({name for name, *_ in known}))
