@@ -11,13 +11,15 @@ from verifiers.lint.report import RULES
 from verifiers.plugins.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent
-OF_OTHERS = {  # what verifiers that rest on tests, a model, a server, a game or other verifiers do not catch
+OF_OTHERS = {  # what verifiers that rest on tests, a form, a model, a server, a game or other verifiers do not catch
     "code": "a program that knows the tests",
     "code-feedback": "a program that knows the tests",
     "environment": "what the environment does not catch",
     "gem": "what the environment does not catch",
     "gym": "what the environment does not catch",
+    "json_schema": "whatever the schema lets through",
     "openenv": "what the environment does not catch",
+    "regex": "whatever the pattern lets through",
     "reward_model": "what its model overlooks",
     "textarena": "what the game does not catch",
     "weighted": "what its verifiers do not catch",

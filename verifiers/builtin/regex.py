@@ -13,20 +13,16 @@ from ..isolation.quiet import quiet
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 
-# Task, the pattern, right answers (the first one is the reference), and nonsense that the pattern lets through.
-EXAMPLES: list[tuple[str, str, list[str], list[str]]] = [
-    (
-        "Write a date such as 2001-12-31.", r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-        ["1999-02-28", "2024-02-29"], ["2001-13-99", "0000-00-00"],
-    ),
-    ("Write yes or no, in small or capital letters.", r"(?i)yes|no", ["yes", "no", "Yes", "NO"], []),
-    ("Write a temperature such as 21 degrees.", r"-?\d+ degrees", ["-4 degrees", "100 degrees"], ["-99999 degrees"]),
-    ("Write two lines, each of one small letter.", r"[a-z]\n[a-z]\n?", ["x\ny", "a\nb\n"], []),
-    ("Write a Greek word of four small letters.", r"[α-ω]{4}", ["λογο", "γατα"], []),
-    ("Write three times the same digit, such as 0-0-0.", r"([0-9])(?:-\1){2}", ["1-1-1", "9-9-9"], []),
-    ("Write an amount such as $1,234.50.", r"\$[1-9][0-9]{0,2}(?:,[0-9]{3})*\.[0-9]{2}", ["$9.99", "$1,000.00"], []),
-    ("Write a box in tags such as <b>text</b>.", r"<([a-z]+)>[^<>]+</\1>", ["<b>bold</b>", "<i>1 + 1</i>"], []),
-]  # fmt: skip
+EXAMPLES = [  # task, pattern, a right answer
+    ("Write a date such as 2001-12-31.", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "1999-02-28"),
+    ("Write yes or yeah, in small or capital letters.", r"(?i)yes|yeah", "yes"),
+    ("Write a temperature such as 21 degrees.", r"-?\d+ degrees", "-4 degrees"),
+    ("Write two lines, each of one small letter.", r"[a-z]\n[a-z]\n?", "x\ny"),
+    ("Write a Greek word of four small letters.", r"[α-ω]{4}", "λογο"),
+    ("Write three times the same digit, such as 0-0-0.", r"([0-9])(?:-\1){2}", "1-1-1"),
+    ("Write an amount such as $1,234.50.", r"\$[1-9][0-9]{0,2}(?:,[0-9]{3})*\.[0-9]{2}", "$9.99"),
+    ("Write a box in tags such as <b>text</b>.", r"<([a-z]+)>[^<>]+</\1>", "<b>bold</b>"),
+]
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 
 
@@ -55,7 +51,6 @@ class Regex(Verifier):
 
     isolated = True
     timeout = 1.0
-    does_not_catch = {"nonsense-of-the-form": "whatever the pattern lets through is paid for"}
 
     def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
         self.pattern = pattern
@@ -65,20 +60,7 @@ class Regex(Verifier):
 
     def examples(self) -> list[Problem]:
         """Return problems that each have a pattern."""
-        return [Problem(f"{task}\n", right[0], {"pattern": pattern}) for task, pattern, right, _ in EXAMPLES]
-
-    @override
-    def paraphrases(self, problem: Problem) -> list[str]:
-        return next((right[1:] for task, _, right, _ in EXAMPLES if problem.text == f"{task}\n"), [])
-
-    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return texts that an example's pattern lets through and a reader would not, and answers that go on."""
-        nonsense = {f"{task}\n": texts for task, _, _, texts in EXAMPLES}
-        more = (f"{problem.answer}\x00", f"\x00{problem.answer}", f"{problem.answer}\r\n", f"\u200b{problem.answer}")
-        return {
-            "nonsense-of-the-form": nonsense.get(problem.text, []),
-            "more-than-the-form": list(more) if problem.text in nonsense and problem.answer else [],
-        }
+        return [Problem(f"{task}\n", right, {"pattern": pattern}) for task, pattern, right in EXAMPLES]
 
     @override
     @quiet()
