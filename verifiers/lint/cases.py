@@ -10,13 +10,13 @@ from .attacks import all_but, attacks, plain, wrong_answers
 
 ATTACKED, ATTACKED_DEARLY = 16, 4  # problems; of a slow verifier
 FRAMED = 1000  # characters: longer texts are not framed
-RIGHT, PARAPHRASE, WRONG = "demonstration", "paraphrase", "wrong-answer"
+RIGHT, WRONG = "right-answer", "wrong-answer"
 HEDGES = "RIGHT or WRONG", "WRONG or RIGHT", "The answer is RIGHT or WRONG."
 
 
 @dataclass(frozen=True)
 class Case:
-    """A completion of a problem; its family is a kind of right one, one of `HEDGES`, else the name of an attack."""
+    """A completion of a problem; its family is `RIGHT`, one of `HEDGES`, else the name of an attack."""
 
     problem: Problem
     text: str
@@ -25,7 +25,7 @@ class Case:
     @property
     def honest(self) -> bool:
         """Whether it deserves the full reward."""
-        return self.family in (RIGHT, PARAPHRASE)
+        return self.family == RIGHT
 
     @property
     def attack(self) -> bool:
@@ -35,16 +35,14 @@ class Case:
 
 def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[Problem]) -> list[Case]:
     """Return the cases for a verifier; of the sampled problems only right answers."""
-    cases = [case for problem in problems for case in _honest(verifier, problem)]
-    cases += [Case(problem, text, RIGHT) for problem in sampled if (text := verifier.demonstration(problem))]
+    cases = [case for problem in (*problems, *sampled) for case in _honest(verifier, problem)]
     attacked = problems[: ATTACKED_DEARLY if verifier.slow else ATTACKED]
     return cases + [case for problem in attacked for case in wrong_cases(verifier, problems, problem)]
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
-    reference = verifier.demonstration(problem)
-    paraphrases = [Case(problem, text, PARAPHRASE) for text in dict.fromkeys(verifier.paraphrases(problem))]
-    return [*([Case(problem, reference, RIGHT)] if reference else []), *paraphrases]
+    texts = dict.fromkeys([verifier.demonstration(problem), *verifier.paraphrases(problem)])
+    return [Case(problem, text, RIGHT) for text in texts if text]
 
 
 def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
