@@ -380,7 +380,7 @@ class Verifier:
     @property
     def makes_problems(self) -> bool:
         """Whether it can sample problems; otherwise they have to be listed."""
-        poser = type(getattr(self.sample, "__self__", self))  # of another verifier if it was borrowed
+        poser: type[Verifier] = type(getattr(self.sample, "__self__", self))  # of another one if it was borrowed
         return poser.sample is not Verifier.sample or poser.sample_at is not Verifier.sample_at
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:

@@ -10,7 +10,8 @@ from ..dialogues.tools.calculator import OPERATORS, calculate
 
 LONGEST = 200  # characters
 _FORM = re.compile(r"(?:[-+*/() ]|(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9]))*+")
-_ALLOWED = {kind: OPERATORS[kind] for kind in (ast.Add, ast.Sub, ast.Mult, ast.Div)}
+_KINDS: tuple[type, ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ALLOWED = {kind: OPERATORS[kind] for kind in _KINDS}
 
 
 class ExpressionError(ValueError):
