@@ -8,6 +8,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -310,9 +311,6 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
-POSES = (  # what a verifier that judges borrows of the one that poses its problems
-    "levels", "prompt_length", "answer_length", "sample", "sample_at", "demonstration", "extract", "split_key",
-)  # fmt: skip
 RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # shared, because making one costs more than a comparison
 
 
@@ -369,10 +367,7 @@ class Verifier:
     needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
-        """Return a random problem that depends on `rng` only, of a uniform level if only `sample_at` is overridden.
-
-        Override one of the two unless problems come from a list.
-        """
+        """Return a random problem, which depends on `rng` only; override it, or `sample_at`, unless they are listed."""
         if type(self).sample_at is Verifier.sample_at:
             raise NotImplementedError(f"{type(self).__name__} does not make problems: pass problems=[...]")
         return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
@@ -380,8 +375,8 @@ class Verifier:
     @property
     def makes_problems(self) -> bool:
         """Whether it can sample problems; otherwise they have to be listed."""
-        poser: type[Verifier] = type(getattr(self.sample, "__self__", self))  # of another one if it was borrowed
-        return poser.sample is not Verifier.sample or poser.sample_at is not Verifier.sample_at
+        poser: Any = type(getattr(self.sample, "__self__", self))  # of another verifier if it was borrowed
+        return bool(poser.sample is not Verifier.sample or poser.sample_at is not Verifier.sample_at)
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         """Return a problem of one level, 1 to `levels`; override it if there is more than one level."""
@@ -434,11 +429,9 @@ class Verifier:
         """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
         batched = type(self).verify_batch is not Verifier.verify_batch
         if not batched and self.has_dialogues and (dialogue := self.dialogue(problem)) is not None:
-            try:
+            with closing(dialogue):
                 reply = dialogue.reply(completion)
                 verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
-            finally:
-                dialogue.close()
             return replace(verdict, reward=reply.reward + verdict.reward)
         if not batched:
             raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
@@ -485,20 +478,6 @@ class Verifier:
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
-
-
-def borrow(borrower: Verifier, lender: Verifier, *names: str) -> None:
-    """Give a verifier attributes and methods of another one, by name."""
-    for name in names:
-        setattr(borrower, name, getattr(lender, name))
-
-
-def borrow_all(borrower: Verifier, lender: Verifier, own: Sequence[str]) -> None:
-    """Give a verifier all of another one, but for names of its own and what its classes define."""
-    classes = type(borrower).__mro__
-    defined = {name for each in classes[: classes.index(Verifier)] for name in vars(each)}.union(own)
-    lent = (name for name, value in vars(Verifier).items() if name[0] != "_" and not isinstance(value, property))
-    borrow(borrower, lender, *(name for name in lent if name not in defined))
 
 
 class MiscountError(ValueError):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from typing_extensions import override
 
 from ..answer import PLACES, REQUESTS, answer_in, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..dialogues.tools.calculator import OPERATORS, calculate
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
-from .expressions import ExpressionError, evaluate
 
+LONGEST = 200  # characters
+_ARITHMETIC = re.compile(r"(?:[-+*/() ]|(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9]))*+")
+_KINDS: tuple[type, ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ALLOWED = {kind: OPERATORS[kind] for kind in _KINDS}
 _OPERATORS = "+-*/"
 _FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")
 _LATEX = re.compile(r"\\(?:left|right)(?![a-z])|\$")
@@ -157,3 +163,26 @@ def _read(text: str) -> str | None:
     except ExpressionError:
         return None
     return found.replace(" ", "")
+
+
+class ExpressionError(ValueError):
+    """The text is not an expression."""
+
+
+def evaluate(text: str) -> tuple[Fraction, list[Fraction]]:
+    """Return the exact value of an expression and the numbers in it, in order.
+
+    Products come before sums, both from left to right. Numbers have no sign, no leading zero, and at most nine digits.
+
+    Args:
+        text: any text.
+
+    Raises:
+        ExpressionError: if it is longer than `LONGEST`, not an expression, or divides by zero.
+    """
+    if len(text) > LONGEST or not _ARITHMETIC.fullmatch(text):
+        raise ExpressionError(f"not an expression of at most {LONGEST} characters: {text[:40]}")
+    try:
+        return calculate(text, _ALLOWED)
+    except ValueError as error:
+        raise ExpressionError(str(error)) from error

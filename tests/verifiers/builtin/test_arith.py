@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
-from verifiers.builtin.expressions import evaluate
+from verifiers.builtin.countdown import evaluate
 
 OPERATORS = ["+", "-", "*", "+-", "+-*"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from verifiers import Countdown, Problem
 from verifiers.answer import PLACES
-from verifiers.builtin.expressions import evaluate
+from verifiers.builtin.countdown import evaluate
 
 PROBLEM = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
 SETTINGS = st.integers(2, 6).flatmap(

@@ -5,7 +5,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.builtin.expressions import LONGEST, ExpressionError, evaluate
+from verifiers.builtin.countdown import LONGEST, ExpressionError, evaluate
 
 
 @pytest.mark.parametrize(
