@@ -54,7 +54,7 @@ def gates(monkeypatch):
     made = []
 
     def threads(verifier, *_):
-        made.append(Gated(pickle.loads(verifier) if isinstance(verifier, bytes) else verifier))
+        made.append(Gated(pickle.loads(verifier)[1] if isinstance(verifier, bytes) else verifier))
         return made[-1]
 
     monkeypatch.setattr(pools, "_Threads", threads)

@@ -13,6 +13,7 @@ from typing_extensions import override
 from ...base import Dialogue, Problem, Reply, Verdict, Verifier
 from ...plugins.borrow import borrow_all
 from ..running import begin
+from .calls import Call
 from .tool import make_tool
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
 
@@ -87,8 +88,12 @@ class WithTools(Verifier):
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
-        calls = self.box.calls(turn)
+        calls = self.calls(turn)
         return self.box.refusal(len(calls), fault) if calls else self.verifier.instead(problem, turn, fault)
+
+    def calls(self, turn: str) -> Sequence[Call]:
+        """Return the calls in a turn."""
+        return self.box.calls(turn)
 
 
 class Calling(Dialogue):
@@ -105,7 +110,7 @@ class Calling(Dialogue):
 
     @override
     def reply(self, turn: str) -> Reply:
-        calls = self.around.box.calls(turn)
+        calls = self.around.calls(turn)
         if calls:
             return self.around.box.results(calls)
         reply = self.inner.reply(turn)
@@ -113,7 +118,7 @@ class Calling(Dialogue):
 
     @override
     def recall(self, turn: str) -> None:
-        if not self.around.box.calls(turn):  # results were text, and nothing remembers them
+        if not self.around.calls(turn):  # results were text, and nothing remembers them
             self.inner.recall(turn)
 
     @override
