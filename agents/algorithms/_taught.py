@@ -49,8 +49,6 @@ class Taught(PassesAgent):
             raise ValueError(f"kl_coef={self.kl_coef:g}: the KL anchor of this agent holds its teacher; omit kl_coef")
         for name, given in self._changed("kl_estimator", "kl_in", "kl_ratio").items():
             raise ValueError(f"{name}={given!r} is of a KL anchor, and this agent has a teacher: omit {name}")
-        if self.shard:
-            raise ValueError("shard=True: the teacher is whole in each process; omit it (--no-shard)")
         if self.teacher is None and self.teacher_temperature is not None:
             raise ValueError(f"teacher_temperature={self.teacher_temperature:g} is of a teacher: pass teacher, too")
 

@@ -6,9 +6,6 @@ reference/            the frozen reference, if the KL anchor has one; without th
 training.json         optimizer, random generators, the environment's place in its stream, the algorithm's own state;
 training.safetensors  its tensors
 manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed
-
-A sharded checkpoint has NAME.parts in the place of NAME.safetensors, with files of each process; see parts.py. The
-tensors that all processes have stay in training.safetensors.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from gymnasium.vector import VectorEnv
 
 from ..core.errors import DivergedError
 from ..core.files import check_seal, read_table, reading, seal, whole_folder, write_folder
-from ..distributed.shards import local
 from ..policies import KINDS, Policy, SavedPolicy
 from .declared import Count, misfit
 from .state import read_state, write_state
@@ -135,54 +131,25 @@ def write_checkpoint(
         ValueError: if the path holds anything but a checkpoint, or another process is writing it.
         DivergedError: if the policy's weights are not finite; nothing is written then.
     """
-    path = place(path)
-    check_finite(policy, path)
+    path = folder_of(path)
+    if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
+    for name, weight in policy.named_parameters():
+        if not weight.isfinite().all():
+            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
+            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
 
     def fill(folder: Path) -> None:
         for name, part in ((POLICY, policy), (REFERENCE, reference)):
             if part is not None:
-                save_whole(part, folder / name)
-        finish(folder, facts, dict(training))
+                (folder / name).mkdir()
+                part.save(folder / name)
+        written_by = {"format": FORMAT, "version": version_of_rlenv()}
+        (folder / _AGENT).write_text(_as_json(written_by | dict(facts)) + "\n", encoding="utf-8")
+        write_state(dict(training), folder / TRAINING)
+        seal(folder)
 
     write_folder(path, fill, previous)
-
-
-def place(path: Path) -> Path:
-    """Return the folder for a checkpoint.
-
-    Raises:
-        ValueError: if it holds anything but a checkpoint.
-    """
-    path = folder_of(path)
-    if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
-    return path
-
-
-def check_finite(policy: Policy, path: Path) -> None:
-    """Refuse to save weights, of which this process may hold a part, that are not finite.
-
-    Raises:
-        DivergedError: naming them.
-    """
-    for name, weight in policy.named_parameters():
-        if not local(weight).isfinite().all():
-            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
-            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
-
-
-def save_whole(policy: Policy, folder: Path) -> None:
-    """Write a policy, of which this process has all, into a new folder."""
-    folder.mkdir()
-    policy.save(folder)
-
-
-def finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
-    """Write what is beside the policies; `known` are the SHA-256 of files that other processes have written."""
-    written_by = {"format": FORMAT, "version": version_of_rlenv()}
-    (folder / _AGENT).write_text(_as_json(written_by | dict(facts)) + "\n", encoding="utf-8")
-    write_state(training, folder / TRAINING)
-    seal(folder, known)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -12,6 +12,7 @@ from gymnasium.spaces import Space
 
 from ..core.checks import first_line
 from ..core.stateful import Stateful
+from ..distributed.fsdp import check_whole
 from ..policies import Policy
 from .checkpoint import read_checkpoint
 
@@ -20,13 +21,13 @@ POLICY, OPTIMIZER = "policy", "policy.optimizer"
 
 def get(policy: Policy, optimizer: Stateful) -> dict[str, dict[str, Any]]:
     """Return copies; see `Agent.get_parameters`."""
-    _check_whole(policy, "get_parameters")
+    check_whole(policy, "get_parameters")
     return copy.deepcopy({POLICY: dict(policy.state_dict()), OPTIMIZER: optimizer.state_dict()})
 
 
 def put(policy: Policy, optimizer: Stateful, given: Mapping[str, Any], exact_match: bool) -> None:
     """Replace them; see `Agent.set_parameters`."""
-    _check_whole(policy, "set_parameters")
+    check_whole(policy, "set_parameters")
     known = {POLICY, OPTIMIZER}
     if given.keys() - known or (exact_match and given.keys() != known):
         raise ValueError(
@@ -68,8 +69,3 @@ def of_checkpoint(path: Path, kind: str, observation_space: Space, action_space:
         raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
     policy = saved.policy.load(observation_space, action_space)
     return {POLICY: policy.state_dict(), OPTIMIZER: saved.training()["optimizer"]}
-
-
-def _check_whole(policy: Policy, what: str) -> None:
-    if policy.sharded:
-        raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")

@@ -12,11 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..core.files import read_table
-from ..distributed.parts import Part
 
 
 def write_state(state: Any, path: Path) -> None:
-    """Write nested dictionaries, lists and tuples of tensors, arrays, plain values and `Part`s.
+    """Write nested dictionaries, lists and tuples of tensors, arrays and plain values.
 
     Args:
         state: keys of dictionaries are strings or integers.
@@ -36,7 +35,7 @@ def read_state(path: Path, copied: bool = True) -> Any:
 
     Args:
         path: what was given to `write_state`.
-        copied: False leaves the tensors in the file, which processes then share, for a reader that copies its part.
+        copied: False leaves the tensors in the file, which processes then share, for readers that copy their part.
 
     Raises:
         ValueError: if a file is missing or damaged.
@@ -46,7 +45,7 @@ def read_state(path: Path, copied: bool = True) -> Any:
         tensors = load_file(path.with_suffix(".safetensors"))
         if copied:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
-        return _unpacked(structure, tensors, path)
+        return _unpacked(structure, tensors)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
@@ -66,8 +65,6 @@ def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
             raise TypeError(f"{name} cannot be saved: {error}") from error
         tensors[entry] = copy
         return {kind: entry}
-    if isinstance(value, Part):
-        return {"part": value.name}
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
         return {"dict": [[key, _packed(item, tensors, f"{name}/{key}")] for key, item in value.items()]}
     if type(value) in (list, tuple):
@@ -76,7 +73,7 @@ def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
     raise TypeError(f"{name} cannot be saved: it is a {type(value).__name__}; allowed: {allowed}")
 
 
-def _unpacked(value: Any, tensors: dict[str, torch.Tensor], path: Path) -> Any:
+def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
@@ -84,11 +81,9 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor], path: Path) -> Any:
         return tensors[content]
     if kind == "array":
         return tensors[content].numpy()
-    if kind == "part":
-        return Part(str(content), path)
     if kind == "dict":
-        return {key: _unpacked(item, tensors, path) for key, item in content}
+        return {key: _unpacked(item, tensors) for key, item in content}
     if kind not in ("list", "tuple"):
         raise ValueError(f"{kind!r:.80} is not a kind of value")
-    items = [_unpacked(item, tensors, path) for item in content]
+    items = [_unpacked(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -210,11 +210,9 @@ def read_table(file: Path) -> dict[str, Any]:
     return table
 
 
-def seal(folder: Path, known: Mapping[str, str] | None = None) -> None:
-    """Write the SHA-256 of every file in a folder into its manifest.json; `known` ones are not made again."""
-    known = known or {}
-    names = sorted({*_files(folder), *known})
-    files = {name: known[name] if name in known else digest_of(folder / name) for name in names}
+def seal(folder: Path) -> None:
+    """Write the SHA-256 of every file in a folder into its manifest.json."""
+    files = {name: digest_of(folder / name) for name in _files(folder)}
     (folder / MANIFEST).write_text(json.dumps({"sha256": files}, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Several processes that train as one; the only module that knows their ranks.
 
-Every process has the whole policy (with `policies/language/sharded.py`, a part of it). It plays its share of the
+Every process has the whole policy (with `fsdp.py`, a part of it). It plays its share of the
 episodes; then all of them get the whole rollout, so that baselines, whitening, denominators and every decision are
 those of one process. Each computes log-probabilities and gradients of its share of the rows, the gradients are added
 up, and all take the same optimizer step:
@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -186,21 +185,6 @@ def own_rows(costs: torch.Tensor) -> slice:
     return slice(sum(each < rank() for each in owner), sum(each <= rank() for each in owner))
 
 
-def passes(parts: Iterable[T], spare: T, together: bool) -> Iterator[tuple[T, bool]]:
-    """Return what this process makes passes of, each with whether it counts.
-
-    Args:
-        parts: of this process; they count.
-        spare: does not.
-        together: whether every process needs as many passes as the one with the most parts.
-    """
-    if not together:
-        return zip(parts, repeat(True))
-    mine = list(parts)
-    missing = max(gather(len(mine))) - len(mine)
-    return chain(zip(mine, repeat(True)), repeat((spare, False), missing))
-
-
 def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Rollout]) -> Rollout:
     """Return a rollout with tensors [N, ...] that `evaluate` adds or changes, computed by each process for its rows.
 
@@ -232,7 +216,7 @@ def same_start(module: nn.Module) -> None:
     """Give every process the main process's weights."""
     if size() > 1:
         for tensor in (*module.parameters(), *module.buffers()):
-            if not is_dealt_out(tensor) and not tensor.is_meta:  # parts of what is the same
+            if not is_dealt_out(tensor):  # parts of what is the same
                 dist.broadcast(tensor, 0)
 
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 
 from ..core.errors import DivergedError
-from ..distributed import parallel
-from ..distributed.shards import local
+from ..distributed.fsdp import full
 from ..policies import Policy
 from .optimizer import half_precision
 
@@ -38,8 +37,7 @@ def fault_of(policy: Policy, metrics: Mapping[str, float]) -> str:
     """Return what is not finite though all weights are; empty if nothing."""
     names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
     fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
-    broken = sum(int((~local(p).isfinite()).sum()) for p in policy.parameters()) if fault else 0
-    broken = sum(parallel.gather(broken)) if fault and policy.sharded else broken
+    broken = sum(int((~full(p).isfinite()).sum()) for p in policy.parameters()) if fault else 0
     if broken:
         raise DivergedError(
             f"the policy has {broken} weights that are NaN or infinite: load others, or lower learning_rate"

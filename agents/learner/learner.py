@@ -14,6 +14,7 @@ from ..core.rollout import EARNED, Batch, Rollout, RolloutT
 from ..core.settings import declared_by, default_of
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
+from ..distributed.fsdp import gather_weights, passes, release_weights
 from ..estimators import losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
@@ -194,9 +195,9 @@ class Learner(LearnerSettings):
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
         policies = [each for each in (self.policy, self.anchor.reference) if each is not None]
-        for policy in policies:
-            policy.whole()  # here, where no process is without rows
+        gather_weights(*policies)  # here, where no process is without rows
         rollout = parallel.with_parts(rollout, self._own_rows(rollout), self._evaluated)
+        release_weights(*policies)
         for policy in policies:
             policy.release()
         steps, advantages = rollout.learnable, self.advantages(rollout)
@@ -309,7 +310,7 @@ class Learner(LearnerSettings):
         own = trained.select(self._own_rows(trained))
         micro_batches = self.micro_batches(own) if len(own) else ()
         figures: list[Figures] = []
-        for rows, is_own in parallel.passes(micro_batches, trained.select(slice(1)), self.policy.sharded):
+        for rows, is_own in passes(self.policy, micro_batches, trained.select(slice(1))):
             loss, metrics = self.loss(rows) if is_own else self._unseen(rows)
             loss.backward()
             self.policy_optimizer.weights.add_gradients()

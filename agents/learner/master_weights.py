@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from ..core.devices import HALVES
-from ..distributed.parts import Part, put_in
-from ..distributed.shards import like, local
+from ..distributed.fsdp import local, spread
 
 
 class MasterWeights:
@@ -65,18 +64,14 @@ class MasterWeights:
         return [master for _, master in self._copied]
 
     @torch.no_grad()
-    def load(self, state: Sequence[torch.Tensor | Part]) -> None:
+    def load(self, state: Sequence[torch.Tensor]) -> None:
         """Restore what `state` returned.
 
         Raises:
             ValueError: if it is of other weights.
         """
         masters = self.state()
-        pairs = list(zip(masters, state, strict=False))
-        differ = any(not isinstance(saved, Part) and saved.shape != master.shape for master, saved in pairs)
-        if differ or len(state) != len(masters):
+        if [saved.shape for saved in state] != [master.shape for master in masters]:
             raise ValueError(f"{len(state)} master weights do not fit the {len(masters)} weights of 16 bits")
-        for master, saved in pairs:
-            if not isinstance(saved, Part):
-                master.copy_(like(saved, master))
-        put_in({saved: master for master, saved in pairs if isinstance(saved, Part)})
+        for master, saved in zip(masters, state, strict=True):
+            master.copy_(spread(saved, master))

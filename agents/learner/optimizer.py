@@ -14,8 +14,7 @@ from torch.autograd.graph import increment_version
 from ..core.checks import check_count, check_number
 from ..core.devices import HALVES, to_host
 from ..core.errors import DivergedError
-from ..distributed.parallel import is_dealt_out
-from ..distributed.shards import clip_gradients, deal_out
+from ..distributed.fsdp import clip_gradients, spread_moments
 from ..policies import Policy
 from .master_weights import MasterWeights
 
@@ -157,16 +156,13 @@ class PolicyOptimizer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates.
-
-        Of sharded weights, this process has its shards.
-        """
+        """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates."""
         counts = {"skipped": self.skipped, "total_skipped": self.total_skipped}
         return {"adam": self.adam.state_dict(), "masters": self.weights.state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.adam.load_state_dict(deal_out(state["adam"], self.weights.masters))
+        self.adam.load_state_dict(spread_moments(state["adam"], self.weights.masters))
         for group in self.adam.param_groups:
             for name, value in zip(
                 ("lr", "eps", "beta", "beta"), (group["lr"], group["eps"], *group["betas"]), strict=True
@@ -205,7 +201,7 @@ class Adam(torch.optim.Adam):
 
     def __init__(self, weights: Iterable[nn.Parameter], **settings: Any) -> None:
         weights = list(weights)
-        self._one_pass = all(weight.device.type == "cpu" and not is_dealt_out(weight) for weight in weights)
+        self._one_pass = all(weight.device.type == "cpu" for weight in weights)
         super().__init__(weights, fused=self._one_pass or None, **settings)
 
     def step(self, closure: Any = None) -> Any:

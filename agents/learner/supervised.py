@@ -10,7 +10,7 @@ import torch
 from ..core.checks import check_count, check_number, check_optional_count
 from ..core.rollout import Batch, Rollout
 from ..distributed import parallel
-from ..distributed.shards import clip_gradients, deal_out
+from ..distributed.fsdp import clip_gradients, gathered, passes, spread_moments
 from ..estimators.aggregation import token_mean
 from ..policies import Policy
 from .master_weights import MasterWeights
@@ -68,12 +68,12 @@ def demonstration_loss(
 ) -> float:
     """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
     total = 0.0
-    policy = policy.whole()
     own = episodes.select(parallel.own_rows(policy.costs(episodes)))
     costs = None if micro_batch_tokens is None else policy.costs(own)
-    for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
-        log_probs, _ = policy.evaluate_actions(batch, entropy=False)
-        total -= float(log_probs.where(batch.mask, 0).sum())
+    with gathered(policy):
+        for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
+            log_probs, _ = policy.evaluate_actions(batch, entropy=False)
+            total -= float(log_probs.where(batch.mask, 0).sum())
     return sum(parallel.gather(total)) / max(int(episodes.mask.sum()), 1)
 
 
@@ -129,7 +129,7 @@ class WarmStart:
         own = parallel.own_rows(self.policy.costs(batch))
         mine, costs = batch.select(own), None if costs is None else costs[own]
         parts = mine.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(mine) else ()
-        for rows, counts in parallel.passes(parts, batch.select(slice(1)), self.policy.sharded):
+        for rows, counts in passes(self.policy, parts, batch.select(slice(1))):
             log_probs, _ = self.policy.evaluate_actions(rows, entropy=False)
             loss = -(rows.weights * log_probs).sum() * counts
             loss.backward()
@@ -145,7 +145,7 @@ class WarmStart:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.optimizer.load_state_dict(deal_out(state["optimizer"], self.weights.masters))
+        self.optimizer.load_state_dict(spread_moments(state["optimizer"], self.weights.masters))
         self.decay.load_state_dict(state["decay"])
         self.losses = list(state["losses"])
         self.weights.load(state["masters"])

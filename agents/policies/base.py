@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,8 +19,7 @@ from typing_extensions import override
 
 from ..core.devices import to_device
 from ..core.rollout import Obs, Rollout, map_obs
-from ..distributed.parts import are_parts, load_parts
-from ..distributed.shards import local
+from ..distributed.fsdp import local
 from .actor import Actor, numpy_actions
 from .draws import EpisodeDraws
 
@@ -49,7 +48,6 @@ class Policy(nn.Module):
             control are taken.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
         is_categorical: whether an action is one choice out of A, so that there are `score_norms`.
-        sharded: whether each process holds a part of the weights only; then training passes are of all together.
         takes_appended: whether `act` takes `Actor.appended`, by name.
         draws_by_episode: whether the actors that it makes give `act` numbers of `EpisodeDraws` in place of a generator.
     """
@@ -58,7 +56,6 @@ class Policy(nn.Module):
     kind: str = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
     is_categorical: bool = False
-    sharded: bool = False
     takes_appended: bool = False
     draws_by_episode: bool = False
 
@@ -67,19 +64,8 @@ class Policy(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def whole(self) -> Policy:
-        """Return what has all weights in this process: this policy, or of a sharded one a copy to act with.
-
-        All processes that share the weights must call this together, before they go different ways.
-        """
-        return self
-
-    def to_save(self) -> Policy | None:
-        """Return what has all weights, in the main process at least; all processes must call this together."""
-        return self
-
     def release(self) -> None:
-        """Drop the copy that `whole` returned, and whatever else was made of the weights, which may have changed."""
+        """Drop whatever was made of the weights, which may have changed."""
 
     def initial_state(self, num_envs: int) -> State:
         """Return the state before the first step of `num_envs` slots."""
@@ -218,13 +204,9 @@ class Policy(nn.Module):
         """Write the policy into an empty folder."""
         raise NotImplementedError
 
-    def save_parts(self, folder: Path) -> None:
-        """Write a sharded policy, each process what it holds of the weights; all processes call this together."""
-        raise NotImplementedError
-
     @classmethod
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        """Read what `save` or `save_parts` wrote."""
+        """Read what `save` wrote."""
         raise NotImplementedError
 
     def frozen_copy(self) -> Self:
@@ -306,17 +288,12 @@ class PolicyActor(Actor):
         return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
-def weights_digest(module: nn.Module, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:
-    """Return the SHA-256 of a module's weights, names and types included; of sharded ones, of what is here.
-
-    Args:
-        module: with the names, types and shapes.
-        of: returns what is hashed of each weight.
-    """
+def weights_digest(module: nn.Module) -> str:
+    """Return the SHA-256 of a module's weights, names and types included; of those dealt out, of what is here."""
     digest = hashlib.sha256()
     for name, weights in module.state_dict(keep_vars=True).items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        held: Any = of(weights).detach()
+        held: Any = local(weights).detach()
         digest.update(held.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
@@ -328,8 +305,7 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
         ValueError: if the file is missing or damaged, or its tensors are not exactly the module's.
     """
     try:
-        found = load_parts(file) if are_parts(file) else load_file(file)
-        module.load_state_dict({**(known or {}), **found})
+        module.load_state_dict({**(known or {}), **load_file(file)})
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error

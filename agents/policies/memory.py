@@ -43,7 +43,7 @@ class Workload:
         teacher: bytes of the weights of a frozen teacher.
         imitated: demonstrations per step of the warm start; 0 without one.
         evaluated: slots of evaluations; 0 without one.
-        shards: processes among which weights, gradients, optimizer and reference are dealt out.
+        holders: processes among which weights, gradients, optimizer and reference are dealt out.
     """
 
     prompt_length: int
@@ -68,7 +68,7 @@ class Workload:
     teacher: int = 0
     imitated: int = 0
     evaluated: int = 0
-    shards: int = 1
+    holders: int = 1
 
     def rows(self, episodes: int) -> int:
         """Return how many of these episodes are in one pass, if all are as long as the context."""
@@ -171,23 +171,23 @@ class _Sizes:
             critic = [Critic(model, work.critic == "separate")] if work.critic else []
         policy = nn.ModuleList([model, *critic])
         learned = [weight.numel() for weight in policy.parameters() if weight.requires_grad]
+        alone = work.holders == 1  # otherwise the model itself acts, neither packed nor merged
         copied = sum(layer.base_layer.weight.numel() for _, layer in adapted_layers(model))  # a copy of these acts
-        self.merged = 0 if dtype.itemsize == 2 else dtype.itemsize * copied
+        self.merged = dtype.itemsize * copied if alone and dtype.itemsize > 2 else 0
         self.count, self.size = _numel(policy), dtype.itemsize
 
-        whole, trained = self.size * self.count, -(-sum(learned) // work.shards)
+        whole, trained = self.size * self.count, -(-sum(learned) // work.holders)
         wide = max(self.size, 4)  # the optimizer's numbers have at least 32 bits
-        self.weights, self.gradients, self.moments = -(-whole // work.shards), wide * trained, 2 * wide * trained
+        self.weights, self.gradients, self.moments = -(-whole // work.holders), wide * trained, 2 * wide * trained
         self.masters = 4 * trained if self.size == 2 else 0
-        self.adam = 8 * max(learned) // work.shards if on_cpu else 4 * trained  # intermediate results of a step
-        own = work.reference and (work.lora_rank is None or work.shards > 1)  # else an adapter's is the base itself
-        self.reference = -(-work.teacher // work.shards) + (self.weights if own else 0)
+        self.adam = 8 * max(learned) // work.holders if on_cpu else 4 * trained  # intermediate results of a step
+        own = work.reference and (work.lora_rank is None or not alone)  # else an adapter's is the base itself
+        self.reference = -(-work.teacher // work.holders) + (self.weights if own else 0)
         self.held = self.weights + self.moments + self.masters + self.reference + (0 if on_cpu else self.merged)
-        self.acting_copy = 0  # what is made for a rollout
-        if on_cpu:
-            self.acting_copy = self.merged + (self.size * linear if work.pack_weights and dtype in ROWS else 0)
+        packs = on_cpu and alone and work.pack_weights and dtype in ROWS
+        self.acting_copy = (self.merged if on_cpu else 0) + (self.size * linear if packs else 0)  # for a rollout
         self.whole = self.gathered = 0
-        if work.shards > 1:  # whole weights act; layers in training, and gradients before their sum is dealt out
+        if not alone:  # whole weights act; layers in training, and gradients before their sum is dealt out
             self.whole, self.gathered = whole, self.size * (3 * rest + 5 * max(layers, default=0))
 
     def _layer(self, tokens: int) -> int:
@@ -220,7 +220,7 @@ class _Sizes:
         critic = kept + logits // 2 if work.critic == "separate" else 0
         again = self._layer(rows * (work.context - 1)) if work.activation_checkpointing else 0
         peak = self.held + self.gathered + kept + max(logits, critic, again)
-        if rows == episodes and work.shards == 1:  # gradients are made where activations were
+        if rows == episodes and work.holders == 1:  # gradients are made where activations were
             return max(peak, self.held + self.gradients)
         return peak + self.gradients + self.masters // 2  # gradients of 16 bits are added to those of 32
 

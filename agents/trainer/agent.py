@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -18,9 +18,10 @@ from ..core.checks import check_count, check_goal
 from ..core.rollout import Rollout
 from ..core.stateful import Stateful, Table
 from ..distributed import parallel
+from ..distributed.fsdp import gather_weights, release_weights
 from ..learner.metrics import is_logged, rollout_metrics
 from ..learner.optimizer import warn_of_float16
-from ..policies import Policy, SavedPolicy, make_policy
+from ..policies import SavedPolicy, make_policy
 from ..rollouts.collector import OnStep
 from ..rollouts.envs.make_envs import (
     LOOP_OFFERS,
@@ -94,14 +95,6 @@ class Agent(Resumable):
         self.updating = False
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
-
-    def _placed(self, make: Callable[[], Policy]) -> Policy:
-        """Make a policy on the device, or dealt out to the processes."""
-        if not self.shard:
-            return make().to(self.device)
-        from ..policies.language.sharded import made_in_parts  # slow to import
-
-        return made_in_parts(make, self.device)
 
     def learn(
         self,
@@ -223,9 +216,10 @@ class Agent(Resumable):
         callback.on_rollout_start()
         before = self.num_timesteps
         self.policy.release()  # a callback may have changed the weights without torch noticing
+        gather_weights(self.policy)
         collect = partial(
             self.collector.collect,
-            self.policy.whole(),
+            self.policy,
             self.own_episodes,
             self.generator,
             on_step=on_step,
@@ -242,6 +236,8 @@ class Agent(Resumable):
             ends = parallel.gather((self.collector.statuses, self.collector.failure))
             counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
             self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
+        else:
+            release_weights(self.policy)
         return rollout
 
     @override

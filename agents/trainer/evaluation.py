@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from ..core.checks import check_count
 from ..core.rollout import Rollout, map_obs
 from ..distributed import parallel
+from ..distributed.fsdp import gathered
 from ..learner.metrics import evaluation_metrics
 from ..policies import Policy
 from ..policies.actor import numpy_actions
@@ -34,7 +35,6 @@ def predict(
     """Return actions for an environment, and the next state; see `Agent.predict`."""
     if state is None:
         policy.release()  # as in `evaluate`
-    policy = policy.whole()
     single = _is_single(env.single_observation_space, observation)
     device = generator.device
     obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
@@ -42,7 +42,8 @@ def predict(
     if episode_start is None:
         episode_start = np.full(slots, state is None)
     starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
-    actions, _, state = policy.act(obs, state, starts, deterministic, generator)
+    with gathered(policy):
+        actions, _, state = policy.act(obs, state, starts, deterministic, generator)
     array = numpy_actions(policy.for_env(actions), env.single_action_space)
     return (array[0] if single else array), state
 
@@ -83,7 +84,6 @@ def evaluate(
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
     policy.release()  # weights may have changed without being counted
-    policy = policy.whole()
     count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
 
     def play() -> tuple[Rollout | None, str]:
@@ -92,7 +92,8 @@ def evaluate(
             raise ValueError("on_step must return True, or raise an exception to end the evaluation")
         return parallel.on_host(rollout), collector.failure
 
-    parts = parallel.together(play)
+    with gathered(policy):
+        parts = parallel.together(play)
     rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout

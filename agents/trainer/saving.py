@@ -15,16 +15,14 @@ import numpy as np
 import torch
 
 from ..checkpoints.checkpoint import COUNTERS, Checkpoint, Counters, while_unchanged, write_checkpoint
-from ..checkpoints.sharded import write_sharded_checkpoint
 from ..checkpoints.spaces import described, space_of
 from ..core.checks import check_optional_count
 from ..core.files import reading
 from ..core.settings import attribute, check_names, functions_of, is_kept
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
-from ..distributed.parts import whole_parts
-from ..distributed.shards import whole
-from ..policies.base import MODEL, Policy, weights_digest
+from ..distributed.fsdp import has_part, whole
+from ..policies.base import MODEL, weights_digest
 from ..rollouts.envs.make_envs import MissingEnv, deals_groups, seed_of
 from ..rollouts.envs.registered import named_by_checkpoint
 from .surface import Surface
@@ -50,7 +48,7 @@ class Resumable(Surface):
         counters = {name: getattr(self, name) for name in COUNTERS}
         return cast(Counters, counters), {**self._random_state(), **states_of(self.own_parts())}
 
-    def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
+    def save(self, path: str | Path, previous: Path | None = None) -> None:
         """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
 
         Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
@@ -59,7 +57,6 @@ class Resumable(Surface):
         Args:
             path: the folder.
             previous: where to move the checkpoint that is replaced; None: it is deleted.
-            whole_policy: of sharded checkpoints, whether the policy is whole nevertheless, as transformers loads it.
 
         Raises:
             ValueError: if the path holds anything but a checkpoint, or another process is writing it.
@@ -73,19 +70,14 @@ class Resumable(Surface):
                 f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
             )
         parallel.together(self.anchor.check_reference)
-        if parallel.size() > 1 and not self.policy.sharded:
+        if parallel.size() > 1 and not has_part(self.policy):
             parallel.check_equal(weights_digest(self.policy))
         counters, own = self.before_rollout or self._moment()
         self.collector.warn_of_loss()
         facts, (moment, *others) = {**self._facts(), **counters}, parallel.gather(own)
-        state = whole_parts({**self.training_state(), "moment": moment}) | ({"other_moments": others} if others else {})
-        policy, reference = self.policy, self.anchor.reference
-        if self.sharded_checkpoints:
-            write_sharded_checkpoint(path, facts, policy, reference, state, previous, whole_policy)
-            return
-        state, kept = whole(state), cast(Policy, policy.to_save())  # of sharded ones, the main process has all
-        frozen = None if reference is None else reference.to_save()
-        parallel.on_main(lambda: write_checkpoint(path, facts, kept, frozen, state, previous))
+        training = {**self.training_state(), "moment": moment} | ({"other_moments": others} if others else {})
+        policy, reference, state = whole((self.policy, self.anchor.reference, training))
+        parallel.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
 
     def _facts(self) -> dict[str, Any]:
         """Return how the agent is made again, for agent.json."""
@@ -138,7 +130,7 @@ class Resumable(Surface):
         known = class_of(saved, cls)
         if env is None and continue_env and saved.facts["env"] is None:
             raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
-        state = saved.training(copied=not settings.get("shard"))
+        state = saved.training(copied=parallel.size() == 1)
         with reading(saved.path):
             check_names(known, saved.facts["settings"], signature(known).parameters)
         if foreign := sorted(name for name in saved.facts["settings"] if not is_kept(known, name)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..core.checks import MOST_SLOTS
 from ..core.declaration import Given
 from ..core.settings import attribute, declared_by, setting
 from ..distributed import parallel
-from ..distributed.shards import check_shard, check_sharded_checkpoints
+from ..distributed.fsdp import check_shard, deal_out
 from ..learner.learner import Learner
 from ..policies import Policy
 from ..rollouts.collector import Collector
@@ -100,16 +100,7 @@ class Surface(Learner):
         commands=("train",),
         heading="Every run",
         help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
-        more="Does not change the gradient; see `policies/language/sharded.py`.",
-    )
-    sharded_checkpoints: bool = setting(
-        default=False,
-        saved=False,
-        commands=("train",),
-        heading="Every run",
-        help="If weights are sharded: each process writes its part of a checkpoint, for models too large for the main "
-        "process's memory.",
-        more="Both kinds load on any number of processes.",
+        more="Does not change the gradient; see `distributed/fsdp.py`.",
     )
     tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")
     verbose: int = setting(default=0, checked=False, saved=False, help="1 prints a table every `log_interval` updates.")
@@ -126,7 +117,10 @@ class Surface(Learner):
     def use_settings(self) -> None:
         super().use_settings()
         check_shard(self.shard)
-        check_sharded_checkpoints(self.sharded_checkpoints, self.shard)
+
+    def _placed(self, make: Callable[[], Policy]) -> Policy:
+        """Make a policy on the device, or dealt out to the processes."""
+        return deal_out(make, self.device) if self.shard else make().to(self.device)
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         """Play in this environment from the next rollout on; `group_size` is what the user asked for."""

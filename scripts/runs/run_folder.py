@@ -9,7 +9,7 @@ samples.md       completions of the trained policy
 samples.jsonl    episodes before, during and after training, token by token; see samples.py
 report.html      the run on one page, see report/
 checkpoint/      the newest, see agents/checkpoints/checkpoint.py; checkpoint/policy/model loads with
-                 AutoModelForCausalLM, of sharded checkpoints once the run has reached its end
+                 AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
 damaged/, damaged-000120/   checkpoints that a resumed run could not use

@@ -46,7 +46,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents import make_envs
     from agents.core.settings import default_of
     from agents.distributed import parallel
-    from agents.distributed.shards import check_shard
+    from agents.distributed.fsdp import check_shard
     from agents.policies.language.models.loading import config_of
     from agents.policies.memory import Workload
     from agents.rollouts.envs.make_envs import resolve_device
@@ -89,7 +89,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         teacher=_teacher_bytes(given, policy),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
         evaluated=-(-min(evaluated, session.EVAL_SLOTS) // processes),
-        shards=processes if settings.get("shard") else 1,
+        holders=processes if settings.get("shard") else 1,
         **{name: value for name, value in (policy | settings).items() if name in SAME_NAME and value is not None},
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work

@@ -88,7 +88,6 @@ def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iter
         env_kwargs["verifier_workers"] = options["verifier_workers"]
     changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
     changes["shard"] = bool(options["shard"])
-    changes["sharded_checkpoints"] = changes["shard"] and bool(options["sharded_checkpoints"])
     if options["learning_rate"] is not None:
         changes["learning_rate"] = options["learning_rate"]
     agent: Agent = cls.load(checkpoint, continue_env=True, **changes)

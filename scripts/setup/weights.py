@@ -7,7 +7,6 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from agents.distributed.parts import SUFFIX
 from agents.policies import NAMES
 from agents.policies.language.models.gguf import model_folder
 
@@ -24,7 +23,7 @@ def announce(model: str) -> None:
     if not folder.is_dir():
         say(f"loading {model}; the first time its files are downloaded")
         return
-    files = [*_safetensors(folder), *folder.glob("*.bin")]
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     size = sum(file.stat().st_size for file in files)
     if size > LARGE:
         count = count_parameters(folder)
@@ -35,14 +34,9 @@ def count_parameters(folder: Path) -> int:
     """Return the number of weights in the safetensors files of a folder, without reading them; 0 if damaged."""
     count = 0
     try:
-        for path in _safetensors(folder):
+        for path in folder.glob("*.safetensors"):
             with safe_open(path, framework="pt") as file:
                 count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
     except (OSError, SafetensorError):  # the model's loader says what is wrong
         return 0
     return count
-
-
-def _safetensors(folder: Path) -> list[Path]:
-    """Return the files of weights in a folder; in a sharded checkpoint, these are parts of tensors."""
-    return [*folder.glob("*.safetensors"), *folder.glob(f"*{SUFFIX}/*.safetensors")]

@@ -89,11 +89,11 @@ class Saver(BaseCallback):
         self._saved = self._content() if self.state else None
         self._clock: tuple[float, float, float] | None = None  # while training; see `seconds`
 
-    def save(self, whole_policy: bool = False) -> None:
+    def save(self) -> None:
         """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
         newest = whole_folder(self.run / run_folder.CHECKPOINT)
         previous = self._name_of(newest) if self.keep > 1 else None
-        self._write(self.run / run_folder.CHECKPOINT, previous, whole_policy)
+        self._write(self.run / run_folder.CHECKPOINT, previous)
         self._saved = self._content()
         for path in run_folder.earlier(self.run)[self.keep - 1 :]:
             shutil.rmtree(path, ignore_errors=True)
@@ -103,13 +103,6 @@ class Saver(BaseCallback):
         """Write a checkpoint, unless the newest one is of this moment."""
         if self._saved != self._content():
             self.save()
-
-    def conclude(self, whole_policy: bool) -> None:
-        """Write the last checkpoint, unless the newest one is the same; in it, transformers can load a whole policy."""
-        if whole_policy and self.agent.sharded_checkpoints:
-            self.save(whole_policy=True)
-        else:
-            self.save_changes()
 
     def save_best(self) -> None:
         """Write the checkpoint of the best evaluation so far."""
@@ -145,12 +138,12 @@ class Saver(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
-    def _write(self, folder: Path, previous: Path | None, whole_policy: bool = False) -> None:
+    def _write(self, folder: Path, previous: Path | None) -> None:
         self.state["seconds"] = self.seconds
         with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
             self.state["log"] = log_place(self.agent.logger)
         self.agent.extra_state = self.state
-        self.agent.save(folder, previous, whole_policy)
+        self.agent.save(folder, previous)
 
     def _content(self) -> tuple[int, dict[str, Any]]:
         """Return what tells two checkpoints after the warm start apart."""

@@ -200,7 +200,7 @@ class Job:
             except Exception as second:
                 say(f"nothing was saved after the error: {type(second).__name__}: {second}")
             raise
-        self.saver.conclude(whole_policy=not parallel.any_of(bool(self.interrupt.asked)))
+        self.saver.save_changes()
         self.saver.stop_clock()
         if parallel.any_of(bool(self.interrupt.asked)):
             raise SignalError

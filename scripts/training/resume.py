@@ -26,7 +26,7 @@ from ..setup.agent_names import check_trust
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
     "track",
-    "verifier_workers", "device", "shard", "sharded_checkpoints", "learning_rate",
+    "verifier_workers", "device", "shard", "learning_rate",
 )  # fmt: skip
 
 

@@ -256,7 +256,6 @@ OTHERS = [
     (partial(text, ReinforcePlusPlus, size=1, baseline="group-mean"), ("ReinforcePlusPlus", "group_size")),
     (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
     (partial(pole, Reinforce, shard=True), ("shard", "processes")),
-    (partial(pole, Reinforce, sharded_checkpoints=True), ("sharded_checkpoints", "shard=True")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
     (
         lambda: pole(env=Silent(IMAGE, spaces.MultiDiscrete([2, 3])), baseline="optimal-token"),

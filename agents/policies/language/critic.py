@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 
 from ..base import load_weights
 from .models.adapters import adapted_layers, is_adapters, share_frozen
-from .models.unread import is_unread, read_later
 from .training.reading import Reading
 
 CRITICS = ("head", "separate")
@@ -50,14 +49,12 @@ class Critic(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write critic.safetensors into a folder."""
-        save_file({name: weight.detach().contiguous() for name, weight in self.own_weights().items()}, folder / WEIGHTS)
+        shared, state = self._shared(), self.state_dict()
+        save_file({name: state[name].contiguous() for name in state if name not in shared}, folder / WEIGHTS)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        if is_unread(self):
-            read_later(self.own_weights(), folder / WEIGHTS)
-        else:
-            load_weights(self, folder / WEIGHTS, self._shared())
+        load_weights(self, folder / WEIGHTS, self._shared())
 
     @torch.no_grad()
     def renew(self, model: PreTrainedModel) -> None:
@@ -66,11 +63,6 @@ class Critic(nn.Module):
             for own, actors in zip(self.trunk.parameters(), model.base_model.parameters(), strict=True):
                 if own is not actors:
                     own.copy_(actors)
-
-    def own_weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights that are not the policy's, too."""
-        shared = self._shared()
-        return {name: weight for name, weight in self.state_dict(keep_vars=True).items() if name not in shared}
 
     def _shared(self) -> dict[str, torch.Tensor]:
         """Return the weights of the base under the trunk's adapter, which are the policy's."""

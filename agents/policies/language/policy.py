@@ -27,7 +27,6 @@ from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import TRAINED, rates_of
-from .models.unread import is_unread
 from .models.vocabulary import check_ends, check_size, check_teacher, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
@@ -107,7 +106,6 @@ class LanguageModelPolicy(Policy):
         check_size(self.model, self.vocab_size)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
         self.borrows_base = False  # a copy's is from another policy, which saves it
-        self.own_base: policy_folder.OwnBase | None = None  # of an adapter; to be checked once it is read
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.pack_weights = check_flag("pack_weights", pack_weights)
@@ -117,8 +115,7 @@ class LanguageModelPolicy(Policy):
         if activation_checkpointing:
             layers_of(self.model)
         self.head_is_plain = self.tried = False
-        if not is_unread(self.model):
-            self.try_out()
+        self.try_out()
         # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty

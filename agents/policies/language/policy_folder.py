@@ -9,20 +9,13 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ...core.devices import HALVES
-from ...distributed.shards import local
 from ..base import MODEL
 from .critic import CRITICS
-from .critic import WEIGHTS as CRITIC_WEIGHTS
 from .models import adapters
-from .models.loading import WEIGHTS, saved_tensors
-from .models.unread import is_unread
 
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
@@ -35,32 +28,6 @@ _SWITCHES = (
 )
 
 
-@dataclass(frozen=True)
-class OwnBase:
-    """What the base was that an adapter was trained on.
-
-    Attributes:
-        folder: of the policy.
-        digest: SHA-256 of the base weights.
-    """
-
-    folder: Path
-    digest: str
-
-    def check(self, adapter: adapters.Adapter | None, of: Callable[[torch.Tensor], torch.Tensor] = local) -> None:
-        """Check that the base is still the same; `of` as elsewhere.
-
-        Raises:
-            ValueError: if it has changed.
-        """
-        if adapter is None or adapter.base_digest(of) != self.digest:
-            name = adapter and adapter.base_name
-            raise ValueError(
-                f"the base model {name!r} is not the one that the adapter in {str(self.folder)!r} was trained on: its "
-                "weights have changed; put the old ones back"
-            )
-
-
 def write(policy: Any, folder: Path) -> None:
     """Write a policy; see the module."""
     _write_settings(policy, folder)
@@ -71,38 +38,6 @@ def write(policy: Any, folder: Path) -> None:
         export(policy, folder / MODEL)
     if policy.critic is not None:
         policy.critic.save(folder)
-
-
-def write_outline(policy: Any, folder: Path) -> None:
-    """Write everything but the weights, of a policy that may have none; see `tensors_of`."""
-    _write_settings(policy, folder)
-    if policy.adapter is not None:
-        _write_tokenizer(policy, folder / MODEL)
-        policy.adapter.save_settings(folder / MODEL)
-        if _has_own_base(policy):
-            _write_configuration(adapters.without_adapter(policy.model), folder / MODEL / adapters.BASE)
-    elif not policy.borrows_base:
-        _write_tokenizer(policy, folder / MODEL)
-        _write_configuration(policy.model, folder / MODEL)
-
-
-def tensors_of(policy: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the weights, by the file in whose place their parts are written."""
-    files: dict[str, dict[str, torch.Tensor]] = {}
-    if policy.adapter is not None:
-        files[f"{MODEL}/{adapters.WEIGHTS}"] = policy.adapter.named_weights()
-        if _has_own_base(policy):
-            files[f"{MODEL}/{adapters.BASE}/{WEIGHTS}"] = saved_tensors(adapters.without_adapter(policy.model))
-    elif not policy.borrows_base:
-        files[f"{MODEL}/{WEIGHTS}"] = saved_tensors(policy.model)
-    if policy.critic is not None:
-        files[CRITIC_WEIGHTS] = policy.critic.own_weights()
-    return files
-
-
-def _has_own_base(policy: Any) -> bool:
-    """Return whether the base under the adapter has to be saved, too."""
-    return not policy.borrows_base and not policy.adapter.has_named_base
 
 
 def _write_settings(policy: Any, folder: Path) -> None:
@@ -136,15 +71,6 @@ def export(policy: Any, folder: Path, merge: bool = True) -> None:
         policy.adapter.save(folder, with_base=True)
 
 
-def _write_configuration(model: Any, folder: Path) -> None:
-    """Write what `save_pretrained` does beside the weights."""
-    config = copy.deepcopy(model.config)
-    config.architectures = [type(model).__name__]
-    config.dtype = str(model.dtype).removeprefix("torch.")
-    config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
-
-
 def _write_tokenizer(policy: Any, folder: Path) -> None:
     if policy.tokenizer is not None:
         stops = list(policy.stop_token_ids or [policy.tokenizer.eos_token_id])
@@ -165,12 +91,12 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
     digest = config.pop(_DIGEST, None)
     policy = cls(observation_space, action_space, folder / MODEL, **config)
-    if digest is not None:
-        own_base = OwnBase(folder, digest)
-        if is_unread(policy.model):
-            policy.own_base = own_base
-        else:
-            own_base.check(policy.adapter)
+    if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
+        name = policy.adapter and policy.adapter.base_name
+        raise ValueError(
+            f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its weights "
+            "have changed; put the old ones back"
+        )
     if policy.critic is not None:
         policy.critic.load(folder)
     return policy

@@ -119,14 +119,14 @@ def test_weights_optimizer_and_reference_have_their_known_sizes():
 
 def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
     parts = ("weights", "gradients", "optimizer", "reference")
-    one, four = (plan(reference=True, shards=shards) for shards in (1, 4))
+    one, four = (plan(reference=True, pack_weights=False, holders=holders) for holders in (1, 4))
     saved = sum(one.parts[name] - four.parts[name] for name in parts)
     assert [four.parts[name] * 4 for name in parts] == [one.parts[name] for name in parts]
     assert one.phases["acting"] - four.phases["acting"] == saved - one.parts["weights"]
-    again = [plan(reference=True, shards=shards, micro_batch_size=4).phases["training"] for shards in (1, 4)]
+    again = [plan(reference=True, holders=holders, micro_batch_size=4).phases["training"] for holders in (1, 4)]
     assert 0 < again[0] - again[1] < saved, "gathered layers take some of it"
     lora = {"reference": True, "dtype": "bfloat16", "lora_rank": 2, "lora_targets": "q_proj"}
-    adapted = [plan(**lora, shards=shards).parts["reference"] for shards in (1, 4)]
+    adapted = [plan(**lora, holders=holders).parts["reference"] for holders in (1, 4)]
     assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
 
 

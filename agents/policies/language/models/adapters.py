@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ....core.checks import check_choice, check_count, check_number, first_line
 from ....core.files import read_table
-from ....distributed.parts import are_parts, load_parts
-from ....distributed.shards import local
 from ...base import weights_digest
-from .unread import Unread, rows_of, with_stand_ins
 
 ALL = "all-linear"
 BASE = "base"  # in an adapter's folder: its base model, if that has no name
@@ -98,11 +94,11 @@ class Adapter:
         """Whether the base can be read again by its name: it has one, and is still what was read from there."""
         return self.base_name is not None and self._version() == self._read
 
-    def base_digest(self, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:
-        """Return the SHA-256 of the base weights, with the names they have without an adapter; `of` as elsewhere."""
+    def base_digest(self) -> str:
+        """Return the SHA-256 of the base weights, with the names they have without an adapter."""
         version = self._version()
         if self._digest is None or self._digest[0] != version:
-            self._digest = version, weights_digest(without_adapter(self.model), of)
+            self._digest = version, weights_digest(without_adapter(self.model))
         return self._digest[1]
 
     def save(self, folder: Path, with_base: bool) -> None:
@@ -112,14 +108,6 @@ class Adapter:
             folder: to write into.
             with_base: whether to write the base, too, unless it has a name (see `has_named_base`).
         """
-        self.save_settings(folder)
-        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-        if with_base and not self.has_named_base:
-            without_adapter(self.model).save_pretrained(folder / BASE)
-
-    def save_settings(self, folder: Path) -> None:
-        """Write what is not weights."""
         folder.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(self.model.peft_config[NAME])
         config.base_model_name_or_path = self.base_name if self.has_named_base else None
@@ -129,6 +117,10 @@ class Adapter:
         config.modules_to_save = list(self.head) or None
         config.inference_mode = True
         config.save_pretrained(str(folder))
+        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if with_base and not self.has_named_base:
+            without_adapter(self.model).save_pretrained(folder / BASE)
 
     def load(self, folder: Path) -> None:
         """Read the weights that `save` or peft wrote.
@@ -137,7 +129,7 @@ class Adapter:
             ValueError: if they are missing or damaged, or are not exactly the adapter's.
         """
         try:
-            found = load_parts(folder / WEIGHTS) if are_parts(folder / WEIGHTS) else load_file(folder / WEIGHTS)
+            found = load_file(folder / WEIGHTS)
         except (OSError, SafetensorError) as error:
             raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} cannot be read: {error}") from error
         weights = self.named_weights()
@@ -147,10 +139,7 @@ class Adapter:
             raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} does not fit its model: {min(wrong)}")
         with torch.no_grad():
             for name, weight in weights.items():
-                if isinstance(weight, Unread):
-                    weight.origin = rows_of(found[name])
-                else:
-                    weight.copy_(found[name])
+                weight.copy_(found[name])
 
     def named_weights(self) -> dict[str, nn.Parameter]:
         """Return the adapter's weights under their names in peft's files."""
@@ -345,7 +334,6 @@ def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Let peft put its layers into a model."""
     peft = library()
     try:
-        with with_stand_ins(model):
-            peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
     except (TypeError, ValueError) as error:
         raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -16,23 +14,17 @@ from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
 )
-from transformers.initialization import no_init_weights
 
 from ....core.checks import check_choice, first_line
 from ....core.errors import UnknownModelError
-from ....distributed import parallel
-from ....distributed.parts import are_parts, read_parts
-from . import unread
 from .adapters import base_of, has_adapter
 from .gguf import is_gguf, model_folder
 from .presets import PACKAGED, PRESETS, preset_config
 from .supported import ATTENTION, check_config, check_model, check_remote_code
 
-WEIGHTS = "model.safetensors"  # of transformers
 FEW = 1 << 26  # numbers, for which any machine has memory
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
@@ -80,10 +72,6 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     """
     config = find_config(spec)  # before the weights are read
     _check_vocabulary(spec, config)
-    if are_parts(Path(spec) / WEIGHTS):
-        return _read_parts(spec, config, options)
-    if unread.asked() and (later := _read_later(spec, config, options)) is not None:
-        return later
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
@@ -124,52 +112,6 @@ def _check_vocabulary(spec: str | Path, config: PretrainedConfig) -> None:
         )
 
 
-def _read_parts(spec: str | Path, config: PretrainedConfig, options: dict[str, Any]) -> PreTrainedModel:
-    """Return a model whose weights lie in parts; see parts.py. Within `weights_unread`, they are read later."""
-    make, file = lambda: AutoModelForCausalLM.from_config(config, **options), Path(spec) / WEIGHTS
-    if unread.asked():
-        model = unread.empty(make)
-        unread.read_later(saved_tensors(model), file)
-    else:
-        with no_init_weights():
-            model = make()
-        model.tie_weights()
-        read_parts(saved_tensors(model), file)
-    return _with_generation(model, spec)
-
-
-def _read_later(spec: str | Path, config: PretrainedConfig, options: dict[str, Any]) -> PreTrainedModel | None:
-    """Return a model whose weights are read later, row by row; None, after a warning, if its files do not allow it."""
-    model = unread.empty(lambda: AutoModelForCausalLM.from_config(config, **options))
-    try:
-        why = unread.attach(model, saved_tensors(model), unread.stored(spec))
-    except (OSError, ValueError, LookupError, SafetensorError) as error:
-        why = first_line(error)
-    if why is None:
-        return _with_generation(model, spec)
-    if parallel.is_main():
-        warnings.warn(
-            f"every process reads all weights of model {str(spec)!r} before it keeps its part: {why}; to read a part "
-            "only, write them as safetensors with transformers' save_pretrained",
-            stacklevel=2,
-        )
-    return None
-
-
-def _with_generation(model: PreTrainedModel, spec: str | Path) -> PreTrainedModel:
-    """Return a model with the settings of generation in its folder, if any."""
-    with suppress(OSError):
-        model.generation_config = GenerationConfig.from_pretrained(str(spec))
-    return model
-
-
-def saved_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Return the weights of a model that are saved, those that are tied to others once."""
-    first: dict[int, str] = {}
-    named = model.state_dict(keep_vars=True)
-    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}
-
-
 def load_model(
     spec: str | Path | PreTrainedModel,
     vocab_size: int,
@@ -198,8 +140,7 @@ def load_model(
         if attention is not None:
             model.set_attn_implementation(attention)
     elif str(spec) in PRESETS:
-        make = lambda: AutoModelForCausalLM.from_config(preset_config(str(spec), vocab_size, max_length), **how)  # noqa: E731
-        model = unread.drawn(make) if unread.asked() else make()
+        model = AutoModelForCausalLM.from_config(preset_config(str(spec), vocab_size, max_length), **how)
     else:
         model = _read_model(model_folder(spec), dtype=getattr(torch, dtype or "float32"), **how)
     if dtype is not None:

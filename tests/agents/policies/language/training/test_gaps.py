@@ -13,6 +13,7 @@ from tiny_models import text_envs, tiny_policy
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import join
 from agents.distributed import parallel
+from agents.distributed.fsdp import full
 from agents.policies.language.training import reading
 
 SWITCHES = [(False, False), (True, False), (True, True)]
@@ -142,7 +143,7 @@ def sharded_update(shard: bool) -> torch.Tensor:
         parts = [gapped(policy, 8), gapped(policy, 8, gaps=False, seed=1)]
         rollout = join([replace(part, groups=part.groups + 2 * i) for i, part in enumerate(parts)], True)
     agent.update(rollout)
-    return torch.cat([p.detach().flatten() for p in agent.policy.whole().parameters()])
+    return torch.cat([full(p).detach().flatten() for p in agent.policy.parameters()])
 
 
 def sharded_against_one() -> tuple[float, float]:
