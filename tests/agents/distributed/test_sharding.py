@@ -103,14 +103,14 @@ def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str
 # Passes.
 
 
-def no_part() -> float:
-    """Return the distance of an update in which a single row has a gradient, so that one process has no part."""
+def no_part(case: str, episodes: int) -> float:
+    """Return the distance of an update on few episodes of which a single one has a reward: one process has no part."""
 
     def step(shard: bool) -> torch.Tensor:
-        agent, rollout = an_agent("REINFORCE", shard), sampled()
+        agent, rollout = an_agent(case, shard), sampled().select(slice(episodes))
         with gathered(agent.policy), torch.no_grad():
             rollout.log_probs, _ = agent.policy.evaluate_actions(rollout)
-        agent.update(replace(rollout, rewards=rollout.rewards.where(torch.arange(16)[:, None] == 0, 0)))
+        agent.update(replace(rollout, rewards=rollout.rewards.where(torch.arange(episodes)[:, None] == 0, 0)))
         return weights_of(agent)
 
     together = step(True)
@@ -119,8 +119,9 @@ def no_part() -> float:
 
 
 @pytest.mark.slow
-def test_a_process_may_have_no_part(two: Ranks) -> None:
-    assert max(two(no_part)) < 1e-10
+@pytest.mark.parametrize(("case", "episodes"), [("REINFORCE", 16), ("PPO with a head", 1)])
+def test_a_process_may_have_no_part(two: Ranks, case: str, episodes: int) -> None:
+    assert max(two(no_part, case, episodes)) < 1e-10
 
 
 # Acting.
