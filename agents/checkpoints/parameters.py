@@ -37,7 +37,6 @@ def put(policy: Policy, optimizer: Stateful, given: Mapping[str, Any], exact_mat
     if POLICY in given:
         weights = _checked(policy.state_dict(), given[POLICY], exact_match)
         policy.load_state_dict(weights, strict=False)
-        policy.release()
     if OPTIMIZER in given:
         try:
             optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))

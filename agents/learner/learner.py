@@ -198,8 +198,6 @@ class Learner(LearnerSettings):
         gather_weights(*policies)  # here, where no process is without rows
         rollout = parallel.with_parts(rollout, self._own_rows(rollout), self._evaluated)
         release_weights(*policies)
-        for policy in policies:
-            policy.release()
         steps, advantages = rollout.learnable, self.advantages(rollout)
         targets = self.critic_targets(rollout, advantages).where(steps, 0) if self.uses_critic else None
         advantages = advantages.where(steps, 0)

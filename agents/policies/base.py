@@ -64,9 +64,6 @@ class Policy(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def release(self) -> None:
-        """Drop whatever was made of the weights, which may have changed."""
-
     def initial_state(self, num_envs: int) -> State:
         """Return the state before the first step of `num_envs` slots."""
         return None

@@ -215,7 +215,6 @@ class Agent(Resumable):
 
         callback.on_rollout_start()
         before = self.num_timesteps
-        self.policy.release()  # a callback may have changed the weights without torch noticing
         gather_weights(self.policy)
         collect = partial(
             self.collector.collect,

@@ -33,8 +33,6 @@ def predict(
     generator: torch.Generator,
 ) -> tuple[np.ndarray, Any]:
     """Return actions for an environment, and the next state; see `Agent.predict`."""
-    if state is None:
-        policy.release()  # as in `evaluate`
     single = _is_single(env.single_observation_space, observation)
     device = generator.device
     obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
@@ -83,7 +81,6 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
-    policy.release()  # weights may have changed without being counted
     count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
 
     def play() -> tuple[Rollout | None, str]:
