@@ -15,7 +15,7 @@ from verifiers.conversation import Message, last_of, shown, text_of
 from .chat import Chat, Piece
 from .chat_tokens import ChatTokens, any_of
 from .texts import NOT_UNICODE, is_unicode
-from .tokenizer import characters_of, control_tokens
+from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
@@ -138,7 +138,7 @@ class Encoder:
     def most_tokens_of_text(self, text: str) -> int:
         """Return how many tokens a text has at most, as `most_tokens` does."""
         if not self._spells_bytes:
-            return len(text) if self._is_plain(text) else UNREAD + len(text)
+            return UNREAD + len(text)
         if self._normalizer is not None:
             text = self._normalizer.normalize_str(text)
         return self._added + len(text.encode())
@@ -162,15 +162,6 @@ class Encoder:
         encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
         found = iter(encoded)
         return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
-
-    def _is_plain(self, text: str) -> bool:
-        """Tell whether a text certainly has one token per character."""
-        return self._characters.issuperset(text) and not any(spelled in text for spelled in self._control)
-
-    @cached_property
-    def _characters(self) -> frozenset[str]:
-        """The characters of a tokenizer with one token for each; none of another one."""
-        return characters_of(self.tokenizer)
 
     @cached_property
     def _normalizer(self) -> Any:

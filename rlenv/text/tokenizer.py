@@ -34,32 +34,18 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     """
     if not alphabet:
         raise ValueError("a character tokenizer needs at least one character in its alphabet")
+    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *dict.fromkeys(alphabet)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=_of_characters(alphabet),
+        tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=EOS,
         unk_token=PAD,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
-
-
-def _of_characters(alphabet: Iterable[str]) -> Tokenizer:
-    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *dict.fromkeys(alphabet)])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return tokenizer
-
-
-def characters_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
-    """Return the alphabet of a tokenizer that `character_tokenizer` made; no characters for any other."""
-    words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
-    alphabet = [word for word, _ in words[2:]]
-    if not tokenizer.is_fast or not alphabet or any(len(character) > 1 for character in alphabet):
-        return frozenset()
-    like = _of_characters(alphabet).to_str()
-    return frozenset(alphabet if tokenizer.backend_tokenizer.to_str() == like else ())
 
 
 def trained_size(spec: Any) -> int | None:
