@@ -1,18 +1,19 @@
-"""Episodes of several turns: what the environment appends after a turn, and when it ends an episode."""
+"""What follows from a turn: the verdict on a completion, or the reply of a dialogue, or the end of an episode."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from verifiers import Problem, Reply, Verdict
 from verifiers.base import in_range
 from verifiers.conversation import Message, text_of
 
 from ..text.encoder import CUT, Encoder
-from .judge import Exchange, Judge
+from .judge import Exchange, Judge, LateVerdicts
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
@@ -21,8 +22,7 @@ class TooLongError(ValueError):
     """A reply has more tokens than it may have."""
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """A turn that is over.
 
     Attributes:
@@ -38,8 +38,7 @@ class Turn:
     room: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What the environment does after a turn.
 
     Attributes:
@@ -56,6 +55,42 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Completions:
+    """What a task without dialogues does after the only turn of an episode: it has it judged.
+
+    Args:
+        judge: judges.
+        texts: returns the texts of completions, given their tokens.
+        conclude: returns the infos of a verdict; see `TextGenTask`.
+        late: judges later: the reward is NaN, and the infos have a future of the verdict; None to judge at once.
+    """
+
+    judge: Judge
+    texts: Callable[[Sequence[Sequence[int]]], list[str]]
+    conclude: Callable[[Problem, Verdict], dict[str, Any]]
+    late: LateVerdicts | None = None
+
+    def begin(self, problem: Problem) -> Exchange:
+        """Return an episode that begins."""
+        return Exchange(problem, False, [])
+
+    def answer(self, turns: Sequence[Turn]) -> list[Answer]:
+        """Return the ends of episodes whose completions ended in one step, which are judged all together."""
+        problems = [turn.exchange.problem for turn in turns]
+        texts = self.texts([turn.ids for turn in turns])
+        ends: list[tuple[float, dict[str, Any]]]
+        if self.late is not None:
+            ends = [(math.nan, {"verdict_future": future}) for future in self.late.submit(problems, texts)]
+        else:
+            pairs = zip(problems, self.judge(problems, texts), strict=True)
+            ends = [(float(verdict.reward), self.conclude(problem, verdict)) for problem, verdict in pairs]
+        return [
+            Answer(reward, {"completion": text, **info}, None, turn.ending == CUT)
+            for turn, text, (reward, info) in zip(turns, texts, ends, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class Dialogues:
     """What a task with dialogues does after turns.
 
@@ -66,7 +101,6 @@ class Dialogues:
         max_reply_tokens: of a reply.
         texts: returns the texts of turns, given their tokens, and which are rendered with the chat template.
         conclude: returns the infos of a verdict; see `TextGenTask`.
-        stop_token_ids: that end turns.
     """
 
     judge: Judge
@@ -75,7 +109,6 @@ class Dialogues:
     max_reply_tokens: int
     texts: Callable[[Sequence[Sequence[int]], Sequence[bool]], list[str]]
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
-    stop_token_ids: Sequence[int]
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""

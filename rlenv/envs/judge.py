@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -278,31 +278,29 @@ class LateVerdicts:
             late.set_exception(error)
 
 
-def vector_info(num_envs: int, rows: Sequence[int], infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def vector_info(num_envs: int, infos: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     """Return the infos of some slots in Gymnasium's layout: per key an array over all slots, and its mask `_key`.
 
     Numbers and booleans are in typed arrays, dictionaries are nested, everything else is in arrays of objects.
 
     Args:
         num_envs: B.
-        rows: the slots.
-        infos: of each of them.
+        infos: by slot.
     """
     columns: dict[str, Any] = {}
-    for key in dict.fromkeys(key for info in infos for key in info):
-        values = [info[key] for info in infos if key in info]
-        everywhere = len(values) == len(infos)
-        having = rows if everywhere else [row for row, info in zip(rows, infos, strict=True) if key in info]
-        if isinstance(values[0], dict):
-            columns[key] = vector_info(num_envs, having, values)
+    for key in dict.fromkeys(key for info in infos.values() for key in info):
+        values = {row: info[key] for row, info in infos.items() if key in info}
+        rows, first = list(values), next(iter(values.values()))
+        if isinstance(first, dict):
+            columns[key] = vector_info(num_envs, values)
         else:
-            number = isinstance(values[0], (bool, int, float))
-            columns[key] = np.zeros(num_envs, type(values[0])) if number else np.full(num_envs, None, dtype=object)
-            if isinstance(values[0], list):  # numpy would make several columns of them
-                for row, value in zip(having, values, strict=True):
+            number = isinstance(first, (bool, int, float))
+            columns[key] = np.zeros(num_envs, type(first)) if number else np.full(num_envs, None, dtype=object)
+            if isinstance(first, list):  # numpy would make several columns of them
+                for row, value in values.items():
                     columns[key][row] = value
             else:
-                columns[key][having] = values
+                columns[key][rows] = list(values.values())
         columns[f"_{key}"] = np.zeros(num_envs, dtype=np.bool_)
-        columns[f"_{key}"][having] = True
+        columns[f"_{key}"][rows] = True
     return columns

@@ -31,7 +31,7 @@ from ..text.encoder import STOP, STRING, PromptText
 from ..text.stop_tokens import stop_token_ids
 from ..text.tokenizer import control_tokens, decode
 from ..text.tools import CallReader
-from .dialogues import Dialogues
+from .dialogues import Completions, Dialogues
 from .judge import Judge, verdict_info, with_tools
 from .language import make_encoder
 
@@ -183,6 +183,7 @@ class TextGenTask:
         listed = None if found is None else Listed.of(found, made, self.encoder, max_new_tokens is None)
         listed = self._limit(lengths, listed, max_prompt_tokens, max_new_tokens)
         self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
+        self.other_side = self.dialogues or Completions(self.judge, self.texts, self.conclude)  # answers turns
         self._make_spaces()
         self.stream = ProblemStream(made, split, test_fraction, listed, self._fits, curriculum, prompt_choice)
         self._begin(self.stream.listed or [self.stream[0]], None if listed is None else listed.columns)
@@ -230,8 +231,7 @@ class TextGenTask:
             raise ValueError(f"{what} need a context of {most} tokens; allowed: {LONGEST}; {fewer}")
         low = self.max_prompt_tokens + 1
         self.max_length = min(most, _whole("max_context_tokens", most if context is None else context, low, LONGEST))
-        limits = turns, reply
-        return Dialogues(self.judge, self.encoder, *limits, self.texts, self.conclude, self.stop_token_ids)
+        return Dialogues(self.judge, self.encoder, turns, reply, self.texts, self.conclude)
 
     def _make_spaces(self) -> None:
         self.vocab_size = len(self.tokenizer)
@@ -299,9 +299,7 @@ class TextGenTask:
     def _fits(self, problem: Problem) -> bool:
         """Tell whether a sampled prompt fits; count it if not."""
         limit = self.max_prompt_tokens
-        if not self._skips or self.encoder.most_tokens(problem.prompt) <= limit:
-            return True
-        fits = self.encoder.lengths([problem.prompt], limit)[0] <= limit
+        fits = not self._skips or len(self.encoder.prompts([problem.prompt])[0]) <= limit
         self.skipped_prompts += not fits
         if not fits and self.skipped_prompts == 1:
             warnings.warn(f"sampled prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)

@@ -57,7 +57,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._tokens: list[int] = []
         self._done = False
         self._turn_began = 0  # column of the turn's first token
-        self._exchange: Exchange | None = None  # with the other side of a dialogue
+        self._exchange: Exchange | None = None  # of the newest episode with the other side
         self._next_episode, self._posed = 0, False
         self._outcome = ""
         self._success: bool | None = None
@@ -86,18 +86,17 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
         self._success, self._turn_began = None, len(self._tokens)
         self._leave()
-        if self.task.dialogues is not None:
-            self._exchange = self.task.dialogues.begin(self._prompt.problem)
+        self._exchange = self.task.other_side.begin(self._prompt.problem)
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Append a token; if it ends the episode, judge the completion; if it ends a turn of a dialogue, the reply.
+        """Append a token; if it ends a turn, append the reply, or judge the episode and end it.
 
         Raises:
             ValueError: for an action outside the vocabulary.
             RuntimeError: if the episode is over.
         """
-        if self._prompt is None or self._done:
+        if self._exchange is None or self._done:
             raise RuntimeError("the episode is over (or none was started): call reset() before step()")
         whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.ndim(action) == 0
         if not whole or not 0 <= int(action) < self.task.vocab_size:
@@ -108,34 +107,23 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         ending = self._ending(turn)
         if ending is None:
             return self._observation(), 0.0, False, False, {}
-        if self._exchange is not None:
-            reward, cut, info = self._answer(
-                Turn(self._exchange, turn, ending, self.task.max_length - len(self._tokens))
-            )
-        else:
-            self._done, cut = True, ending == CUT
-            reward, info = self._finish(self._prompt, turn)
-        return self._observation(), reward, self._done, cut, info
-
-    def _ending(self, turn: list[int]) -> str | None:
-        """Return how a turn ends with its last token; None if it goes on."""
-        used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
-        return self.task.ending(turn) or (CUT if used_up else None)
-
-    def _answer(self, turn: Turn) -> tuple[float, bool, dict[str, Any]]:
-        """Append the reply to a turn, or end the episode; return the reward, whether it was cut off, and the info."""
-        assert self.task.dialogues is not None
-        (answer,) = self.task.dialogues.answer([turn])
+        over = Turn(self._exchange, turn, ending, self.task.max_length - len(self._tokens))
+        (answer,) = self.task.other_side.answer([over])
         if answer.tokens is None:
             self._done = True
             self._show(answer.reward, answer.info)
         else:
             self._tokens += answer.tokens
             self._turn_began = len(self._tokens)
-        return answer.reward, answer.cut, answer.info
+        return self._observation(), answer.reward, self._done, answer.cut, answer.info
+
+    def _ending(self, turn: list[int]) -> str | None:
+        """Return how a turn ends with its last token; None if it goes on."""
+        used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
+        return self.task.ending(turn) or (CUT if used_up else None)
 
     def _leave(self) -> None:
-        """Give up the dialogue under way, if any."""
+        """Give up the episode under way, if any."""
         if self._exchange is not None:
             self.task.judge.close(self._exchange)
         self._exchange = None
@@ -156,13 +144,6 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             return None
         return text
 
-    def _finish(self, prompt: Prompt, generated: list[int]) -> tuple[float, dict[str, Any]]:
-        text = self.task.texts([generated])[0]
-        (verdict,) = self.task.judge([prompt.problem], [text])
-        info = {"completion": text, **self.task.conclude(prompt.problem, verdict)}
-        self._show(float(verdict.reward), info)
-        return float(verdict.reward), info
-
     def _show(self, reward: float, info: dict[str, Any]) -> None:
         """Keep how the episode ended, for `render`; with the mode "human", print it."""
         outcome, self._success = outcome_of(reward, info)
@@ -182,6 +163,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         """
         self.task.stream.load_state_dict(state["stream"])
         self._next_episode, self._posed, self._prompt = state["next_episode"], state["posed"], None
+        self._leave()
 
     def close(self) -> None:
         """Stop worker processes and close the verifier."""

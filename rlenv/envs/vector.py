@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from ..text.encoder import CUT, STOP, STRING
+from .dialogues import Completions, Dialogues, Turn
 from .host_tensor import for_numpy, to_device
 from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
-from .slot_dialogues import SlotDialogues
-from .task import Prompt, TextGenTask
+from .slots import Slots
+from .task import TextGenTask
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -91,14 +94,17 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.task = TextGenTask(**task)
         shared = self.task.shared_curriculum is not None
         hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
-        self._dialogues = SlotDialogues.of(self.task, num_envs, late_replies, self.mode is AutoresetMode.SAME_STEP)
         # Dialogues say with a verdict that an episode is over: it cannot come later.
-        late = late_verdicts and not self._dialogues and (hear is not None or LateVerdicts.help(self.task.judge))
-        self._late = LateVerdicts(self.task.judge, hear) if late else None
+        other_side, late = self.task.other_side, None
+        if late_verdicts and isinstance(other_side, Completions) and (hear or LateVerdicts.help(self.task.judge)):
+            late = LateVerdicts(self.task.judge, hear)
+            other_side = replace(other_side, late=late)
+        late_replies &= isinstance(other_side, Dialogues) and self.task.judge.pool is not None
+        self._late, self._slots = late, Slots(other_side, num_envs, late_replies)
         self.metadata = {
             **self.metadata,
-            "late_verdicts": late,
-            "late_replies": bool(self._dialogues and self._dialogues.late),
+            "late_verdicts": late is not None,
+            "late_replies": late_replies,
             "autoreset_mode": self.mode,
             **self.task.metadata,
             "share": self.task.share,
@@ -124,7 +130,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
-        self._prompts: list[Prompt | None] = [None] * num_envs
         self._next_episode, self._posed = 0, False
         self._first_group = 0  # the number of the stream's first group
         self._picture = Picture(self.task) if render_mode == "rgb_array" else None
@@ -151,11 +156,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._next_episode, self._posed = 0, True
         if mask is None:  # begin a new group
             self._next_episode = self._groups_begun() * self.task.group_size
-        info = self._start(rows, new_rollout=mask is None)
-        return self._observation(), info
+        starts = self._start(rows, new_rollout=mask is None)
+        return self._observation(), vector_info(self.num_envs, starts)
 
     def step(self, actions: Any) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
-        """Append a token to every running slot; judge the episodes that ended.
+        """Append a token to every running slot, and the replies to turns that ended; judge the episodes that ended.
 
         Raises:
             ValueError: for an action outside the vocabulary in a running slot, or a batch of the wrong shape.
@@ -165,24 +170,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        restarting: list[int] = []
-        if self.mode is AutoresetMode.NEXT_STEP:
-            restarting = np.flatnonzero(~self._running).tolist()
-        ended, cut = self._append(actions)
-        finished = np.flatnonzero(ended).tolist()
-        rewards = np.zeros(self.num_envs, dtype=np.float32)
-        info: Info = {}
-        replied: Info = {}
-        if self._dialogues is not None and (finished or self._dialogues.waiting.any()):
-            info, replied, ended, cut = self._answer(finished, cut, rewards, len(restarting))
-            finished = np.flatnonzero(ended).tolist()
-        elif finished:
-            info, rewards[finished] = self._finish(finished)
-        if restarting:
-            info = {**self._start(restarting), **info}
-        if self.mode is AutoresetMode.SAME_STEP and finished:
-            info = self._restart_ended(finished, info)
-        info |= replied
+        finished = ~self._running
+        rewards, ended, cut, infos = self._answer(*self._append(actions))
+        info = self._restart(infos, {AutoresetMode.NEXT_STEP: finished, AutoresetMode.SAME_STEP: ended}.get(self.mode))
         paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, info
 
@@ -228,8 +218,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
         self._first_group = state["first_group"]
         self._posed = state["posed"]
-        if self._dialogues is not None:
-            self._dialogues.leave(range(self.num_envs))
+        self._slots.leave(range(self.num_envs))
         self._set_running(list(range(self.num_envs)), False)
 
     def render(self) -> tuple[Any, ...] | None:
@@ -239,14 +228,15 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._picture is not None:
             return tuple(map(self._frame, range(self.num_envs)))
         texts = []
-        for row, prompt in enumerate(self._prompts):
+        for row in range(self.num_envs):
+            prompt = self._slots.prompts.get(row)
             (completion,) = self.task.shown([self._after_prompt(row)])
             texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
 
     def _frame(self, row: int) -> np.ndarray:
         assert self._picture is not None
-        prompt = self._prompts[row]
+        prompt = self._slots.prompts.get(row)
         read = [] if prompt is None else prompt.tokens
         return self._picture.frame([*read, *self._after_prompt(row)], len(read), *self._outcomes[row])
 
@@ -256,10 +246,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _after_prompt(self, row: int) -> list[int]:
         """Return the tokens of a slot's episode after its prompt, replies included."""
-        prompt = self._prompts[row]
-        if self._dialogues is None or prompt is None:
-            return self._generated(row)
-        return self._tokens[row, len(prompt.tokens) : self._dialogues.held[row]].tolist()
+        prompt = self._slots.prompts.get(row)
+        return self._tokens[row, len(prompt.tokens) if prompt else 0 : self._slots.held[row]].tolist()
 
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
@@ -272,10 +260,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them true, got {mask!r}")
         return flags.nonzero()[:, 0].tolist()
 
-    def _start(self, rows: list[int], new_rollout: bool = False) -> Info:
-        """Start the next episodes of the stream in these slots; the curriculum gets late verdicts before.
+    def _start(self, rows: list[int], new_rollout: bool = False) -> dict[int, Info]:
+        """Start the next episodes of the stream in these slots; return their infos.
 
-        A choice of prompts counts verdicts at a reset without a mask; where slots restart by themselves, at once.
+        The curriculum gets late verdicts before. A choice of prompts counts verdicts at a reset without a mask; where
+        slots restart by themselves, at once.
         """
         if self._late is not None and self._late.hear is not None:
             self._late.tell(everything=not np.delete(self._running, rows).any())
@@ -286,7 +275,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = numbers.stop
         block = np.full((len(rows), self.task.max_length + 1), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
-            self._prompts[rows[i]], self._outcomes[rows[i]] = prompt, ("", None)
+            self._outcomes[rows[i]] = ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
@@ -295,17 +284,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         index, sent = to_device(np.array(rows), self.device), to_device(block, self.device)
         self._tokens[index], self._lengths[index] = sent[:, :-1], sent[:, -1]
         self._taken[rows] = 0
-        if self._dialogues is not None:
-            self._dialogues.begin(rows, prompts)
+        self._slots.begin(rows, prompts)
         self._set_running(rows, True)
-        starts = [{"group": self._first_group + each.group, "prompt": each.text} for each in prompts]
-        return vector_info(self.num_envs, rows, starts)
+        starts = ({"group": self._first_group + each.group, "prompt": each.text} for each in prompts)
+        return dict(zip(rows, starts, strict=True))
 
     def _append(self, actions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Write one token into every running slot; return whose turn is over [B] and whose was cut [B].
-
-        Without dialogues, these episodes are over.
-        """
+        """Write one token into every running slot; return whose turn is over [B] and whose was cut [B]."""
         running = self._acting
         tokens = actions.cpu().numpy()  # the only wait for the device
         self._check(tokens[running])
@@ -316,25 +301,20 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self.task.stop_strings:
             asked = np.flatnonzero(running & ~ended).tolist()
             ended[asked] = self.task.at_stop_string([self._generated(row) for row in asked])
-        cut = running & ~ended & (self._taken >= self.task.max_new_tokens)
-        if self._dialogues is not None:
-            self._dialogues.held[rows] += 1
-            cut |= running & ~ended & (self._dialogues.held >= self.task.max_length)
+        self._slots.held += running
+        used_up = (self._taken >= self.task.max_new_tokens) | (self._slots.held >= self.task.max_length)
+        cut = running & ~ended & used_up
         column = self._lengths.clamp(max=self.task.max_length - 1)
         if len(rows) < self.num_envs:  # the other slots keep their tokens
             actions = actions.where(self._playing > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
         self._lengths += self._playing
-        if self._dialogues is None and (over := np.flatnonzero(ended | cut)).size:
-            self._set_running(over, False)
         return ended | cut, cut
 
     def _set_running(self, rows: Any, running: bool) -> None:
         self._running = self._running.copy()
         self._running[rows] = running
-        self._acting = self._running
-        if self._dialogues is not None and self._dialogues.late:
-            self._acting = self._running & ~self._dialogues.waiting
+        self._acting = self._running & ~self._slots.waiting
         self._playing = to_device(self._acting.astype(np.int64), self.device)
 
     def _check(self, tokens: np.ndarray) -> None:
@@ -343,63 +323,37 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
             raise ValueError(f"action {outside[0]} is outside the vocabulary; {allowed}")
 
-    def _finish(self, rows: list[int]) -> tuple[Info, list[float]]:
-        """Judge the episodes that ended in these slots; return their info and rewards."""
-        prompts = [prompt for row in rows if (prompt := self._prompts[row]) is not None]
-        problems = [prompt.problem for prompt in prompts]
-        texts = self.task.texts([self._generated(row) for row in rows])
-        if self._late is not None:
-            futures = self._late.submit(problems, texts)
-            late = [{"completion": text, "verdict_future": future} for text, future in zip(texts, futures, strict=True)]
-            for row, info in zip(rows, late, strict=True):
-                self._outcomes[row] = outcome_of(0.0, info)
-            return vector_info(self.num_envs, rows, late), [np.nan] * len(rows)
-        verdicts = self.task.judge(problems, texts)
-        infos = [
-            {"completion": text, **self.task.conclude(problem, verdict)}
-            for problem, text, verdict in zip(problems, texts, verdicts, strict=True)
-        ]
-        for row, info, verdict in zip(rows, infos, verdicts, strict=True):
-            self._outcomes[row] = outcome_of(float(verdict.reward), info)
-        return vector_info(self.num_envs, rows, infos), [float(verdict.reward) for verdict in verdicts]
-
-    def _answer(
-        self, rows: list[int], cut: np.ndarray, rewards: np.ndarray, restarting: int
-    ) -> tuple[Info, Info, np.ndarray, np.ndarray]:
-        """Ask for the replies to the turns that ended in these slots; append those that came, close episodes that end.
+    def _answer(self, over: np.ndarray, cut: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[int, Info]]:
+        """Append the replies to turns that are over, or close their episodes, as far as the other side has answered.
 
         Args:
-            rows: of the slots.
-            cut: whose turn is cut at its limit, bool [B].
-            rewards: of the step, to write [B].
-            restarting: how many slots this step resets.
+            over: whose turn ended, bool [B].
+            cut: whose ended at its limit, bool [B].
 
         Returns:
-            The infos of episodes that end (without restarts at once, of all), those of the others, and which slots
-            ended and were cut off [B].
+            Rewards, which episodes ended and which were cut off [B], and the infos of slots.
         """
-        assert self._dialogues is not None
-        turn = self._dialogues.turn
-        turns = {row: turn(row, self._generated(row), bool(cut[row]), self.task.max_length) for row in rows}
-        going = int(np.count_nonzero(self._acting)) - len(rows) + restarting
-        answers = self._dialogues.answer(turns, going)
-        over, short = np.zeros((2, self.num_envs), dtype=bool)
-        appended = np.zeros(self.num_envs, dtype=np.int64)
+        rewards, appended = np.zeros(self.num_envs, dtype=np.float32), np.zeros(self.num_envs, dtype=np.int64)
+        ended, short = np.zeros((2, self.num_envs), dtype=bool)
+        if not (over.any() or self._slots.waiting.any()):
+            return rewards, ended, short, {}
+        turns = {row: self._turn(row, bool(cut[row])) for row in np.flatnonzero(over).tolist()}
+        answers = self._slots.answer(turns, going=int(np.count_nonzero(self._acting)) - len(turns))
         for row, answer in answers.items():
-            rewards[row], over[row], short[row] = answer.reward, answer.tokens is None, answer.cut
-            self._taken[row] = 0 if answer.tokens is not None else self._taken[row]
-            appended[row] = len(answer.tokens or ())
+            rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             if answer.tokens is None:
                 self._outcomes[row] = outcome_of(answer.reward, answer.info)
+            else:
+                self._taken[row], appended[row] = 0, len(answer.tokens)
         self._append_replies(appended, [token for row in sorted(answers) for token in answers[row].tokens or ()])
-        if over.any() or self._dialogues.late:
-            self._set_running(np.flatnonzero(over), False)
-        going_on = [row for row in answers if not over[row] and self.mode is AutoresetMode.SAME_STEP]
-        parts = [[row for row in answers if row not in going_on], going_on]  # these are not in `final_info`
-        ends, others = (vector_info(self.num_envs, part, [answers[row].info for row in part]) for part in parts)
-        if self._dialogues.waiting.any():
-            others["waiting"] = others["_waiting"] = self._dialogues.waiting.copy()
-        return ends, others, over, short
+        self._set_running(ended, False)
+        infos = {row: {"waiting": True} for row in np.flatnonzero(self._slots.waiting).tolist()}
+        return rewards, ended, short, infos | {row: answer.info for row, answer in answers.items()}
+
+    def _turn(self, row: int, cut: bool) -> Turn:
+        ids = self._generated(row)
+        ending = CUT if cut else STOP if ids[-1] in self.task.stop_token_ids else STRING
+        return Turn(self._slots.exchanges[row], ids, ending, self.task.max_length - int(self._slots.held[row]))
 
     def _append_replies(self, appended: np.ndarray, tokens: list[int]) -> None:
         """Write replies of these lengths [B] behind the contexts, all in one copy; their tokens follow each other."""
@@ -407,27 +361,37 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return
         rows = np.repeat(np.arange(self.num_envs), appended)
         place = np.arange(len(tokens)) - np.repeat(appended.cumsum() - appended, appended)  # in its reply
-        assert self._dialogues is not None
-        cells = to_device(np.stack([rows, self._dialogues.held[rows] + place, np.array(tokens)]), self.device)
+        cells = to_device(np.stack([rows, self._slots.held[rows] + place, np.array(tokens)]), self.device)
         self._tokens[cells[0], cells[1]] = cells[2]
-        self._dialogues.held += appended
+        self._slots.held += appended
         self._lengths += to_device(appended, self.device)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop worker processes and close the verifier."""
-        if self._dialogues is not None:
-            self._dialogues.leave(range(self.num_envs))
+        self._slots.leave(range(self.num_envs))
         self.task.close()
 
-    def _restart_ended(self, rows: list[int], info: Info) -> Info:
-        """SAME_STEP: move the last observation and infos to `final_obs` and `final_info`, and start new episodes."""
-        observation = self._observation()
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for row in rows:
-            final_obs[row] = {key: value[row] for key, value in observation.items()}
-        mask = np.isin(np.arange(self.num_envs), rows)
-        final = {"final_obs": final_obs, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
-        return {**self._start(rows), **final}
+    def _restart(self, infos: dict[int, Info], slots: np.ndarray | None) -> Info:
+        """Start new episodes where the autoreset mode wants them; return the infos of the step.
+
+        Args:
+            infos: of slots, in this step.
+            slots: those that restart, bool [B]: in the mode SAME_STEP those whose episode ended in this step, in
+                NEXT_STEP before it; None in DISABLED.
+        """
+        if slots is None or not slots.any():
+            return vector_info(self.num_envs, infos)
+        rows, final = np.flatnonzero(slots).tolist(), {}
+        if self.mode is AutoresetMode.SAME_STEP:
+            observation = self._observation()
+            final_obs = np.full(self.num_envs, None, dtype=object)
+            for row in rows:
+                final_obs[row] = {key: value[row] for key, value in observation.items()}
+            final = {"final_obs": final_obs, "_final_obs": slots.copy()}
+            infos |= {row: {"final_info": infos[row]} for row in rows}
+        for row, start in self._start(rows).items():
+            infos[row] = {**start, **infos.get(row, {})}
+        return vector_info(self.num_envs, infos) | final
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}

@@ -129,8 +129,8 @@ def test_a_registered_batched_environment_is_used_where_it_is_asked_for() -> Non
 def test_a_curriculum_hears_of_the_episodes_that_count_and_of_no_other(slots: int) -> None:
     envs = text_envs(slots)
     judged: list[int] = []
-    judge = envs.task.judge
-    envs.task.judge = lambda prompts, texts: judged.append(len(texts)) or judge(prompts, texts)
+    judge, verifier = envs.task.verifier.verify_batch, envs.task.verifier
+    verifier.verify_batch = lambda prompts, texts: judged.append(len(texts)) or judge(prompts, texts)
     collector, policy = Collector(envs, CPU), tiny_policy("gpt2", envs)
     collector.seed(0)
     for _ in range(2):
