@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verifier
 from verifiers.conversation import ROLES, shown
 
-from ..problems.files import Problems
-from ..problems.listed import turns_of
+from ..problems.listed import Problems, turns_of
 from ..problems.splits import hashed_side, named_side
 from ..problems.stream import ProblemStream
 from ..text.chat import Chat, read_template

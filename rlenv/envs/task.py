@@ -22,9 +22,9 @@ from verifiers.dialogues.tools.calls import Call, read_calls
 from verifiers.plugins.registry import trusting
 
 from ..problems.curriculum import Curriculum
-from ..problems.files import Problems, listed_problems
+from ..problems.files import listed_problems
 from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
-from ..problems.listed import Listed
+from ..problems.listed import Problems
 from ..problems.prompt_choice import ThompsonChoice
 from ..problems.stream import ProblemStream
 from ..text.encoder import STOP, STRING, PromptText
@@ -180,7 +180,7 @@ class TextGenTask:
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         lengths = Lengths(made, self.encoder, None if found is None else found[0])
         self._skips, self.skipped_prompts = long_prompts == "skip", 0
-        listed = None if found is None else Listed.of(found, made, self.encoder, max_new_tokens is None)
+        listed = None if found is None else found.surveyed(made, self.encoder, max_new_tokens is None)
         listed = self._limit(lengths, listed, max_prompt_tokens, max_new_tokens)
         self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
         self.other_side = self.dialogues or Completions(self.judge, self.texts, self.conclude)  # answers turns
@@ -198,7 +198,7 @@ class TextGenTask:
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, problems[0])
 
-    def _limit(self, lengths: Lengths, listed: Listed | None, prompt: int | None, new: int | None) -> Listed | None:
+    def _limit(self, lengths: Lengths, listed: Problems | None, prompt: int | None, new: int | None) -> Problems | None:
         """Set the longest prompt and completion, and the context for them; return the problems with short prompts."""
         if prompt is None:
             prompt = lengths.of_prompts() if listed is None else DEFAULT_PROMPT_TOKENS

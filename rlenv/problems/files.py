@@ -1,81 +1,17 @@
-"""Problems from lists and files: those in memory, and those of a file that is mapped into it."""
+"""Problems from lists and files: which columns and rows they are made of."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from verifiers import Problem
 from verifiers.base import template_parts
-from verifiers.conversation import shown
 
-from ..text.texts import NOT_UNICODE, is_unicode
-from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
-
-
-class Problems(Sequence[Problem]):
-    """Problems of a list or a file, in its order.
-
-    Args:
-        rows: the problems with their places; of a file that is mapped into memory, its rows.
-        path: of the file, if any.
-        digest: the hash of the file; empty for one of the problems.
-        make: makes a problem of a mapped row.
-    """
-
-    def __init__(
-        self,
-        rows: Sequence[tuple[str, Any]],
-        path: Path | None = None,
-        digest: str = "",
-        make: Callable[[Row], Problem] | None = None,
-    ) -> None:
-        self.rows, self.path, self._digest, self.make = rows, path, digest, make
-
-    @classmethod
-    def of(cls, items: Iterable[Problem | Mapping[str, Any] | Sequence[Any] | str]) -> Problems:
-        """Return the problems in a list.
-
-        Raises:
-            ValueError: as `as_problem`, with the number of the problem.
-        """
-        rows = []
-        for number, item in enumerate(items, 1):
-            try:
-                rows.append((f"problem {number}", _unicode(as_problem(item))))
-            except ValueError as error:
-                raise ValueError(f"problem {number}: {error}") from error
-        return cls(rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[row] for row in range(len(self))[index]]
-        return self._problem(*self.rows[index])
-
-    def __iter__(self) -> Iterator[Problem]:
-        return (self._problem(place, row) for place, row in self.rows)
-
-    def _problem(self, place: str, row: Any) -> Problem:
-        if self.make is None:
-            return row
-        return made_of(self.path, [(place, row)], self.make)[0]
-
-    def place(self, index: int) -> str:
-        """Return where a problem stands, for error messages."""
-        place = self.rows[index][0]
-        return place if self.path is None else f"{str(self.path)!r}, {place}"
-
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the file, or of all problems."""
-        rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in ([] if self._digest else self)]
-        return self._digest or hash_text(json.dumps(rows, default=repr))
+from .listed import Problems, checked_unicode
+from .rows import MappedRows, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 
 
 def listed_problems(
@@ -97,21 +33,6 @@ def listed_problems(
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
     return Problems.of(problems)
-
-
-def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
-    """Return a Problem made from a Problem, a prompt, or a row with a `prompt` and optionally an `answer`.
-
-    Raises:
-        ValueError: as `Problem.from_row`, or for a malformed conversation.
-    """
-    if isinstance(item, Problem):
-        return item
-    if isinstance(item, Mapping):
-        return Problem.from_row(item)
-    if isinstance(item, (str, list, tuple)):
-        return Problem(item)  # type: ignore[arg-type]  # a list is checked there
-    raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
 
 
 def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:
@@ -144,7 +65,7 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):
         return Problems(rows, path, digest, make)
-    problems = made_of(path, rows, lambda row: _unicode(make(row)))
+    problems = made_of(path, rows, lambda row: checked_unicode(make(row)))
     return Problems([(place, problem) for (place, _), problem in zip(rows, problems, strict=True)], path, digest)
 
 
@@ -160,9 +81,3 @@ def _names(
         if known and column not in known:  # without columns, the error about malformed rows says why
             raise no_column(path, column, known, option)
     return {"answer": "answer", **columns} if "answer" in known else columns
-
-
-def _unicode(problem: Problem) -> Problem:
-    if not is_unicode(problem.text + problem.answer):
-        raise ValueError(NOT_UNICODE)
-    return problem

@@ -13,7 +13,7 @@ from verifiers.conversation import last_of, shown
 from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
 from ..text.encoder import CUT, UNREAD, Encoder
-from .listed import Listed, turns_of
+from .listed import Problems, turns_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64
@@ -75,7 +75,7 @@ class Lengths:
         return default if characters is None else characters + self._room
 
 
-def with_short_prompts(listed: Listed, encoder: Encoder, limit: int, skips: bool) -> tuple[Listed, int]:
+def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bool) -> tuple[Problems, int]:
     """Return the problems with prompts of at most `limit` tokens, and the length of the longest, or a little more.
 
     Args:
@@ -106,7 +106,7 @@ def with_short_prompts(listed: Listed, encoder: Encoder, limit: int, skips: bool
     return listed.only(lengths <= limit), max(1, int(lengths[lengths <= limit].max()))
 
 
-def longest_demonstration(listed: Listed, verifier: Verifier, encoder: Encoder) -> int:
+def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
     """Return a length in tokens that no demonstrated turn with its end token exceeds; at most `MOST_NEW_TOKENS`."""
     limit = MOST_NEW_TOKENS - 1
 

@@ -1,11 +1,15 @@
-"""Listed problems, with the facts about them that one pass over all finds."""
+"""Listed problems: those of a list or a file, in memory or mapped into it, and the facts that one pass finds."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +17,8 @@ import numpy as np
 from verifiers import Problem, Verifier
 from verifiers.conversation import shown
 
-from .files import Problems
+from ..text.texts import NOT_UNICODE, is_unicode
+from .rows import Row, hash_text, made_of
 from .splits import hash_of, is_level, named_side
 
 if TYPE_CHECKING:  # it takes seconds to import
@@ -35,32 +40,51 @@ FACTS = np.dtype(
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
 
 
-def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
-    """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
-    own = getattr(verifier.demonstration_turns, "__func__", None) is not Verifier.demonstration_turns
-    return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
-
-
-class Listed(Sequence[Problem]):
+class Problems(Sequence[Problem]):
     """Problems of a list or a file, or some of them, in their order.
 
     Args:
-        problems: of the list or file.
-        facts: about those in this sequence, `FACTS` [N].
-        columns: the names of all metadata.
+        rows: all problems of the list or file with their places; of one that is mapped into memory, its rows.
+        path: of the file, if any.
+        digest: the hash of the file; empty for one of the problems.
+        make: makes a problem of a mapped row.
+
+    Attributes:
+        facts: about the problems in this sequence, `FACTS` [N]; until `surveyed`, only which they are.
+        columns: the names of all metadata; None until `surveyed`.
     """
 
-    def __init__(self, problems: Problems, facts: np.ndarray, columns: set[str]) -> None:
-        self.problems, self.facts, self.columns = problems, facts, columns
+    def __init__(
+        self,
+        rows: Sequence[tuple[str, Any]],
+        path: Path | None = None,
+        digest: str = "",
+        make: Callable[[Row], Problem] | None = None,
+    ) -> None:
+        self.rows, self.path, self._digest, self.make = rows, path, digest, make
+        self.facts = np.zeros(len(rows), FACTS)
+        self.facts["row"] = np.arange(len(rows))
+        self.columns: set[str] | None = None
 
     @classmethod
-    def of(
-        cls, problems: Problems, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False
-    ) -> Listed:
-        """Return all problems, after one pass over them.
+    def of(cls, items: Iterable[Problem | Mapping[str, Any] | Sequence[Any] | str]) -> Problems:
+        """Return the problems in a list.
+
+        Raises:
+            ValueError: as `as_problem`, with the number of the problem.
+        """
+        rows = []
+        for number, item in enumerate(items, 1):
+            try:
+                rows.append((f"problem {number}", checked_unicode(as_problem(item))))
+            except ValueError as error:
+                raise ValueError(f"problem {number}: {error}") from error
+        return cls(rows)
+
+    def surveyed(self, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False) -> Problems:
+        """Return all problems with the facts about them, after one pass.
 
         Args:
-            problems: of a list or a file.
             verifier: has split keys and demonstrations.
             encoder: tells how many tokens texts have; None if that does not matter.
             has_turns: whether demonstrations matter, too.
@@ -77,32 +101,52 @@ class Listed(Sequence[Problem]):
             if encoder is not None:
                 prompt = encoder.most_tokens(problem.prompt)
             if encoder is not None and has_turns:
-                turn = max(map(encoder.most_tokens_of_text, turns_of(verifier, problem)), default=0)
+                turn = max((encoder.most_tokens(text, False) for text in turns_of(verifier, problem)), default=0)
             key, texts = hash_of(verifier.split_key(problem)), (hash(problem.text), hash(problem.answer))
             return row, key, side, level if is_level(level) else 0, prompt, turn, *texts
 
-        facts = (fact(row, problem) for row, problem in enumerate(problems))
-        return cls(problems, np.fromiter(facts, FACTS, len(problems)), columns)
+        made = copy.copy(self)
+        made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))
+        made.columns = columns
+        return made
 
     def __len__(self) -> int:
         return len(self.facts)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.problems[int(self.facts["row"][index])]
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
+        return self._problem(*self.rows[int(self.facts["row"][index])])
 
-    def only(self, kept: np.ndarray) -> Listed:
+    def __iter__(self) -> Iterator[Problem]:
+        rows = self.rows if len(self) == len(self.rows) else (self.rows[int(row)] for row in self.facts["row"])
+        return (self._problem(place, row) for place, row in rows)
+
+    def _problem(self, place: str, row: Any) -> Problem:
+        if self.make is None:
+            return row
+        return made_of(self.path, [(place, row)], self.make)[0]
+
+    def only(self, kept: np.ndarray) -> Problems:
         """Return the problems that are marked, bool [N]."""
-        return Listed(self.problems, self.facts[kept], self.columns)
+        some = copy.copy(self)
+        some.facts = self.facts[kept]
+        return some
 
     def place(self, index: int) -> str:
         """Return where a problem stands, for error messages."""
-        return self.problems.place(int(self.facts["row"][index]))
+        place = self.rows[int(self.facts["row"][index])][0]
+        return place if self.path is None else f"{str(self.path)!r}, {place}"
+
+    @cached_property
+    def _digest_of_all(self) -> str:
+        rows = [[each.prompt, each.answer, dict(each.metadata)] for _, each in ([] if self._digest else self.rows)]
+        return self._digest or hash_text(json.dumps(rows, default=repr))
 
     @property
     def digest(self) -> str:
-        """A hash of the problems."""
-        made = self.problems.digest.encode() + self.facts["row"].tobytes()
-        return hashlib.blake2b(made, digest_size=16).hexdigest()
+        """A hash of the file, or of all problems of the list, and of which of them these are."""
+        return hashlib.blake2b(self._digest_of_all.encode() + self.facts["row"].tobytes(), digest_size=16).hexdigest()
 
     def warn_of_contradictions(self) -> None:
         """Say how many prompts come with several answers that differ, and name two."""
@@ -119,3 +163,35 @@ class Listed(Sequence[Problem]):
                 f"{shown(first.text)} with {shown(first.answer)} and {shown(second.answer)}; keep one row of each",
                 stacklevel=2,
             )
+
+
+def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
+    """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
+    own = getattr(verifier.demonstration_turns, "__func__", None) is not Verifier.demonstration_turns
+    return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
+
+
+def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
+    """Return a Problem made from a Problem, a prompt, or a row with a `prompt` and optionally an `answer`.
+
+    Raises:
+        ValueError: as `Problem.from_row`, or for a malformed conversation.
+    """
+    if isinstance(item, Problem):
+        return item
+    if isinstance(item, Mapping):
+        return Problem.from_row(item)
+    if isinstance(item, (str, list, tuple)):
+        return Problem(item)  # type: ignore[arg-type]  # a list is checked there
+    raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
+
+
+def checked_unicode(problem: Problem) -> Problem:
+    """Return a problem whose texts can be encoded.
+
+    Raises:
+        ValueError: for one whose texts cannot.
+    """
+    if not is_unicode(problem.text + problem.answer):
+        raise ValueError(NOT_UNICODE)
+    return problem

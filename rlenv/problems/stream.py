@@ -15,8 +15,7 @@ import numpy as np
 from verifiers import Problem, Verifier
 
 from .curriculum import Curriculum
-from .files import Problems
-from .listed import SIDES, Listed
+from .listed import SIDES, Problems
 from .prompt_choice import CHOICES, ThompsonChoice
 from .splits import SPLITS, hashed_side, level_of
 
@@ -99,9 +98,10 @@ class ProblemStream:
         self._latest: tuple[int, int, Problem] | None = None
         self.sizes: dict[str, int] = {}
         self._groups: dict[int, np.ndarray] | None = None  # the problems of each level, or of each arm
-        if problems is not None and not isinstance(problems, Listed):
-            problems = Listed.of(Problems.of(problems), verifier)
-        self._listed = None if problems is None else self._of_this_split(problems)
+        self._listed: Problems | None = None
+        if problems is not None:
+            listed = problems if isinstance(problems, Problems) else Problems.of(problems)
+            self._listed = self._of_this_split(listed if listed.columns is not None else listed.surveyed(verifier))
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice not in (None, *CHOICES):
             raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
@@ -206,7 +206,7 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _of_this_split(self, problems: Listed) -> Listed:
+    def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
         keys, named = problems.facts["key"], problems.facts["side"]
         end = math.ceil(self.test_fraction * 2**64)  # as whole numbers: a float rounds a hash
@@ -226,7 +226,7 @@ class ProblemStream:
         return listed
 
 
-def _by_level(listed: Listed) -> dict[int, np.ndarray]:
+def _by_level(listed: Problems) -> dict[int, np.ndarray]:
     """Return the problems of each level."""
     levels = listed.facts["level"]
     if len(wrong := np.flatnonzero(levels == 0)):

@@ -126,22 +126,18 @@ class Encoder:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
-    def most_tokens(self, prompt: PromptText) -> int:
-        """Return how many tokens a prompt has at most, without encoding it; `UNREAD` or more if only encoding tells.
+    def most_tokens(self, text: PromptText, is_prompt: bool = True) -> int:
+        """Return how many tokens a text has at most, without encoding it; `UNREAD` if only encoding tells.
 
         A token stands for at least one byte, the chat template's own text included.
         """
-        prompt = self.asked(prompt)
-        text = self.chat.outline(prompt) if self.is_chat(prompt) else str(prompt)
-        return UNREAD + len(text_of(prompt)) if text is None else self.most_tokens_of_text(text)
-
-    def most_tokens_of_text(self, text: str) -> int:
-        """Return how many tokens a text has at most, as `most_tokens` does."""
         if not self._spells_bytes:
-            return UNREAD + len(text)
-        if self._normalizer is not None:
-            text = self._normalizer.normalize_str(text)
-        return self._added + len(text.encode())
+            return UNREAD
+        text = self.asked(text) if is_prompt else text
+        whole = self.chat.outline(text) if is_prompt and self.is_chat(text) else str(text)
+        if whole is not None and self._normalizer is not None:
+            whole = self._normalizer.normalize_str(whole)
+        return UNREAD if whole is None else self._added + len(whole.encode())
 
     def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
         """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.

@@ -11,8 +11,8 @@ from tokenizers import normalizers
 
 from rlenv.envs.task import TextGenTask
 from rlenv.problems import lengths
-from rlenv.problems.files import Problems, load_problems
-from rlenv.problems.listed import Listed
+from rlenv.problems.files import load_problems
+from rlenv.problems.listed import Problems
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
 from verifiers import Exact, Problem
@@ -52,7 +52,7 @@ def test_prompts_that_fit_are_those_with_few_enough_tokens(name, read, monkeypat
     monkeypatch.setattr(lengths, "READ", read)
     encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
     exact = [len(ids) for ids in encoder.prompts(TEXTS)]
-    listed = Listed.of(Problems.of(problems), Exact(), encoder)
+    listed = Problems.of(problems).surveyed(Exact(), encoder)
     for limit in sorted({*exact})[:-1:3]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
             kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
@@ -73,7 +73,7 @@ def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
         "b" * 10**6,
         *("c" * n for n in range(1, 20)),
     ]
-    listed = Listed.of(Problems.of(prompts), Exact(), encoder)
+    listed = Problems.of(prompts).surveyed(Exact(), encoder)
     with pytest.warns(UserWarning, match="21 of 41 prompts"):
         kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
     assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
