@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import random
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,8 +32,6 @@ FACTS = np.dtype(
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
         ("prompt", "i8"),  # tokens that its prompt has at most; see `Encoder.most_tokens`
         ("turn", "i8"),  # tokens that the longest turn of its demonstration has at most
-        ("text", "i8"),  # hashes that tell equal ones in this process
-        ("answer", "i8"),
     ]
 )
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
@@ -102,8 +99,8 @@ class Problems(Sequence[Problem]):
                 prompt = encoder.most_tokens(problem.prompt)
             if encoder is not None and has_turns:
                 turn = max((encoder.most_tokens(text, False) for text in turns_of(verifier, problem)), default=0)
-            key, texts = hash_of(verifier.split_key(problem)), (hash(problem.text), hash(problem.answer))
-            return row, key, side, level if is_level(level) else 0, prompt, turn, *texts
+            key = hash_of(verifier.split_key(problem))
+            return row, key, side, level if is_level(level) else 0, prompt, turn
 
         made = copy.copy(self)
         made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))
@@ -147,22 +144,6 @@ class Problems(Sequence[Problem]):
     def digest(self) -> str:
         """A hash of the file, or of all problems of the list, and of which of them these are."""
         return hashlib.blake2b(self._digest_of_all.encode() + self.facts["row"].tobytes(), digest_size=16).hexdigest()
-
-    def warn_of_contradictions(self) -> None:
-        """Say how many prompts come with several answers that differ, and name two."""
-        texts, answers = self.facts["text"], self.facts["answer"]
-        order = np.argsort(texts, kind="stable")
-        order = order[answers[order] != hash("")]
-        texts, answers = texts[order], answers[order]
-        differs = np.flatnonzero((texts[:-1] == texts[1:]) & (answers[:-1] != answers[1:]))
-        if len(differs):
-            place = differs[order[differs + 1].argmin()]
-            first, second = self[order[place]], self[order[place + 1]]
-            warnings.warn(
-                f"prompts with several answers that differ: {len(set(texts[differs].tolist()))}, such as "
-                f"{shown(first.text)} with {shown(first.answer)} and {shown(second.answer)}; keep one row of each",
-                stacklevel=2,
-            )
 
 
 def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:

@@ -216,7 +216,6 @@ class ProblemStream:
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
         listed = problems.only(tests if self.split == "test" else ~tests)
-        listed.warn_of_contradictions()
         if not len(listed):
             test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(

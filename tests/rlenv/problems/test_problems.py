@@ -130,14 +130,6 @@ def test_the_hash_decides_for_those_that_do_not():
     assert set(take(stream(problems=listed, test_fraction=0.0), 60)) == {*map(str, range(50)), "b"}
 
 
-def test_a_prompt_with_two_answers_is_named():
-    rows = [{"prompt": "1+1=", "answer": answer} for answer in ("2", "2", "3")] + [{"prompt": "2+1=", "answer": "3"}]
-    said = r"prompts with several answers that differ: 1, such as '1\+1=' with '2' and '3'; keep one row of each"
-    with pytest.warns(UserWarning, match=said):
-        stream(problems=rows, test_fraction=0.0)
-    stream(problems=rows[:2] + rows[3:] + [{"prompt": "1+1="}], test_fraction=0.0)
-
-
 def test_a_problem_named_in_both_splits_is_warned_about():
     listed = [
         {"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"), ("3+3=", "test"))
