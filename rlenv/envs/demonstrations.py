@@ -44,7 +44,7 @@ class _Episode:
     turns: Sequence[str]
     tokens: list[int]
     length: int  # of the prompt
-    exchange: Exchange | None
+    exchange: Exchange
     actions: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
@@ -66,8 +66,7 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
             _answer(task, [pair for pair in zip(going, said, strict=True) if len(pair[0].turns) > taken], taken)
     finally:
         for each in episodes:
-            if each.exchange is not None:
-                task.judge.close(each.exchange)
+            task.judge.close(each.exchange)
     return _as_tensors(task, episodes, device)
 
 
@@ -85,8 +84,7 @@ def _begun(task: TextGenTask, numbers: Iterable[int]) -> list[_Episode]:
             raise ValueError(
                 f"the demonstration of {shown(problem.prompt)} has {len(turns)} turns, and {name} judges one completion"
             )
-        exchange = None if task.dialogues is None else task.dialogues.begin(problem)
-        begun.append(_Episode(problem, turns or [""], list(prompt), len(prompt), exchange))
+        begun.append(_Episode(problem, turns or [""], list(prompt), len(prompt), task.other_side.begin(problem)))
     return begun
 
 
@@ -112,7 +110,6 @@ def _answer(task: TextGenTask, going: Sequence[tuple[_Episode, list[int]]], take
     """
     turns = []
     for episode, ids in going:
-        assert episode.exchange is not None
         ending = STOP if ids[-1] in task.stop_token_ids else STRING
         turns.append(Turn(episode.exchange, ids, ending, task.max_length - len(episode.tokens)))
     if not turns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -127,10 +126,6 @@ class Dialogues:
         for turn, text in zip(turns, texts, strict=True):
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
-
-    def ask(self, turns: Sequence[Turn]) -> list[Future[Reply]]:
-        """Have worker processes reply to turns that were said, and return at once."""
-        return self.judge.ask([turn.exchange for turn in turns])
 
     def follow(self, turns: Sequence[Turn], given: Sequence[Reply]) -> list[Answer]:
         """Return what follows from the replies to turns."""

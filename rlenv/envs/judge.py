@@ -252,22 +252,17 @@ class LateVerdicts:
         self._unheard.clear()
 
     def _judge_waiting(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        try:
-            verdicts = self.judge([late.problem for late in waiting], [late.completion for late in waiting])
-        except Exception as error:  # whatever a plugin raises goes to those who ask
-            for late in waiting:
-                late.set_exception(error)
-            return
-        except BaseException:  # Ctrl-C: the next one who asks has them judged
-            with self._lock:
-                self._waiting = waiting + self._waiting
-            raise
-        for late, verdict in zip(waiting, verdicts, strict=True):
-            self._resolve(late, lambda verdict=verdict: verdict)  # type: ignore[misc]
+        verdicts = Future[list[Verdict]]()
+        with self._lock:  # whoever else asks waits for the same batch
+            if waiting := self._waiting:
+                try:
+                    completions = [late.completion for late in waiting]
+                    verdicts.set_result(self.judge([late.problem for late in waiting], completions))
+                except Exception as error:  # whatever a plugin raises goes to those who ask
+                    verdicts.set_exception(error)
+            self._waiting = []  # but after Ctrl-C the next one who asks has them judged
+        for row, late in enumerate(waiting):
+            self._resolve(late, lambda row=row: verdicts.result()[row])  # type: ignore[misc]
 
     def _resolve(self, late: LateVerdict, judged: Callable[[], Verdict]) -> None:
         try:

@@ -38,11 +38,6 @@ class Picture:
         height = 2 * MARGIN + self.lines * (BOX + GAP) + FOOT
         self.size = (WIDTH, height + height % 2)  # video formats want even numbers
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and 3 colors of every frame."""
-        return self.size[1], self.size[0], 3
-
     def frame(self, tokens: Sequence[int], prompt_length: int, outcome: str, success: bool | None) -> np.ndarray:
         """Return an episode as uint8 [height, width, 3].
 

@@ -43,11 +43,15 @@ class Slots:
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)
         self.waiting = np.zeros(num_slots, dtype=bool)
-        self._asked: dict[int, tuple[Turn, Future[Reply] | None]] = {}  # by slot, in the order asked
+        self._asked: dict[int, tuple[Turn, Future[Reply]]] = {}  # by slot, in the order asked
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without futures: the copy asks again."""
-        return {**self.__dict__, "_asked": {slot: (turn, None) for slot, (turn, _) in self._asked.items()}}
+        return {**self.__dict__, "_asked": {slot: turn for slot, (turn, _) in self._asked.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _asked={})
+        self._ask(state["_asked"])
 
     def begin(self, rows: Sequence[int], prompts: Sequence[Prompt]) -> None:
         """Begin episodes in these slots."""
@@ -59,9 +63,8 @@ class Slots:
     def leave(self, rows: Iterable[int]) -> None:
         """Give up the dialogues of these slots that are not over, and the replies that they wait for."""
         for row in rows:
-            _, pending = self._asked.pop(row, (None, None))
-            if pending is not None:
-                pending.cancel()
+            if row in self._asked:
+                self._asked.pop(row)[1].cancel()
             if row in self.exchanges:
                 self.other_side.judge.close(self.exchanges[row])
             self.waiting[row] = False
@@ -73,14 +76,11 @@ class Slots:
             turns: that ended in this step, by slot.
             going: the number of slots that have a turn to go on with.
         """
-        if not turns and not self._asked:
-            return {}
         if not self.late:
             return dict(zip(turns, self.other_side.answer(list(turns.values())), strict=True))
         assert isinstance(self.other_side, Dialogues)
         self.other_side.say(list(turns.values()))
-        futures = self.other_side.ask(list(turns.values()))
-        self._asked |= zip(turns, zip(turns.values(), futures, strict=True), strict=True)
+        self._ask(turns)
         answers: dict[int, Answer] = {}
         slots = len(self.held)
         while self._asked and (going == 0 or len(self._asked) > slots / 2):
@@ -90,14 +90,13 @@ class Slots:
         self.waiting = np.isin(np.arange(slots), list(self._asked))
         return answers
 
+    def _ask(self, turns: Mapping[int, Turn]) -> None:
+        futures = self.other_side.judge.ask([turn.exchange for turn in turns.values()]) if turns else []
+        self._asked |= zip(turns, zip(turns.values(), futures, strict=True), strict=True)
+
     def _take(self, dialogues: Dialogues, count: int) -> dict[int, Answer]:
         """Wait for the oldest replies."""
         rows = list(islice(self._asked, count))
-        again = [row for row in rows if self._asked[row][1] is None]
-        for row, future in zip(again, dialogues.ask([self._asked[row][0] for row in again]), strict=True):
-            self._asked[row] = self._asked[row][0], future
-        asked = [self._asked[row] for row in rows]
-        replies = [future.result() for _, future in asked if future is not None]
-        for row in rows:
-            del self._asked[row]
-        return dict(zip(rows, dialogues.follow([turn for turn, _ in asked], replies), strict=True))
+        replies = [self._asked[row][1].result() for row in rows]
+        turns = [self._asked.pop(row)[0] for row in rows]
+        return dict(zip(rows, dialogues.follow(turns, replies), strict=True))

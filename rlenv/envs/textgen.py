@@ -108,9 +108,10 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if ending is None:
             return self._observation(), 0.0, False, False, {}
         over = Turn(self._exchange, turn, ending, self.task.max_length - len(self._tokens))
+        self._done = True  # also if the verifier raises
         (answer,) = self.task.other_side.answer([over])
+        self._done = answer.tokens is None
         if answer.tokens is None:
-            self._done = True
             self._show(answer.reward, answer.info)
         else:
             self._tokens += answer.tokens

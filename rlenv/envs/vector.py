@@ -338,7 +338,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if not (over.any() or self._slots.waiting.any()):
             return rewards, ended, short, {}
         turns = {row: self._turn(row, bool(cut[row])) for row in np.flatnonzero(over).tolist()}
-        answers = self._slots.answer(turns, going=int(np.count_nonzero(self._acting)) - len(turns))
+        try:
+            answers = self._slots.answer(turns, going=int(np.count_nonzero(self._acting)) - len(turns))
+        except BaseException:  # of a verifier, or Ctrl-C
+            self._set_running(over, False)
+            raise
         for row, answer in answers.items():
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             if answer.tokens is None:
