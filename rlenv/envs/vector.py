@@ -227,12 +227,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return None
         if self._picture is not None:
             return tuple(map(self._frame, range(self.num_envs)))
-        texts = []
-        for row in range(self.num_envs):
-            prompt = self._slots.prompts.get(row)
-            (completion,) = self.task.shown([self._after_prompt(row)])
-            texts.append(f"{prompt.text if prompt else ''}│{completion}")
-        return tuple(texts)
+        completions = self.task.shown([self._after_prompt(row) for row in range(self.num_envs)])
+        prompts = [prompt.text if (prompt := self._slots.prompts.get(row)) else "" for row in range(self.num_envs)]
+        return tuple(f"{prompt}│{completion}" for prompt, completion in zip(prompts, completions, strict=True))
 
     def _frame(self, row: int) -> np.ndarray:
         assert self._picture is not None

@@ -107,18 +107,12 @@ class ProblemStream:
             raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
         if prompt_choice is not None and curriculum is not None:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
-        if curriculum is not None and split == "train":
+        if split == "train" and (curriculum, prompt_choice) != (None, None):
             if self._listed is not None:
-                self._groups = _by_level(self._listed)
-            self.curriculum = Curriculum(self._numbers(), curriculum)
-        elif prompt_choice is not None and split == "train":
-            if self._listed is not None:
-                self._groups = _grouped(_numbered(self._listed.facts["key"]))
-            self.curriculum = ThompsonChoice(self._numbers())
-
-    def _numbers(self) -> Sequence[int]:
-        """Return the numbers of what is chosen from."""
-        return range(1, self.verifier.levels + 1) if self._groups is None else list(self._groups)
+                of_each = _numbered(self._listed.facts["key"]) if curriculum is None else _levels(self._listed)
+                self._groups = _grouped(of_each)
+            numbers = range(1, verifier.levels + 1) if self._groups is None else list(self._groups)
+            self.curriculum = ThompsonChoice(numbers) if curriculum is None else Curriculum(numbers, curriculum)
 
     @property
     def listed(self) -> Sequence[Problem]:
@@ -225,13 +219,13 @@ class ProblemStream:
         return listed
 
 
-def _by_level(listed: Problems) -> dict[int, np.ndarray]:
-    """Return the problems of each level."""
+def _levels(listed: Problems) -> np.ndarray:
+    """Return the level of each problem."""
     levels = listed.facts["level"]
     if len(wrong := np.flatnonzero(levels == 0)):
         level = listed[wrong[0]].metadata["level"]
         raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
-    return _grouped(levels)
+    return levels
 
 
 def _numbered(keys: np.ndarray) -> np.ndarray:
