@@ -10,7 +10,7 @@ from typing import Any
 from verifiers import Problem
 from verifiers.base import template_parts
 
-from .listed import Problems, checked_unicode
+from .listed import Problems, as_problem
 from .rows import MappedRows, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 
 
@@ -65,8 +65,7 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):
         return Problems(rows, path, digest, make)
-    problems = made_of(path, rows, lambda row: checked_unicode(make(row)))
-    return Problems([(place, problem) for (place, _), problem in zip(rows, problems, strict=True)], path, digest)
+    return Problems(made_of(path, rows, lambda row: as_problem(make(row))), path, digest)
 
 
 def _names(

@@ -68,15 +68,9 @@ class Problems(Sequence[Problem]):
         """Return the problems in a list.
 
         Raises:
-            ValueError: as `as_problem`, with the number of the problem.
+            ValueError: as `as_problem`, with the numbers of the problems.
         """
-        rows = []
-        for number, item in enumerate(items, 1):
-            try:
-                rows.append((f"problem {number}", checked_unicode(as_problem(item))))
-            except ValueError as error:
-                raise ValueError(f"problem {number}: {error}") from error
-        return cls(rows)
+        return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
     def surveyed(self, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False) -> Problems:
         """Return all problems with the facts about them, after one pass.
@@ -122,7 +116,7 @@ class Problems(Sequence[Problem]):
     def _problem(self, place: str, row: Any) -> Problem:
         if self.make is None:
             return row
-        return made_of(self.path, [(place, row)], self.make)[0]
+        return made_of(self.path, [(place, row)], self.make)[0][1]
 
     def only(self, kept: np.ndarray) -> Problems:
         """Return the problems that are marked, bool [N]."""
@@ -156,23 +150,14 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
     """Return a Problem made from a Problem, a prompt, or a row with a `prompt` and optionally an `answer`.
 
     Raises:
-        ValueError: as `Problem.from_row`, or for a malformed conversation.
+        ValueError: as `Problem.from_row`, or for a malformed conversation, or texts that cannot be encoded.
     """
-    if isinstance(item, Problem):
-        return item
     if isinstance(item, Mapping):
-        return Problem.from_row(item)
-    if isinstance(item, (str, list, tuple)):
-        return Problem(item)  # type: ignore[arg-type]  # a list is checked there
-    raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
-
-
-def checked_unicode(problem: Problem) -> Problem:
-    """Return a problem whose texts can be encoded.
-
-    Raises:
-        ValueError: for one whose texts cannot.
-    """
-    if not is_unicode(problem.text + problem.answer):
+        item = Problem.from_row(item)
+    elif isinstance(item, (str, list, tuple)):
+        item = Problem(item)  # type: ignore[arg-type]  # a list is checked there
+    if not isinstance(item, Problem):
+        raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
+    if not is_unicode(item.text + item.answer):
         raise ValueError(NOT_UNICODE)
-    return problem
+    return item

@@ -51,7 +51,7 @@ def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> li
         needed = name in columns or name in ("chosen", "rejected")
         if known and needed and columns.get(name, name) not in known:
             raise no_column(path, columns.get(name, name), known, f"--column {name}=NAME")
-    return made_of(path, rows, lambda row: _pair(row, columns))
+    return [pair for _, pair in made_of(path, rows, lambda row: _pair(row, columns))]
 
 
 def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], list[Pair]]:

@@ -18,7 +18,7 @@ from verifiers.plugins.extras import require
 
 Row = Mapping[str, Any]
 Made = TypeVar("Made")
-PlacedRow = tuple[str, Row | str]  # its place in the file, and its columns or what is wrong with it
+PlacedRow = tuple[str, Row | ValueError]  # its place in the file, and its columns or what is wrong with it
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 BLOCK = 1000  # mapped rows in memory at once
 
@@ -26,7 +26,7 @@ BLOCK = 1000  # mapped rows in memory at once
 def read_rows(path: Path) -> Sequence[PlacedRow]:
     """Return the rows of a file in order, each with its place, such as "line 3".
 
-    A row that cannot be read is a text that says why.
+    A row that cannot be read is an error that says why.
 
     Raises:
         ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty, and for a pipe or
@@ -43,7 +43,7 @@ def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
     """Return the names of all columns."""
     if isinstance(rows, MappedRows):
         return rows.columns
-    return list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
+    return list(dict.fromkeys(name for _, row in rows if isinstance(row, Mapping) for name in row))
 
 
 def no_column(path: Path, column: str, known: Sequence[str], option: str) -> ValueError:
@@ -55,8 +55,8 @@ def no_column(path: Path, column: str, known: Sequence[str], option: str) -> Val
     return ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
 
 
-def made_of(path: Path | None, rows: Iterable[PlacedRow], make: Callable[[Row], Made]) -> list[Made]:
-    """Return the problem or pair of each row of a file.
+def made_of(path: Path | None, rows: Iterable[tuple[str, Any]], make: Callable[[Any], Made]) -> list[tuple[str, Made]]:
+    """Return the problem or pair of each row of a file, or of a list, with its place.
 
     Raises:
         ValueError: in one line, with the places of rows that cannot be read or used.
@@ -64,15 +64,16 @@ def made_of(path: Path | None, rows: Iterable[PlacedRow], make: Callable[[Row], 
     made, faults = [], []
     for place, row in rows:
         try:
-            if isinstance(row, str):
-                raise ValueError(row)
-            made.append(make(row))
+            if isinstance(row, ValueError):
+                raise row
+            made.append((place, make(row)))
         except ValueError as fault:
             faults.append(f"{place}: {fault}")
     if faults:
         more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
         count = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
-        raise ValueError(f"{str(path)!r} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+        whose = "the list of problems" if path is None else repr(str(path))
+        raise ValueError(f"{whose} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
     return made
 
 
@@ -160,8 +161,8 @@ def _text_of(path: Path) -> str:
         ) from error
 
 
-def _object(value: Any) -> Row | str:
-    return value if isinstance(value, dict) else f"expected an object, got {shown(value)}"
+def _object(value: Any) -> Row | ValueError:
+    return value if isinstance(value, dict) else ValueError(f"expected an object, got {shown(value)}")
 
 
 def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
@@ -170,7 +171,7 @@ def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
             try:
                 row = _object(json.loads(line))
             except (ValueError, RecursionError) as error:
-                row = f"not JSON ({error})"
+                row = ValueError(f"not JSON ({error})")
             yield f"line {number}", row
 
 
@@ -196,7 +197,7 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield place, str(error)
+            yield place, ValueError(str(error))
             continue
         if not fields:  # an empty line
             continue
@@ -205,7 +206,7 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
             if twice := [name for name in header if header.count(name) > 1]:
                 raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
         elif len(fields) != len(header):
-            yield place, f"{len(fields)} fields where the header has {len(header)}"
+            yield place, ValueError(f"{len(fields)} fields where the header has {len(header)}")
         else:
             yield place, dict(zip(header, fields, strict=True))
 
