@@ -170,7 +170,7 @@ class Dialogues:
                 reply = other
             elif isinstance(fault, TooLongError):
                 return reply if other is None else other, None
-            elif not self.judge.flags_errors:
+            elif not self.judge.flag_errors:
                 raise fault
             else:
                 return replace(reply, verdict=Verdict(0.0, status="error", reason=str(fault))), None

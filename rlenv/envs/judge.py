@@ -54,12 +54,12 @@ class Judge:
         verifier: judges.
         pool: worker processes that run it; None to run it here.
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
-            "error". A batch that raises is then judged one by one, so that one completion does not cost the others
-            their verdicts. Another number of verdicts or rewards than completions is raised always.
+            "error", as with them. A batch that raises is then judged one by one, so that one completion does not cost
+            the others their verdicts. Another number of verdicts or rewards than completions is raised always.
     """
 
     def __init__(self, verifier: Verifier, pool: Isolated | None = None, flag_errors: bool = False) -> None:
-        self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors
+        self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors or pool is not None
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts in the order of the completions.
@@ -76,11 +76,6 @@ class Judge:
             if len(completions) == 1:
                 return [verdict]
         return [self([problem], [text])[0] for problem, text in zip(problems, completions, strict=True)]
-
-    @property
-    def flags_errors(self) -> bool:
-        """Whether an exception becomes a verdict with the status "error"."""
-        return self.flag_errors or self.pool is not None
 
     def replies(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Reply]:
         """Return the replies to the last turns of dialogues, or the verdicts on dialogues that are out of budget.
