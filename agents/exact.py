@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from torch import nn
 
 from .core.rollout import Batch, Rollout
 from .policies import Policy
-from .policies.base import score_norms
-from .policies.choosing import choose
+from .policies.choosing import choose, evaluate_choices
 from .trainer.agent import Agent
 from .trainer.callbacks import as_callback
 
@@ -175,21 +174,15 @@ class TablePolicy(Policy):
         actions = self.draws.take(log_pi)
         return actions, log_pi.gather(1, actions[:, None])[:, 0], None
 
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return log-probabilities and entropies [N, T]."""
-        assert isinstance(rollout.observations, torch.Tensor)
-        log_pi = self._log_pi(rollout.observations)  # [N, T, V]
-        log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
-        entropies = -(log_pi.exp() * log_pi).sum(-1)
-        return log_probs.where(rollout.mask, 0), entropies.where(rollout.mask, 0)
+    def evaluate(
+        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the wanted quantities [N, T]."""
+        obs: Any = rollout.observations
+        theirs = reference._log_pi(obs) if reference is not None and "kl" in want else None
+        return evaluate_choices(self._log_pi(obs), rollout.actions, want, theirs, rollout.mask)
 
-    @torch.no_grad()
-    def score_norms(self, rollout: Rollout) -> torch.Tensor:
-        """Return |∇ log π(a)|² in the logits [N, T]."""
-        assert isinstance(rollout.observations, torch.Tensor)
-        return score_norms(self._log_pi(rollout.observations), rollout.actions).where(rollout.mask, 0)
-
-    def predict_values(self, rollout: Any) -> torch.Tensor:
+    def values(self, rollout: Any) -> torch.Tensor:
         """Return the values [N, T]."""
         assert isinstance(rollout.observations, torch.Tensor)
         return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
@@ -266,7 +259,7 @@ def episodes(
     made = Rollout.of_demonstrations(prompts[:, None] * len(world.prefixes) + states, actions, mask)
     made = replace(made, rewards=rewards.double().where(mask, 0), groups=prompts)
     with torch.no_grad():
-        return replace(made, log_probs=policy.evaluate_actions(made)[0])
+        return replace(made, log_probs=policy.evaluate(made)["log_probs"])
 
 
 def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:

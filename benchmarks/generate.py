@@ -118,5 +118,5 @@ class Sampling:
         """Return how far log-probabilities of the last rollout, or of four of its rows, are from those of training."""
         few = self.rollout.select(slice(0, 4)) if self.policy.model.device.type == "cuda" else self.rollout
         with torch.no_grad():
-            found = self.policy.evaluate_actions(few, entropy=False)[0]
+            found = self.policy.evaluate(few)["log_probs"]
         return float((found - few.log_probs)[few.mask].abs().max())

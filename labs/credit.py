@@ -137,7 +137,7 @@ def measure_credit(start: Any, now: dict[str, torch.Tensor], seed: int) -> list[
     shares: dict[str, list[float]] = {name: [] for name in compared}
     for _ in range(ROLLOUTS):
         rollout = sample(first, EPISODES)
-        log_probs, _ = first.policy.evaluate_actions(rollout)
+        log_probs = first.policy.evaluate(rollout)["log_probs"]
         for name, agent in compared.items():
             credit = agent.prepare(rollout).advantages
             objective = (sequence_sum(rollout.mask) * credit * log_probs).sum()

@@ -75,7 +75,7 @@ def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tenso
         actions = torch.tensor(answers)
         with torch.no_grad():
             shown = Rollout.of_demonstrations(observations, actions, torch.ones_like(actions, dtype=torch.bool))
-            return policy.evaluate_actions(shown)[0].double().sum(1).exp()
+            return policy.evaluate(shown)["log_probs"].double().sum(1).exp()
 
     digit, mark = task.encode(list("0123456789")), task.encode(["!"])[0]
     return chance([[*digit[max(a, b)], task.eos_token_id] for a, b in pairs]), chance([mark] * len(pairs))
@@ -105,7 +105,7 @@ def measure(agent: Agent, start: LanguageModelPolicy) -> dict[str, float]:
     right, loophole = chances(agent.policy, task)
     rollout = sample(agent, EVALUATION)
     with torch.no_grad():
-        gap = rollout.log_probs - start.evaluate_actions(rollout)[0]
+        gap = rollout.log_probs - start.evaluate(rollout)["log_probs"]
     return {
         "reward": float(rollout.returns.mean()),
         "success": float(right.mean()),

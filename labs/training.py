@@ -101,5 +101,5 @@ def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_r
     for step in range(steps):
         batch = rollouts[step % batches]
         optimizer.zero_grad(set_to_none=True)
-        batch.total(batch.weights * agent.critic_loss(agent.policy.predict_values(batch), batch)).backward()
+        batch.total(batch.weights * agent.critic_loss(agent.policy.values(batch), batch)).backward()
         optimizer.step()

@@ -70,10 +70,11 @@ class Distillation(Taught):
     @override
     def _evaluated(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
-        rollout, teacher = super()._evaluated(rollout), self.anchor.reference
-        if self.estimator != CENTRED or teacher is None:
+        rollout = super()._evaluated(rollout)
+        if self.estimator != CENTRED or self.anchor.reference is None:
             return rollout
-        return replace(rollout, values=-self._in_passes(lambda part: self.policy.kl_divergence(teacher, part), rollout))
+        gap = self._in_passes(lambda part: self.anchor.divergence(self.policy, part), rollout)
+        return replace(rollout, values=-gap)
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -27,7 +27,7 @@ from .parallel import is_dealt_out
 
 T = TypeVar("T")
 
-PASSES = ("evaluate_actions", "predict_values", "kl_divergence")  # of a policy, with gradients
+PASSES = ("evaluate", "values")  # of a policy, with gradients
 COPIES = ("frozen_copy", "load_frozen", "read_teacher")  # of a policy; they return another one, which is frozen
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 
@@ -169,7 +169,7 @@ def _without_views(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return value.clone() if is_view else value
 
     made = method(*args, **named)
-    return tuple(map(plain, made)) if isinstance(made, tuple) else plain(made)
+    return {name: plain(value) for name, value in made.items()} if isinstance(made, dict) else plain(made)
 
 
 # Where the weights of a policy are. For any other policy, and without one, these do nothing.

@@ -1,7 +1,7 @@
 """Estimators of KL(π || ref) from the log-probabilities of the actions taken, one value per step [N, T].
 
 With r = ref(a|s) / π(a|s) and a ~ π (Schulman 2020, "Approximating KL divergence"); the full-vocabulary `exact` is the
-policy's own `kl_divergence`. What the gradient of each is, against that of β Σ_t E[KL(π(.|s_t) || ref(.|s_t))]:
+policy's own, from `evaluate`. What the gradient of each is, against that of β Σ_t E[KL(π(.|s_t) || ref(.|s_t))]:
 
 | estimator | in the reward (a constant per step) | in the loss (differentiated) |
 |---|---|---|

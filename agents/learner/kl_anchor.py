@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,7 @@ from ..policies import Policy
 from ..policies.base import weights_digest
 
 Split = Callable[[Rollout], Iterable[Rollout]]
+Evaluated = Mapping[str, torch.Tensor]  # by `Policy.evaluate`
 PLACES = ("reward", "loss")
 
 
@@ -51,6 +52,11 @@ class Anchor:
         """Whether the loss has a KL term."""
         return bool(self.coef) and self.reference is not None and self.place == "loss"
 
+    @property
+    def wants_kl(self) -> bool:
+        """Whether the loss has the KL over all actions, which the policy evaluates together with the rest."""
+        return self.is_in_loss and self.estimator == kl.EXACT
+
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
         """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
         if (self.coef or always) and self.reference is None:
@@ -86,32 +92,50 @@ class Anchor:
         reference = self.reference
         if reference is None or not self.coef:
             return rollout
-        ref_log_probs = torch.cat([reference.evaluate_actions(part, entropy=False)[0] for part in split(rollout)])
+        ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
         rollout = replace(rollout, ref_log_probs=ref_log_probs)
         if self.place == "reward":
             penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
             rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
         return rollout
 
-    def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor) -> torch.Tensor:
+    def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor, found: Evaluated) -> torch.Tensor:
         """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T].
 
         With importance weights, the log-probabilities of the batch are of a training pass, and the ratio is that to it
-        times the weight.
+        times the weight. `found` is as for `divergence`.
         """
         ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
         if batch.importance is not None and self.ratio != "none":
             ratio = ratio * batch.importance
-        return self.coef * ratio * self.penalty(policy, batch, log_probs)
+        return self.coef * ratio * self.penalty(policy, batch, log_probs, found)
 
-    def penalty(self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor) -> torch.Tensor:
-        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are.
+    def penalty(
+        self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor, found: Evaluated | None = None
+    ) -> torch.Tensor:
+        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are; see `divergence`.
 
         Raises:
-            ValueError: without a reference, or for a rollout that has not been through `add_kl_penalty`.
+            ValueError: for a rollout that has not been through `add_kl_penalty`.
+        """
+        if self.estimator == kl.EXACT:
+            return self.divergence(policy, rollout, found)
+        return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
+
+    def divergence(self, policy: Policy, rollout: Rollout, found: Evaluated | None = None) -> torch.Tensor:
+        """Return the KL to the reference over all actions at every step [N, T], differentiable.
+
+        Args:
+            policy: the one that is trained.
+            rollout: whose steps they are.
+            found: what `evaluate` returned for them, "kl" included; None for another pass.
+
+        Raises:
+            ValueError: without a reference, or for a policy that evaluates no KL.
         """
         if self.reference is None:
             raise ValueError("the KL anchor has no reference: call freeze_reference(policy) before")
-        if self.estimator == kl.EXACT:
-            return policy.kl_divergence(self.reference, rollout)
-        return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
+        found = policy.evaluate(rollout, ("kl",), self.reference) if found is None else found
+        if "kl" not in found:
+            raise ValueError(f"{type(policy).__name__} evaluates no kl, which the exact KL needs; use k1, k2 or k3")
+        return found["kl"]

@@ -216,11 +216,12 @@ class Learner(LearnerSettings):
         Log-probabilities of a training pass, the reference's KL, the norms of the scores, the critic's values.
         """
         if self.mismatch is not None:
-            trained = self._in_passes(lambda part: self.policy.evaluate_actions(part, entropy=False)[0], rollout)
+            trained = self._in_passes(lambda part: self.policy.evaluate(part)["log_probs"], rollout)
             rollout = replace(rollout, log_probs=trained, acting_log_probs=rollout.log_probs)
         rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         if self.uses_score_norms:
-            rollout = replace(rollout, score_norms=self._in_passes(self.policy.score_norms, rollout))
+            norms = self._in_passes(lambda part: self.policy.evaluate(part, ("score_norms",))["score_norms"], rollout)
+            rollout = replace(rollout, score_norms=norms)
         return self._add_values(rollout) if self.uses_critic else rollout
 
     @torch.no_grad()
@@ -242,10 +243,10 @@ class Learner(LearnerSettings):
 
     def _add_values(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the critic's values, including those after the last step of truncated episodes."""
-        values = self._in_passes(self.policy.predict_values, rollout)
+        values = self._in_passes(self.policy.values, rollout)
         following = rollout.after_truncation(self.policy.obs_from_actions)
         if following is not None:
-            after = self._in_passes(self.policy.predict_values, following)
+            after = self._in_passes(self.policy.values, following)
             rollout = replace(rollout, final_values=after.where(following.mask, 0)[:, 0])
         return replace(rollout, values=values)
 
@@ -263,22 +264,23 @@ class Learner(LearnerSettings):
 
         Metrics are tensors of one number, read once per optimizer step.
         """
-        log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
-        log_probs = log_probs.where(batch.learnable, 0)
+        want = ("log_probs", *("entropy",) * bool(self.ent_coef), *("kl",) * self.anchor.wants_kl)
+        found = self.policy.evaluate(batch, want, self.anchor.reference)
+        log_probs = found["log_probs"].where(batch.learnable, 0)
         objective = self.surrogate(log_probs, batch)
         correction = self.correction(log_probs.detach(), batch)
         if correction is not None:
             objective = correction * objective
-        if entropy is not None:
-            objective = objective + self.ent_coef * entropy
+        if self.ent_coef:
+            objective = objective + self.ent_coef * found["entropy"]
         if self.anchor.is_in_loss:
-            objective = objective - self.anchor.loss_term(self.policy, batch, log_probs)
+            objective = objective - self.anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * objective)
         if self.actor_waits:
             loss = torch.zeros_like(loss)
         metrics = {"train/policy_loss": loss.detach()} | self.diagnose(log_probs.detach(), batch)
         if self.uses_critic:
-            value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))
+            value_loss = batch.total(batch.weights * self.critic_loss(self.policy.values(batch), batch))
             loss = loss + self.vf_coef * value_loss
             metrics["train/value_loss"] = value_loss.detach()
         return loss, metrics | {"train/loss": loss.detach()}

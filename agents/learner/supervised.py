@@ -72,7 +72,7 @@ def demonstration_loss(
     costs = None if micro_batch_tokens is None else policy.costs(own)
     with gathered(policy):
         for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
-            log_probs, _ = policy.evaluate_actions(batch, entropy=False)
+            log_probs = policy.evaluate(batch)["log_probs"]
             total -= float(log_probs.where(batch.mask, 0).sum())
     return sum(parallel.gather(total)) / max(int(episodes.mask.sum()), 1)
 
@@ -130,7 +130,7 @@ class WarmStart:
         mine, costs = batch.select(own), None if costs is None else costs[own]
         parts = mine.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(mine) else ()
         for rows, counts in passes(self.policy, parts, batch.select(slice(1))):
-            log_probs, _ = self.policy.evaluate_actions(rows, entropy=False)
+            log_probs = self.policy.evaluate(rows)["log_probs"]
             loss = -(rows.weights * log_probs).sum() * counts
             loss.backward()
             self.weights.add_gradients()

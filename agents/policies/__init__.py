@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .base import Policy
-from .choosing import choose
+from .choosing import choose, evaluate_choices
 from .control.policy import ControlPolicy
 from .language.models.presets import PACKAGED
 from .language.spaces import text_spaces
@@ -44,6 +44,7 @@ __all__ = [
     "SavedPolicy",
     "check_name",
     "choose",
+    "evaluate_choices",
     "find_config",
     "kind_of",
     "make_policy",

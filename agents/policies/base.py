@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -39,7 +39,7 @@ class Policy(nn.Module):
     | log_probs | log pi(action given observation) | [B], or [N, T] for a rollout |
 
     The state only saves work: `act` with a running state equals `act` with a fresh one, and both equal
-    `evaluate_actions`.
+    `evaluate`.
 
     Attributes:
         obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
@@ -47,7 +47,7 @@ class Policy(nn.Module):
         kind: the name of this class in checkpoints and in the defaults of settings; where a kind has none, those of
             control are taken.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
-        is_categorical: whether an action is one choice out of A, so that there are `score_norms`.
+        is_categorical: whether an action is one choice out of A.
         takes_appended: whether `act` takes `Actor.appended`, by name.
         draws_by_episode: whether the actors that it makes give `act` numbers of `EpisodeDraws` in place of a generator.
     """
@@ -107,7 +107,7 @@ class Policy(nn.Module):
             source = EpisodeDraws(generator, len(first))
         return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, source)
 
-    def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def distribution(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
 
         For looking at a policy. `act` draws from the same distribution, but its states are others: do not mix them.
@@ -126,21 +126,27 @@ class Policy(nn.Module):
         """Convert actions of `act` to what the environment expects [B, ...]; rollouts keep those of `act`."""
         return actions
 
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return log-probabilities and entropies [N, T] of a rollout's actions, differentiable; 0 in masked cells.
+    def evaluate(
+        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the wanted quantities of a rollout's actions, each [N, T] and 0 in masked cells, in one pass.
+
+        | name | quantity | differentiable |
+        |---|---|---|
+        | log_probs | log π(a_t given s_t) | yes |
+        | entropy | of π(. given s_t) | yes |
+        | kl | KL(π || reference) over all actions at s_t | yes |
+        | score_norms | |∇ log π(a_t)|² in the logits of the step's distribution; where `is_categorical` | no |
+
+        A policy may leave out "kl" and "score_norms", and return more than was asked for. One whose actions are one
+        choice out of A makes all of them by `evaluate_choices`.
 
         Args:
             rollout: the episodes.
-            entropy: whether entropies are needed; if False, they may be None.
+            want: names.
+            reference: a frozen policy with the same actions, for "kl".
         """
         raise NotImplementedError
-
-    def score_norms(self, rollout: Rollout) -> torch.Tensor:
-        """Return |∇ log π(a)|² in the logits of each step's distribution [N, T]; 0 in masked cells.
-
-        See `score_norms` of this module. Where `is_categorical`, a policy has it.
-        """
-        raise ValueError(f"{type(self).__name__} has no score norms; supported: one discrete action per step")
 
     def default(self, setting: str) -> float | None:
         """Return the default of a setting that depends on this policy; None for that of its kind."""
@@ -150,26 +156,12 @@ class Policy(nn.Module):
         """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths
 
-    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
+    def values(self, rollout: Rollout | Obs) -> torch.Tensor:
         """Return the critic's values [N, T], differentiable in the critic's parameters only; 0 in masked cells.
 
         A batch of observations [N, ...], tensors or arrays, counts as N episodes of one step, as in stable-baselines3.
         """
         raise ValueError(f"{type(self).__name__} was made without a critic")
-
-    def episodes_of(self, seen: Rollout | Obs) -> Rollout:
-        """Return a rollout as it is, and a batch of observations [N, ...] as episodes of one step [N, 1]."""
-        if isinstance(seen, Rollout):
-            return seen
-        obs = map_obs(lambda x: torch.as_tensor(x, device=self.device), seen)
-        count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
-        mask = torch.ones(count, 1, dtype=torch.bool, device=self.device)
-        kept = obs if self.obs_from_actions else map_obs(lambda x: x[:, None], obs)
-        return Rollout.of_demonstrations(kept, mask.long(), mask)
-
-    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
-        """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
-        raise ValueError(f"{type(self).__name__} has no kl_divergence, which the exact KL needs; use k1, k2 or k3")
 
     def tokenizer_source(self) -> str | None:
         """Return the folder or id of the tokenizer that the policy brings with its model; None, the default: none."""
@@ -285,6 +277,17 @@ class PolicyActor(Actor):
         return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
+def episodes_of(policy: Policy, seen: Rollout | Obs) -> Rollout:
+    """Return a rollout as it is, and a batch of observations [N, ...] as episodes of one step [N, 1]."""
+    if isinstance(seen, Rollout):
+        return seen
+    obs = map_obs(lambda x: torch.as_tensor(x, device=policy.device), seen)
+    count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+    mask = torch.ones(count, 1, dtype=torch.bool, device=policy.device)
+    kept = obs if policy.obs_from_actions else map_obs(lambda x: x[:, None], obs)
+    return Rollout.of_demonstrations(kept, mask.long(), mask)
+
+
 def weights_digest(module: nn.Module) -> str:
     """Return the SHA-256 of a module's weights, names and types included; of those dealt out, of what is here."""
     digest = hashlib.sha256()
@@ -306,22 +309,6 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
-
-
-def score_norms(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Return how far a choice can move the logits that it was drawn with: |∇ log π(a)|² in the logits [...].
-
-        |1_a - π|² = (1 - π(a))² + Σ_{v≠a} π(v)² = 1 - 2 π(a) + Σ_v π(v)²
-
-    The sum in the middle keeps its digits where π(a) is near 1; the last form would be rounding errors there.
-
-    Args:
-        log_probs: log π of every action [..., A].
-        actions: the chosen ones, int64 [...].
-    """
-    index = actions[..., None]
-    others = log_probs.scatter(-1, index, -torch.inf).exp().square().sum(-1)
-    return log_probs.gather(-1, index)[..., 0].expm1().square() + others
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,8 @@
-"""Which action is taken, given the log-probabilities of all: the likeliest one, or one that is sampled."""
+"""One choice out of A, given the log-probabilities of all: how it is drawn, and how it is evaluated."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import torch
 
@@ -47,3 +49,47 @@ def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tupl
     """Return the most likely or sampled actions and their log-probabilities [B], given those of all actions [B, V]."""
     actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, source)
     return actions, log_probs.gather(1, actions[:, None])[:, 0]
+
+
+def evaluate_choices(
+    log_probs: torch.Tensor,
+    actions: torch.Tensor,
+    want: Collection[str],
+    ref_log_probs: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """Return the wanted quantities of chosen actions [...], by their names in `Policy.evaluate`.
+
+    Args:
+        log_probs: of every action [..., A].
+        actions: the chosen ones, int64 [...].
+        want: "log_probs", "entropy", "kl", "score_norms", or some of them.
+        ref_log_probs: of every action under the reference [..., A]; without, there is no "kl".
+        mask: where the quantities are not 0, bool [...]; None for everywhere.
+    """
+    found = {}
+    if "log_probs" in want:
+        found["log_probs"] = log_probs.gather(-1, actions[..., None])[..., 0]
+    if "entropy" in want:
+        found["entropy"] = -(log_probs.exp() * log_probs).sum(-1)
+    if "kl" in want and ref_log_probs is not None:
+        found["kl"] = (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)
+    if "score_norms" in want:
+        found["score_norms"] = score_norms(log_probs.detach(), actions)
+    return found if mask is None else {name: values.where(mask, 0) for name, values in found.items()}
+
+
+def score_norms(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Return how far a choice can move the logits that it was drawn with: |∇ log π(a)|² in the logits [...].
+
+        |1_a - π|² = (1 - π(a))² + Σ_{v≠a} π(v)² = 1 - 2 π(a) + Σ_v π(v)²
+
+    The sum in the middle keeps its digits where π(a) is near 1; the last form would be rounding errors there.
+
+    Args:
+        log_probs: log π of every action [..., A].
+        actions: the chosen ones, int64 [...].
+    """
+    index = actions[..., None]
+    others = log_probs.scatter(-1, index, -torch.inf).exp().square().sum(-1)
+    return log_probs.gather(-1, index)[..., 0].expm1().square() + others

@@ -65,6 +65,6 @@ class Onlooker:
     def look(self, observation: Any) -> Choices:
         """Return what the policy thinks of every action, given an observation of a single environment."""
         obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None], device=self.device), observation)
-        log_probs, self._state = self.policy.action_log_probs(obs, self._state, torch.tensor([self._starts]))
+        log_probs, self._state = self.policy.distribution(obs, self._state, torch.tensor([self._starts]))
         self._starts = False
         return Choices(log_probs[0].float().cpu())

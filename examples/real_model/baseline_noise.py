@@ -56,7 +56,7 @@ def scores_along(policy: LanguageModelPolicy, rollout: Rollout, seed: int, step:
         generator = torch.Generator().manual_seed(seed)
         for weight, start in zip(weights, kept, strict=True):
             weight.copy_(start + side * torch.randn(start.shape, generator=generator))
-        found.append(policy.evaluate_actions(rollout, entropy=False)[0].double())
+        found.append(policy.evaluate(rollout)["log_probs"].double())
     for weight, start in zip(weights, kept, strict=True):
         weight.copy_(start)
     return (found[0] - found[1]) / (2 * step)
@@ -90,7 +90,7 @@ def noise(rollout: Rollout, scores: torch.Tensor, baseline: str, size: int, seed
 def measure(options: argparse.Namespace) -> dict[str, object]:
     """Return the noise per episode of each baseline and K, over that of leave-one-out at the smallest K."""
     policy, rollout = sample(options.most, options.prompts, options.answers, options.temperature, options.seed)
-    rollout = replace(rollout, score_norms=policy.score_norms(rollout).double())
+    rollout = replace(rollout, score_norms=policy.evaluate(rollout, ("score_norms",))["score_norms"].double())
     scores = torch.stack([scores_along(policy, rollout, seed) for seed in range(options.directions)])
     first = noise(rollout, scores, "leave-one-out", options.sizes[0], options.seed)
     table: dict[str, dict[str, list[float]]] = {}

@@ -47,7 +47,7 @@ class KLFromStart(BaseCallback):
         rollout = self.locals["rollout"]
         total = 0.0
         for rows in self.model.micro_batches(rollout):
-            start_log_probs, _ = self.start.evaluate_actions(rows)
+            start_log_probs = self.start.evaluate(rows)["log_probs"]
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))
 

@@ -25,7 +25,7 @@ def test_acting_equals_training_over_all_turns(name, mode):
     gaps = (rollout.positions[:, 1:] - rollout.positions[:, :-1])[rollout.mask[:, 1:]]
     assert (gaps > 1).sum() > 8, "there are replies"
     assert (rollout.rewards.where(rollout.mask, 0)[:, :-1] > 0).any(), "turns are paid"
-    log_probs, _ = policy.evaluate_actions(rollout)
+    log_probs = policy.evaluate(rollout)["log_probs"]
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
 
 

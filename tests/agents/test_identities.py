@@ -128,7 +128,7 @@ def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name
     for _ in range(3):
         rollout = collect(agent.policy, envs, 8, seed=agent.num_updates)
         with torch.no_grad():
-            divergences.append(agent.policy.kl_divergence(reference, rollout).sum().item())
+            divergences.append(agent.policy.evaluate(rollout, ("kl",), reference)["kl"].sum().item())
         logged.append(agent.update(rollout)["train/kl_ref"])
     assert abs(divergences[0]) <= EXACT and abs(logged[0]) <= EXACT
     assert min(divergences[1:]) > 1e-3 and all(abs(figure) > 1e-3 for figure in logged[1:])
@@ -245,7 +245,7 @@ def test_every_step_of_a_numpy_environment_is_stored_in_its_place(mode, episodes
     check_counting_rollout(rollout, lengths)
     odd = torch.arange(episodes) % 2 == 1
     assert torch.equal(rollout.truncated, odd) and torch.equal(rollout.terminated, ~odd)
-    log_probs, _ = CountingPolicy().evaluate_actions(rollout)
+    log_probs = CountingPolicy().evaluate(rollout)["log_probs"]
     assert torch.equal(log_probs, rollout.log_probs)
     wanted = (rollout.observations.sum(-1).long() % 3).where(rollout.mask, 0)
     assert torch.equal(rollout.actions, wanted)

@@ -26,6 +26,7 @@ from agents import (
 )
 from agents.algorithms._actor_critic import ActorCritic
 from agents.core.settings import setting
+from agents.learner.kl_anchor import Anchor
 from agents.policies.control.token_extractor import TokenExtractor
 from agents.policies.language.nucleus import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
@@ -51,6 +52,15 @@ class Silent(gym.Env):
 
 class Own(Policy):
     """A policy of somebody's."""
+
+    def evaluate(self, rollout, want=(), reference=None):
+        return {"log_probs": None}
+
+
+def exact_anchor():
+    anchor = Anchor(1.0, "exact")
+    anchor.freeze_reference(Own())
+    return anchor
 
 
 def pole(cls=ReinforceBaseline, policy="MlpPolicy", env="CartPole-v1", **settings):
@@ -274,9 +284,7 @@ OTHERS = [
     (lambda: SampledPolicy(llama(), top_p=0.0), ("top_p", "at most 1")),
     (lambda: SampledPolicy(llama(), top_p=1.5), ("top_p", "1.5")),
     (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
-    (lambda: Own().score_norms(None), ("Own has no score norms", "discrete action")),
-    (lambda: pole(env="Pendulum-v1").policy.score_norms(None), ("ControlPolicy has no score norms",)),
-    (lambda: Own().kl_divergence(Own(), None), ("no kl_divergence", "k1, k2 or k3")),
+    (lambda: exact_anchor().divergence(Own(), None), ("Own evaluates no kl", "k1, k2 or k3")),
     (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
     *(
         (partial(step_limit, None, wrong, "max_steps"), ("max_steps", "at least 1", repr(wrong)))

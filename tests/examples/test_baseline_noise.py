@@ -29,7 +29,7 @@ def test_the_scores_along_a_direction_are_those_of_the_gradient(example):
     assert all(map(torch.equal, before, policy.parameters()))
     generator = torch.Generator().manual_seed(5)
     directions = [torch.randn(weight.shape, generator=generator) for weight in policy.parameters()]
-    log_probs, _ = policy.evaluate_actions(rollout, entropy=False)
+    log_probs = policy.evaluate(rollout)["log_probs"]
     for row, t in rollout.mask.nonzero().tolist():
         slopes = torch.autograd.grad(log_probs[row, t], list(policy.parameters()), retain_graph=True)
         wanted = sum(float((slope * v).sum()) for slope, v in zip(slopes, directions, strict=True))
@@ -41,7 +41,7 @@ def test_the_noise_is_the_variance_of_the_estimates_of_the_groups(example, basel
     monkeypatch.setattr(example, "PARTITIONS", 1)
     policy = TabularPolicy()
     rollout = random_episodes(policy, groups=2, size=8)
-    rollout = replace(rollout, score_norms=policy.score_norms(rollout))
+    rollout = replace(rollout, score_norms=policy.evaluate(rollout, ("score_norms",))["score_norms"])
     scores = torch.randn(3, *rollout.mask.shape, generator=torch.Generator().manual_seed(0)).double()
     found = example.noise(rollout, scores, baseline, size=4, seed=1)
     generator = torch.Generator().manual_seed(1)

@@ -41,7 +41,7 @@ def test_acting_equals_training(dtype):
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny", dtype=dtype).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
     rollout = Collector(envs, torch.device("cuda")).collect(policy, 20, generator)
-    log_probs, _ = policy.evaluate_actions(rollout)
+    log_probs = policy.evaluate(rollout)["log_probs"]
     assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
 
 
@@ -61,7 +61,7 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
         for _ in range(2):  # the second rollout replays what the first captured
             rollouts.append(collector.collect(policy, 16 if replies else 8, generator, deterministic))
         assert (rollouts[-1].positions is not None) == replies
-        log_probs, _ = policy.evaluate_actions(rollouts[-1])
+        log_probs = policy.evaluate(rollouts[-1])["log_probs"]
         assert (log_probs - rollouts[-1].log_probs)[rollouts[-1].mask].abs().max() < 1e-6
     for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
         drawn_alike = deterministic or not replies  # the draws of the two with replies are others
@@ -77,7 +77,7 @@ def test_captured_steps_follow_an_adapter(dtype, tolerance):
     generator = torch.Generator("cuda").manual_seed(0)
     for _ in range(3):
         rollout = Collector(envs, torch.device("cuda")).collect(policy, 16, generator)
-        log_probs, _ = policy.evaluate_actions(rollout)
+        log_probs = policy.evaluate(rollout)["log_probs"]
         assert (log_probs - rollout.log_probs).abs().max() < tolerance
         with torch.no_grad():
             for name, weight in policy.named_parameters():
@@ -164,7 +164,7 @@ def test_a_policy_moves_to_the_cpu_and_back():
         collector.seed(0)
         rollout = collector.collect(policy.to(device), 8, deterministic=True)
         with torch.no_grad():
-            log_probs, _ = policy.evaluate_actions(rollout)
+            log_probs = policy.evaluate(rollout)["log_probs"]
         assert (log_probs - rollout.log_probs).abs().max() < 1e-6
         rollouts.append(rollout.actions.cpu())
     assert all(torch.equal(rollouts[0], other) for other in rollouts[1:])

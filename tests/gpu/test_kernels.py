@@ -42,7 +42,7 @@ def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, atte
     attended.clear()
     rollout = collected(policy, envs)
     acted = len(attended)
-    log_probs = policy.evaluate_actions(rollout)[0]
+    log_probs = policy.evaluate(rollout)["log_probs"]
     passed = len(attended)
     log_probs.sum().backward()
     assert 0 < acted < passed < len(attended), "prompts and steps, a training pass, and its layers again"
@@ -73,7 +73,7 @@ def test_masks_are_added_and_made_once_per_step(monkeypatch):
 
     monkeypatch.setattr(masks, "added_mask", lambda *args: made.append(1) or added(*args))
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
-    policy.evaluate_actions(collected(policy, envs, 4))
+    policy.evaluate(collected(policy, envs, 4))
     assert made and torch.bool not in given and torch.float64 in given
 
 
@@ -82,10 +82,10 @@ def test_captured_steps_follow_the_optimizer():
     policy = policy_on(envs)
     rollout = collected(policy, envs)
     graphs = policy._captures.by_slots[8].runs.copy()
-    policy.evaluate_actions(rollout)[0].sum().backward()
+    policy.evaluate(rollout)["log_probs"].sum().backward()
     torch.optim.SGD(policy.actor_parameters(), lr=0.1).step()
     after = collected(policy, envs)
-    log_probs = policy.evaluate_actions(after)[0].detach()
+    log_probs = policy.evaluate(after)["log_probs"].detach()
     assert (log_probs - after.log_probs).abs().max() < 1e-6
     assert policy._captures.by_slots[8].runs.items() >= graphs.items(), "what was captured is replayed"
     assert not torch.equal(after.log_probs.exp().sum(), rollout.log_probs.exp().sum())

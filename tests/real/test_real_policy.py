@@ -60,7 +60,7 @@ def adapted(envs: Any) -> LanguageModelPolicy:
 
 @torch.no_grad()
 def log_probs_of(policy: LanguageModelPolicy, rollout: Any) -> torch.Tensor:
-    return policy.evaluate_actions(rollout, False)[0][rollout.mask]
+    return policy.evaluate(rollout)["log_probs"][rollout.mask]
 
 
 def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(

@@ -99,9 +99,9 @@ def test_no_gradient_of_a_language_model_depends_on_the_order_of_threads(critic)
     reference = LanguageModelPolicy(*spaces, "tiny")
     rollout = collect(policy, envs, 64)
     for made in (
-        *policy.evaluate_actions(rollout),
-        policy.predict_values(rollout),
-        policy.kl_divergence(reference, rollout),
+        *policy.evaluate(rollout, ("log_probs", "entropy", "kl"), reference).values(),
+        *policy.evaluate(rollout).values(),
+        policy.values(rollout),
     ):
         assert "IndexSelectBackward0" in names(made.grad_fn)
         assert "IndexBackward0" not in names(made.grad_fn)

@@ -194,7 +194,7 @@ def check_reload(policy: LanguageModelPolicy, envs: Any) -> None:
         policy.save(folder)
         loaded = LanguageModelPolicy.load(folder, envs.single_observation_space, envs.single_action_space)
         theirs = policy_of(AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float64"), envs)
-        ours, again, other = (each.evaluate_actions(rollout)[0] for each in (policy, loaded, theirs))
+        ours, again, other = (each.evaluate(rollout)["log_probs"] for each in (policy, loaded, theirs))
     assert torch.equal(ours, again)
     assert_close(ours, other, TOLERANCE, "ours and the model that transformers loads")
 

@@ -70,6 +70,6 @@ class CountingPolicy(Policy):
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return obs.sum(1).long() % 3, -obs[:, 1], None
 
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> Any:
+    def evaluate(self, rollout: Rollout, want: Any = (), reference: Any = None) -> Any:
         log_probs = scatter_steps(-rollout.observations[rollout.mask][:, 1], rollout.mask)
-        return log_probs, torch.zeros_like(log_probs)
+        return {"log_probs": log_probs, "entropy": torch.zeros_like(log_probs)}

@@ -43,7 +43,7 @@ def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, toleran
     rollout = collect(policy, envs, episodes)
     assert rollout.lengths.unique().numel() > 2, "the episodes must differ in length"
     with torch.no_grad():
-        log_probs, _ = policy.evaluate_actions(rollout)
+        log_probs = policy.evaluate(rollout)["log_probs"]
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], tolerance, "acting and training")
 
 
@@ -52,7 +52,7 @@ def check_plain_reference(policy: LanguageModelPolicy, envs: Any, tolerance: flo
     rollout = collect(policy, envs, 12)
     plain = plain_log_probs(policy, rollout)
     with torch.no_grad():
-        trained, _ = policy.evaluate_actions(rollout)
+        trained = policy.evaluate(rollout)["log_probs"]
     assert_close(rollout.log_probs[rollout.mask], plain[rollout.mask], tolerance, "acting and the plain reference")
     assert_close(trained[rollout.mask], plain[rollout.mask], tolerance, "training and the plain reference")
 
@@ -96,7 +96,7 @@ def check_state_forgets_old_weights(policy: LanguageModelPolicy, envs: Any, tole
     actions, _, state = policy.act(obs, policy.initial_state(envs.num_envs), starts, deterministic=True)
     obs, _, _, _, _ = envs.step(actions)
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.3)
-    log_probs, _ = policy.evaluate_actions(collect(policy, copy.deepcopy(envs), 4))
+    log_probs = policy.evaluate(collect(policy, copy.deepcopy(envs), 4))["log_probs"]
     log_probs.sum().backward()
     optimizer.step()
     _, stale, _ = policy.act(obs, state, ~starts, deterministic=True)
@@ -194,19 +194,19 @@ def check_credit(agent: Agent, tolerance: float) -> None:
     assert (~rollout.truncated).any(), "some episodes must end with the end token"
     rewards = own_rewards(agent.env, rollout)
     seen: list[torch.Tensor] = []
-    evaluate = agent.policy.evaluate_actions
+    evaluate = agent.policy.evaluate
 
-    def listen(batch: Rollout, entropy: bool) -> Any:
-        log_probs, entropies = evaluate(batch, entropy)
-        log_probs.retain_grad()
-        seen.append(log_probs)
-        return log_probs, entropies
+    def listen(*args: Any) -> Any:
+        found = evaluate(*args)
+        found["log_probs"].retain_grad()
+        seen.append(found["log_probs"])
+        return found
 
-    agent.policy.evaluate_actions = listen  # type: ignore[method-assign]
+    agent.policy.evaluate = listen  # type: ignore[method-assign]
     try:
         gradient(agent, rollout)
     finally:
-        del agent.policy.evaluate_actions
+        del agent.policy.evaluate
     (log_probs,) = seen
     assert log_probs.grad is not None
     expected = -(rewards.double()[:, None] * rollout.mask) / len(rollout)
@@ -251,7 +251,7 @@ def check_anchor_pulls_back(agent: Agent, envs: Any) -> None:
     @torch.no_grad()
     def distance() -> float:
         rollout = collect(agent.policy, envs, 128)
-        return float(agent.policy.kl_divergence(reference, rollout).sum() / rollout.mask.sum())
+        return float(agent.policy.evaluate(rollout, ("kl",), reference)["kl"].sum() / rollout.mask.sum())
 
     before = distance()
     agent.learn(3000)

@@ -67,23 +67,16 @@ class TabularPolicy(TablePolicy):
         self.logits.data = torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8
         self.table.data = torch.randn(P, S, generator=generator, dtype=torch.float64)
 
-    def kl_divergence(self, reference: TabularPolicy, rollout: Rollout) -> torch.Tensor:
-        log_pi, log_ref = self._log_pi(rollout.observations), reference._log_pi(rollout.observations)
-        return (log_pi.exp() * (log_pi - log_ref)).sum(-1).where(rollout.mask, 0)
-
 
 class CarelessPolicy(TabularPolicy):
     """Leaves NaN in masked cells."""
 
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        log_probs, entropy = super().evaluate_actions(rollout)
-        return log_probs.where(rollout.mask, torch.nan), entropy.where(rollout.mask, torch.nan)
+    def evaluate(self, rollout: Rollout, *args: Any) -> dict[str, torch.Tensor]:
+        found = super().evaluate(rollout, *args)
+        return {name: values.where(rollout.mask, torch.nan) for name, values in found.items()}
 
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        return super().predict_values(rollout).where(rollout.mask, torch.nan)
-
-    def kl_divergence(self, reference: TabularPolicy, rollout: Rollout) -> torch.Tensor:
-        return super().kl_divergence(reference, rollout).where(rollout.mask, torch.nan)
+    def values(self, rollout: Rollout) -> torch.Tensor:
+        return super().values(rollout).where(rollout.mask, torch.nan)
 
 
 def tiny_world(group_size: int = 2) -> WorldEnv:
@@ -203,7 +196,7 @@ def coefficients(
 @torch.no_grad()
 def _first_alike(agent: Agent, library: Rollout) -> torch.Tensor:
     """Return, for each row, the first row of the same prompt, length, rewards and values [P * C]."""
-    values = [agent.policy.predict_values(library)] if agent.uses_critic else []
+    values = [agent.policy.values(library)] if agent.uses_critic else []
     seen = torch.cat([library.groups[:, None], library.mask, library.rewards, *values], 1)
     return (seen[:, None] == seen).all(-1).double().argmax(1)
 

@@ -159,10 +159,10 @@ class Reciting(Policy):
         actions = [self.left[slot].pop(0) if self.left.get(slot) else 0 for slot in range(len(episode_start))]
         return torch.tensor(actions), torch.zeros(len(actions)), state
 
-    def evaluate_actions(self, rollout: Any, entropy: bool = True) -> Any:
+    def evaluate(self, rollout: Any, want: Any = (), reference: Any = None) -> Any:
         raise NotImplementedError
 
-    def predict_values(self, rollout: Any) -> Any:
+    def values(self, rollout: Any) -> Any:
         raise NotImplementedError
 
 
@@ -185,7 +185,7 @@ def library(policy: LanguageModelPolicy) -> Rollout:
     assert sorted(found) == sorted(keys)
     rollout = double(rollout.select(torch.tensor([found.index(key) for key in keys])))
     with torch.no_grad():
-        return replace(rollout, log_probs=policy.evaluate_actions(rollout)[0])
+        return replace(rollout, log_probs=policy.evaluate(rollout)["log_probs"])
 
 
 def make_agent(cls: type[Agent], group_size: int = 1, name: str = "gpt2", **settings: Any) -> Agent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,8 +26,8 @@ from typing_extensions import override
 from ...core.checks import check_choice, check_count, check_flag
 from ...core.rollout import Obs, Rollout, map_obs
 from ..actor import Actor
-from ..base import Policy, State, load_weights, scatter_steps, score_norms
-from ..choosing import choose, sample_categorical
+from ..base import Policy, State, episodes_of, load_weights, scatter_steps
+from ..choosing import choose, evaluate_choices, sample_categorical
 from .gsde import held_sample
 from .normalized import NormalizedObservations
 from .numpy_actor import NumpyActor
@@ -139,7 +140,7 @@ class ControlPolicy(Policy):
 
     @override
     @torch.no_grad()
-    def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def distribution(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         if not self.is_categorical:
             raise ValueError(f"actions in {self.action_space} cannot be listed; supported: Discrete")
         return self._logits(obs).log_softmax(-1), None
@@ -153,43 +154,41 @@ class ControlPolicy(Policy):
         return actions + torch.as_tensor(space.start, device=actions.device) if self._starts else actions
 
     @override
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return log-probabilities and entropies [N, T]; the entropy is 0 if it has no closed form."""
-        mask = rollout.mask
+    def evaluate(
+        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the wanted quantities [N, T]; an entropy without a closed form is 0."""
+        obs, actions = map_obs(rollout.existing, rollout.observations), rollout.existing(rollout.actions)  # [M, ...]
         if self.is_categorical:
-            every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
-            log_probs = scatter_steps(every.gather(1, rollout.existing(rollout.actions)[:, None])[:, 0], mask)
-            return log_probs, scatter_steps(-(every.exp() * every).sum(-1), mask) if entropy else None
-        distribution = self._distribution(rollout)
-        log_probs = distribution.log_prob(rollout.existing(rollout.actions))
-        if not entropy:
-            return scatter_steps(log_probs, mask), None
-        entropies = distribution.entropy()
-        return scatter_steps(log_probs, mask), scatter_steps(
-            torch.zeros_like(log_probs) if entropies is None else entropies, mask
-        )
+            theirs = reference._logits(obs).log_softmax(-1) if reference is not None and "kl" in want else None
+            found = evaluate_choices(self._logits(obs).log_softmax(-1), actions, want, theirs)
+        else:
+            found = self._evaluated(obs, actions, want, reference)
+        return {name: scatter_steps(values, rollout.mask) for name, values in found.items()}
+
+    def _evaluated(
+        self, obs: Obs, actions: torch.Tensor, want: Collection[str], reference: Self | None
+    ) -> dict[str, torch.Tensor]:
+        """Return the wanted quantities [M] of actions that are not one choice out of A."""
+        distribution, found = self.net.get_distribution(obs), {}
+        if "log_probs" in want:
+            found["log_probs"] = distribution.log_prob(actions)
+        if "entropy" in want:
+            entropies = distribution.entropy()
+            found["entropy"] = torch.zeros(len(actions), device=actions.device) if entropies is None else entropies
+        if "kl" in want and reference is not None:
+            divergence = kl_divergence(distribution, reference.net.get_distribution(obs))
+            found["kl"] = divergence.reshape(len(actions), -1).sum(1)
+        return found
 
     @override
-    @torch.no_grad()
-    def score_norms(self, rollout: Rollout) -> torch.Tensor:
-        if not self.is_categorical:
-            return super().score_norms(rollout)
-        every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
-        return scatter_steps(score_norms(every, rollout.existing(rollout.actions)), rollout.mask)
-
-    @override
-    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
-        net, rollout = self.net, self.episodes_of(rollout)
+    def values(self, rollout: Rollout | Obs) -> torch.Tensor:
+        net, rollout = self.net, episodes_of(self, rollout)
         obs = map_obs(rollout.existing, rollout.observations)
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:
             features = features.detach()  # they are the actor's
         return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
-
-    @override
-    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
-        divergence = kl_divergence(self._distribution(rollout), reference._distribution(rollout))
-        return scatter_steps(divergence.reshape(divergence.shape[0], -1).sum(1), rollout.mask)
 
     @override
     def critic_parameters(self) -> list[nn.Parameter]:
@@ -240,9 +239,6 @@ class ControlPolicy(Policy):
         """Return logits [B, A] of discrete actions, without the checks of a distribution object."""
         features = BasePolicy.extract_features(self.net, obs, self.net.pi_features_extractor)
         return self.net.action_net(self.net.mlp_extractor.forward_actor(features))
-
-    def _distribution(self, rollout: Rollout) -> Distribution:
-        return self.net.get_distribution(map_obs(rollout.existing, rollout.observations))
 
 
 def _savable(network: dict[str, Any]) -> dict[str, Any]:

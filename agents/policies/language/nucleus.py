@@ -39,7 +39,7 @@ class SampledPolicy(LanguageModelPolicy):
         return nucleus(self._log_softmax(logits), self.top_p)
 
     @override
-    def evaluate_actions(self, rollout: Any, entropy: bool = True) -> Any:
+    def evaluate(self, rollout: Any, want: Any = (), reference: Any = None) -> Any:
         raise ValueError("a SampledPolicy is for evaluation; train the policy that it was made of")
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
-from ..base import MODEL, Policy, scatter_steps, score_norms, take_rows
-from ..choosing import Source
+from ..base import MODEL, Policy, episodes_of, scatter_steps, take_rows
+from ..choosing import Source, evaluate_choices
 from . import policy_folder
 from .critic import CRITICS, Critic
 from .decoding.acting_copy import acting_copy, is_changed
@@ -176,7 +176,7 @@ class LanguageModelPolicy(Policy):
 
     @override
     @torch.no_grad()
-    def action_log_probs(
+    def distribution(
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
         state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, None)
@@ -231,29 +231,29 @@ class LanguageModelPolicy(Policy):
     # Training. An edge is a context and the token chosen in it; equal steps share one (see `Reading`).
 
     @override
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if not entropy:
+    def evaluate(
+        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
+    ) -> dict[str, torch.Tensor]:
+        names = tuple(want)
+
+        def per_edge(states: torch.Tensor, actions: torch.Tensor, *theirs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if names == ("log_probs",):
                 return (ChosenLogProbs.apply(self._tempered(self._logits(states)), actions),)
-            log_probs = self._log_softmax(self._logits(states))  # [E, V]
-            return log_probs.gather(1, actions[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
+            log_probs, ref_log_probs = self._log_softmax(self._logits(states)), None  # [E, V]
+            if theirs and reference is not None:
+                with torch.no_grad():
+                    ref_log_probs = reference._log_softmax(reference._logits(*theirs))
+            found = evaluate_choices(log_probs, actions, names, ref_log_probs)
+            return tuple(found[name] for name in names)
 
         reading = self._reading(rollout)
-        made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)
-        log_probs, *entropies = (
-            scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made
-        )
-        return log_probs, entropies[0] if entropies else None
-
-    @override
-    @torch.no_grad()
-    def score_norms(self, rollout: Rollout) -> torch.Tensor:
-        def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor]:
-            return (score_norms(self._log_softmax(self._logits(states)), actions),)
-
-        reading = self._reading(rollout)
-        (norms,) = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)
-        return scatter_steps(take_rows(norms, reading.edge_of_step), rollout.mask)
+        theirs: tuple[torch.Tensor, ...] = ()
+        if "kl" in names and reference is not None:
+            with torch.no_grad():
+                theirs = (reference._states(reading),)
+        made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions, *theirs)
+        steps = (scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made)
+        return dict(zip(names, steps, strict=True))
 
     @override
     def default(self, setting: str) -> float | None:
@@ -273,29 +273,15 @@ class LanguageModelPolicy(Policy):
         return rollout.observations["length"] + rollout.lengths - 1
 
     @override
-    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
+    def values(self, rollout: Rollout | Obs) -> torch.Tensor:
         if self.critic is None:
-            return super().predict_values(rollout)
-        rollout = self.episodes_of(rollout)
+            return super().values(rollout)
+        rollout = episodes_of(self, rollout)
         reading = self._reading(rollout)
         return scatter_steps(
             take_rows(self.critic(self.model, reading, self.activation_checkpointing), reading.edge_of_step),
             rollout.mask,
         )
-
-    @override
-    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
-        def per_edge(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor]:
-            log_probs = self._log_softmax(self._logits(ours))
-            with torch.no_grad():
-                ref_log_probs = reference._log_softmax(reference._logits(theirs))
-            return ((log_probs.exp() * (log_probs - ref_log_probs)).sum(-1),)
-
-        reading = self._reading(rollout)
-        with torch.no_grad():
-            theirs = reference._states(reading)
-        (values,) = by_chunks(per_edge, self.vocab_size, self._states(reading), theirs)
-        return scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask)
 
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what must be read to evaluate these episodes."""

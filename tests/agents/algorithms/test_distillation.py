@@ -81,8 +81,8 @@ def test_the_ratio_is_bounded() -> None:
     prepared = agent.prepare(random_episodes(agent.policy))
     with torch.no_grad():
         agent.policy.logits += torch.randn(P, S, 3, generator=torch.Generator().manual_seed(5))
-    log_probs = agent.policy.evaluate_actions(prepared)[0]
-    credit = agent.anchor.reference.evaluate_actions(prepared)[0] - log_probs.detach()
+    log_probs = agent.policy.evaluate(prepared)["log_probs"]
+    credit = agent.anchor.reference.evaluate(prepared)["log_probs"] - log_probs.detach()
     ratio = (log_probs - prepared.log_probs).exp().detach()
     assert (ratio > 1.2).any() and agent.is_clipped(log_probs, prepared)[prepared.mask].any()
     wanted = ratio.clamp(max=1.2) * credit * log_probs
@@ -242,12 +242,12 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | Non
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
     found = agent.prepare(rollout).ref_log_probs
     if rank is not None:
-        wanted = trained.policy.evaluate_actions(rollout)[0]
+        wanted = trained.policy.evaluate(rollout)["log_probs"]
         torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-6)
     agent.learn(total_episodes=4)
     agent.save(saved)
     again = Agent.load(saved, device="cpu")
-    torch.testing.assert_close(again.anchor.reference.evaluate_actions(rollout)[0].detach(), found)
+    torch.testing.assert_close(again.anchor.reference.evaluate(rollout)["log_probs"].detach(), found)
 
 
 # What is refused.

@@ -154,7 +154,7 @@ def test_the_clip_fraction_is_that_of_all_steps(
 
 def test_the_clip_fraction_of_gspo_is_that_of_whole_episodes() -> None:
     agent, prepared = moved({"cls": GSPO, "clip_range": 0.1, "clip_range_high": 0.1}, sample())
-    log_probs = agent.policy.evaluate_actions(prepared)[0].detach()
+    log_probs = agent.policy.evaluate(prepared)["log_probs"].detach()
     clipped = []
     for new, old, credit, steps in zip(log_probs, prepared.log_probs, prepared.advantages, prepared.mask, strict=True):
         ratio = math.exp(float((new - old)[steps].mean()))
@@ -166,7 +166,7 @@ def test_the_clip_fraction_of_gspo_is_that_of_whole_episodes() -> None:
 
 def test_the_clip_fraction_of_cispo_is_that_of_truncated_weights() -> None:
     agent, prepared = moved({"cls": CISPO, "max_ratio": 1.3}, sample())
-    ratios = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).exp()
+    ratios = (agent.policy.evaluate(prepared)["log_probs"] - prepared.log_probs).exp()
     wanted = int((ratios > 1.3)[prepared.mask].sum())
     assert 2 < wanted < int(prepared.mask.sum())
     assert agent.loss(prepared)[1]["train/clip_fraction"] == wanted
@@ -428,7 +428,7 @@ def test_without_advantages_nothing_is_chosen() -> None:
 
 def test_the_clip_fraction_of_sapo_is_that_of_gates_less_than_half_open() -> None:
     agent, prepared = moved({"cls": SAPO, "gate_temperature": 4.0, "gate_temperature_negative": 8.0}, sample())
-    moves = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).exp() - 1
+    moves = (agent.policy.evaluate(prepared)["log_probs"] - prepared.log_probs).exp() - 1
     tau = torch.where(prepared.advantages > 0, 4.0, 8.0)
     slope = 4 * (-tau * moves).exp() / (1 + (-tau * moves).exp()) ** 2
     wanted = int((slope < 0.5)[prepared.mask].sum())
@@ -438,12 +438,12 @@ def test_the_clip_fraction_of_sapo_is_that_of_gates_less_than_half_open() -> Non
 
 def test_the_clip_fraction_of_topr_and_dppo() -> None:
     agent, prepared = moved({"cls": TOPR, "threshold": 2.0}, sample())
-    gap = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).where(prepared.mask, 0).sum(1)
+    gap = (agent.policy.evaluate(prepared)["log_probs"] - prepared.log_probs).where(prepared.mask, 0).sum(1)
     small = (prepared.returns < 2.0) & (gap < -math.log(2))
     assert 0 < int(small.sum()) < len(prepared)
     assert agent.loss(prepared)[1]["train/clip_fraction"] == int(prepared.lengths[small].sum())
     agent, prepared = moved({"cls": DPPO, "max_moved": 0.1}, sample())
-    now = agent.policy.evaluate_actions(prepared)[0].exp()
+    now = agent.policy.evaluate(prepared)["log_probs"].exp()
     far = (now - prepared.log_probs.exp()) * prepared.advantages.sign() > 0.1
     assert agent.loss(prepared)[1]["train/clip_fraction"] == int(far[prepared.mask].sum()) > 0
 
@@ -452,7 +452,7 @@ def test_the_clip_fraction_counts_what_the_off_policy_mask_leaves_out() -> None:
     agent, prepared = moved({"cls": GRPO, "off_policy_mask": 0.05}, sample())
     alone = make_agent(GRPO)
     alone.policy.load_state_dict(agent.policy.state_dict())
-    now = agent.policy.evaluate_actions(prepared)[0]
+    now = agent.policy.evaluate(prepared)["log_probs"]
     fall = (prepared.log_probs - now).where(prepared.mask, 0).sum(1) / prepared.lengths
     dropped = ((fall > 0.05) & (prepared.advantages[:, 0] < 0))[:, None] & prepared.mask
     wanted = int((dropped | (alone.is_clipped(now.detach(), prepared) & prepared.mask)).sum())

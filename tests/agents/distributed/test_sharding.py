@@ -75,7 +75,7 @@ def updated(case: str, shard: bool) -> tuple[torch.Tensor, list[dict[str, float]
     metrics = []
     for _ in range(3):
         with gathered(agent.policy), torch.no_grad():  # as if this policy had sampled them
-            rollout.log_probs, _ = agent.policy.evaluate_actions(rollout)
+            rollout.log_probs = agent.policy.evaluate(rollout)["log_probs"]
         metrics.append(agent.update(rollout))
     return weights_of(agent), metrics
 
@@ -109,7 +109,7 @@ def no_part(case: str, episodes: int) -> float:
     def step(shard: bool) -> torch.Tensor:
         agent, rollout = an_agent(case, shard), sampled().select(slice(episodes))
         with gathered(agent.policy), torch.no_grad():
-            rollout.log_probs, _ = agent.policy.evaluate_actions(rollout)
+            rollout.log_probs = agent.policy.evaluate(rollout)["log_probs"]
         agent.update(replace(rollout, rewards=rollout.rewards.where(torch.arange(episodes)[:, None] == 0, 0)))
         return weights_of(agent)
 

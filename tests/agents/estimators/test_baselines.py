@@ -23,7 +23,7 @@ from agents.estimators.baselines import (
     value,
 )
 from agents.estimators.returns import hold_last
-from agents.policies.base import score_norms
+from agents.policies.choosing import score_norms
 
 few = drawn(20)
 OF_OTHERS = (leave_one_out, length_weighted, optimal_token)

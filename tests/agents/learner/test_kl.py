@@ -55,7 +55,7 @@ def test_the_reward_is_charged_step_by_step() -> None:
         rtol=0,
         atol=1e-12,
     )
-    ref = reference.evaluate_actions(rollout)[0].detach()
+    ref = reference.evaluate(rollout)["log_probs"].detach()
     wanted = rollout.rewards - 0.5 * (rollout.log_probs - ref)
     torch.testing.assert_close(charged.rewards[rollout.mask], wanted[rollout.mask], rtol=0, atol=1e-14)
     assert not charged.rewards.requires_grad

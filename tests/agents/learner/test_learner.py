@@ -79,7 +79,7 @@ def values_after(policy: Policy, rollout: Rollout) -> torch.Tensor:
     """Return the critic's values once every action of an episode has been read [N], as those of one more step."""
     one_more = torch.arange(rollout.mask.shape[1] + 1) <= rollout.lengths[:, None]
     actions = torch.nn.functional.pad(rollout.actions, (0, 1))
-    values = policy.predict_values(replace(rollout, actions=actions, mask=one_more))
+    values = policy.values(replace(rollout, actions=actions, mask=one_more))
     return values.gather(1, rollout.lengths[:, None])[:, 0]
 
 

@@ -43,7 +43,7 @@ def test_in_single_precision_the_weights_are_idle(mode: str) -> None:
 def test_in_16_bits_acting_is_weighed_with_what_training_says() -> None:
     agent, rollout = text_agent("bfloat16", GRPO, mismatch="token-truncate", num_epochs=2)
     with torch.no_grad():
-        trained = agent.policy.evaluate_actions(rollout)[0]
+        trained = agent.policy.evaluate(rollout)["log_probs"]
     gap = (trained - rollout.log_probs).where(rollout.mask, 0)
     assert 1e-4 < float(gap.abs().max()) < 0.7
     batch = agent.prepare(rollout)
@@ -57,13 +57,13 @@ def test_without_it_nothing_is_computed_and_with_it_one_pass_more() -> None:
     counts = []
     for mode in (None, "token-mask"):
         agent = make_agent(PPO, mismatch=mode, num_epochs=3, num_minibatches=2)
-        evaluate, calls = agent.policy.evaluate_actions, []
+        evaluate, calls = agent.policy.evaluate, []
 
         def counted(*args: Any, evaluate: Any = evaluate, calls: list[int] = calls, **kwargs: Any) -> Any:
             calls.append(torch.is_grad_enabled())
             return evaluate(*args, **kwargs)
 
-        agent.policy.evaluate_actions = counted  # type: ignore[method-assign]
+        agent.policy.evaluate = counted  # type: ignore[method-assign]
         agent.update(sample())
         counts.append((calls.count(True), calls.count(False)))
     assert counts == [(6, 0), (6, 1)]

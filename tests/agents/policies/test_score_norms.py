@@ -8,6 +8,7 @@ from tabular import TabularPolicy, random_episodes
 from tiny_models import text_envs, tiny_policy
 
 from agents import ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline, make_envs
+from agents.policies.base import episodes_of
 from agents.policies.language.training import reading as chunks
 
 
@@ -23,7 +24,7 @@ def test_of_a_language_model_they_are_those_of_the_sampled_softmax(name, tempera
     policy = tiny_policy(name, envs, temperature)
     rollout = collect(policy, envs, 12)
     monkeypatch.setattr(chunks, "ELEMENTS", rows * policy.vocab_size)
-    found = policy.score_norms(rollout)
+    found = policy.evaluate(rollout, ("score_norms",))["score_norms"]
     assert not found.requires_grad
     wanted = torch.zeros_like(found)
     for row, length in enumerate(rollout.observations["length"].tolist()):
@@ -45,7 +46,7 @@ def test_of_control_they_are_those_of_the_categorical_distribution():
     for row, t in rollout.mask.nonzero().tolist():
         pi = policy.net.get_distribution(rollout.observations[row, t][None]).distribution.probs[0]
         wanted[row, t] = norm(pi.detach(), rollout.actions[row, t])
-    assert_close(policy.score_norms(rollout), wanted, 1e-6, "score norms")
+    assert_close(policy.evaluate(rollout, ("score_norms",))["score_norms"], wanted, 1e-6, "score norms")
     envs.close()
 
 
@@ -55,31 +56,35 @@ def test_of_a_table_they_are_those_of_its_rows():
     pi = policy.logits.detach().flatten(0, 1).softmax(-1)
     for row, t in rollout.mask.nonzero().tolist():
         wanted = norm(pi[rollout.observations[row, t]], rollout.actions[row, t])
-        assert float(policy.score_norms(rollout)[row, t]) == pytest.approx(float(wanted), abs=1e-14)
+        assert float(policy.evaluate(rollout, ("score_norms",))["score_norms"][row, t]) == pytest.approx(
+            float(wanted), abs=1e-14
+        )
 
 
 def test_images_with_discrete_actions_have_them():
     seen = gym.spaces.Box(0, 255, (3, 36, 36), dtype="uint8")
     policy = ControlPolicy(seen, gym.spaces.Discrete(4), "CnnPolicy")
-    rollout = policy.episodes_of(torch.randint(256, (5, 3, 36, 36), dtype=torch.uint8))
-    log_probs, _ = policy.evaluate_actions(rollout)
-    found = policy.score_norms(rollout)
+    rollout = episodes_of(policy, torch.randint(256, (5, 3, 36, 36), dtype=torch.uint8))
+    log_probs, found = policy.evaluate(rollout, ("log_probs", "score_norms")).values()
     assert found.shape == (5, 1)
     assert (found >= (1 - log_probs.exp()).square()).all() and (found <= 2).all()
 
 
 def test_nobody_asks_for_them_unless_the_baseline_needs_them(monkeypatch):
     asked = []
-    original = LanguageModelPolicy.score_norms
+    original = LanguageModelPolicy.evaluate
     monkeypatch.setattr(
-        LanguageModelPolicy, "score_norms", lambda self, part: asked.append(len(part)) or original(self, part)
+        LanguageModelPolicy,
+        "evaluate",
+        lambda self, part, *want: asked.append(len(part)) or original(self, part, *want),
     )
     envs = text_envs(4, group_size=2)
     policy, known = tiny_policy("gpt2", envs), {"episodes_per_update": 12, "micro_batch_size": 5, "device": "cpu"}
     rollout = collect(policy, envs, 12)
+    found = original(policy, rollout, ("score_norms",))["score_norms"]
     for agent in (Reinforce(policy, envs, **known), ReinforceBaseline(policy, envs, **known)):
         assert agent.prepare(rollout).score_norms is None
     assert not asked
     agent = ReinforceBaseline(policy, envs, baseline="optimal-token", **known)
-    assert_close(agent.prepare(rollout).score_norms, original(policy, rollout), EXACT, "micro-batches and the whole")
+    assert_close(agent.prepare(rollout).score_norms, found, EXACT, "micro-batches and the whole")
     assert asked == [5, 5, 2]

@@ -57,7 +57,7 @@ def test_log_probabilities_are_those_of_training(adapter):
             parameter.add_(0.1)  # a fresh adapter changes nothing
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
     with torch.no_grad():
-        expected = agent.policy.evaluate_actions(rollout)
+        log_probs, entropy = agent.policy.evaluate(rollout, ("log_probs", "entropy")).values()
     onlooker = Onlooker(agent.policy, agent.device)
     for row in range(4):
         onlooker.start()
@@ -66,8 +66,8 @@ def test_log_probabilities_are_those_of_training(adapter):
         for step in range(int(rollout.lengths[row])):
             choices = onlooker.look({"tokens": tokens.numpy(), "length": length})
             action = int(rollout.actions[row, step])
-            assert float(choices.log_probs[action]) == pytest.approx(float(expected[0][row, step]), abs=1e-5)
-            assert choices.entropy == pytest.approx(float(expected[1][row, step]), abs=1e-5)
+            assert float(choices.log_probs[action]) == pytest.approx(float(log_probs[row, step]), abs=1e-5)
+            assert choices.entropy == pytest.approx(float(entropy[row, step]), abs=1e-5)
             tokens[length], length = action, length + 1
 
 

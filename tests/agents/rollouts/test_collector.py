@@ -240,6 +240,6 @@ def test_a_policy_knows_which_slots_take_a_step(mode: AutoresetMode, slots: int)
         resting = [0, *(len(ended) for *_, ended in steps)] if mode is AutoresetMode.NEXT_STEP else [0] * len(steps)
         assert all(len(playing) == slots - rests for (playing, *_), rests in zip(steps, resting, strict=False))
     with torch.no_grad():
-        log_probs, _ = tiny_policy("gpt2", text_envs(1)).evaluate_actions(rollout)
+        log_probs = tiny_policy("gpt2", text_envs(1)).evaluate(rollout)["log_probs"]
     gap = (log_probs - rollout.log_probs).abs().max()
     assert gap < 1e-12, "a slot that takes no step may have got any token"

@@ -81,5 +81,5 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
         inside = [(column, token) for column, token in trained if column < ids.shape[1]]
         assert [int(ids[row, column]) for column, _ in inside] == [token for _, token in inside]
         assert trained[-1][0] - trained[0][0] >= len(trained) + TURNS - 1, "replies stand in between"
-    log_probs, _ = policy.evaluate_actions(rollout)
+    log_probs = policy.evaluate(rollout)["log_probs"]
     assert (log_probs - rollout.log_probs)[rollout.mask].abs().max() < 1e-12

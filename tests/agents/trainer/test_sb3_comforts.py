@@ -261,7 +261,7 @@ def test_a_policy_predicts_the_values_of_observations():
     net = agent.policy.net
     wanted = net.predict_values(seen)
     for obs in (seen, seen.double().numpy()):
-        values = agent.policy.predict_values(obs)
+        values = agent.policy.values(obs)
         assert values.shape == (3, 1) and torch.allclose(values, wanted) and values.requires_grad
 
 
@@ -270,9 +270,9 @@ def test_so_does_the_critic_of_a_language_model():
     agent = PPO(tiny_policy("llama", envs, critic="head"), envs, **SMALL)
     rollout = next(iter(agent.updates(total_episodes=4)))[0]
     obs = rollout.observations
-    whole = agent.policy.predict_values(rollout)[:, 0]
-    assert torch.allclose(agent.policy.predict_values(obs)[:, 0], whole, atol=1e-5)
-    assert agent.policy.predict_values({key: value.numpy() for key, value in obs.items()}).shape == (4, 1)
+    whole = agent.policy.values(rollout)[:, 0]
+    assert torch.allclose(agent.policy.values(obs)[:, 0], whole, atol=1e-5)
+    assert agent.policy.values({key: value.numpy() for key, value in obs.items()}).shape == (4, 1)
     assert isinstance(agent.policy, LanguageModelPolicy)
 
 

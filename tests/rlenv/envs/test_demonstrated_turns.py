@@ -77,7 +77,7 @@ def test_the_loss_is_that_of_the_turns_in_their_contexts():
     policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
     shown = demonstrate(task, 0, 5)
     rollout = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
-    found, _ = policy.evaluate_actions(rollout)
+    found = policy.evaluate(rollout)["log_probs"]
     ids = shown.observations["tokens"]
     logits = policy.model(ids, torch.ones_like(ids)).logits.log_softmax(-1)
     expected = logits[torch.arange(5)[:, None], shown.positions - 1].gather(2, shown.actions[..., None])[..., 0]

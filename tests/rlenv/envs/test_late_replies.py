@@ -163,10 +163,10 @@ class Scripted(Policy):
         actions = torch.tensor([EOS if chance % 3 == 0 else 1 + chance // 3 % 5 for chance in chances])
         return actions, -actions.double(), state
 
-    def evaluate_actions(self, rollout, entropy=True):
+    def evaluate(self, rollout, want=(), reference=None):
         raise NotImplementedError
 
-    def predict_values(self, rollout):
+    def values(self, rollout):
         raise NotImplementedError
 
 

@@ -74,7 +74,7 @@ def test_memory_that_runs_out_is_one_line_in_every_command(error):
         ("training", (Agent, "update"), "--micro-batch-tokens;"),
         ("acting", (Agent, "collect_rollout"), "--num-envs;"),
         ("evaluation", (Agent, "evaluate"), "--eval-episodes;"),
-        ("warm start", (LanguageModelPolicy, "evaluate_actions"), "--micro-batch-tokens or --sft-batch-size;"),
+        ("warm start", (LanguageModelPolicy, "evaluate"), "--micro-batch-tokens or --sft-batch-size;"),
     ],
 )
 def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken, lower, tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def test_actions_begin_where_their_space_begins(space):
     assert all(space.contains(action) for action in env.heard) and len(heard.unique(dim=0)) > 2
     action, _ = agent.predict(env.reset()[0], deterministic=True)
     assert space.contains(action)
-    log_probs, _ = agent.policy.evaluate_actions(rollout)
+    log_probs = agent.policy.evaluate(rollout)["log_probs"]
     assert_close(log_probs, rollout.log_probs, ROUNDING, "acting and training")
     agent.learn(total_episodes=4)
 
@@ -73,10 +73,10 @@ def test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability():
     low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
     assert (chosen.abs() < 1).all() and (chosen.abs() > 0.5).any()
     assert_close(heard, low + (chosen + 1) / 2 * (high - low), ROUNDING, "what the environment got")
-    normal = agent.policy._distribution(rollout).distribution
+    normal = agent.policy.net.get_distribution(rollout.existing(rollout.observations)).distribution
     plain = normal.log_prob(torch.atanh(chosen)) - torch.log(1 - chosen**2 + 1e-6)  # a density of the squashed action
     assert_close(rollout.log_probs[rollout.mask], plain.sum(-1), 1e-3, "acting")
-    log_probs, _ = agent.policy.evaluate_actions(rollout)
+    log_probs = agent.policy.evaluate(rollout)["log_probs"]
     assert_close(log_probs, rollout.log_probs, ROUNDING, "acting and training")
     for deterministic in (True, False):
         action, _ = agent.predict(env.reset()[0], deterministic=deterministic)
@@ -218,7 +218,7 @@ def test_held_noise_has_the_distribution_that_its_log_probabilities_are_of():
     assert_close(actions.std(0), normal.stddev[0], 0.03, "deviation")
     assert_close(log_probs, normal.log_prob(actions).sum(1), ROUNDING, "log-probability")
     heard, _, rollout = heard_and_chosen(agent, agent.env.envs[0])
-    assert_close(agent.policy.evaluate_actions(rollout)[0], rollout.log_probs, ROUNDING, "acting and training")
+    assert_close(agent.policy.evaluate(rollout)["log_probs"], rollout.log_probs, ROUNDING, "acting and training")
     assert len(heard) == 20
     agent.learn(total_episodes=4)
 

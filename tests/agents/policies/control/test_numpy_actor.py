@@ -54,7 +54,7 @@ def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
 @pytest.mark.parametrize("env", WORLDS)
 def test_log_probabilities_while_acting_are_those_of_training(env) -> None:
     [rollout, _], _, policy = rollouts(env, True, False, net_arch=[24, 8], activation_fn=torch.nn.ReLU)
-    evaluated, _ = policy.evaluate_actions(rollout)
+    evaluated = policy.evaluate(rollout)["log_probs"]
     assert (evaluated - rollout.log_probs)[rollout.mask].abs().max() < 1e-5
 
 

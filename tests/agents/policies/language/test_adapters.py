@@ -96,7 +96,7 @@ def test_the_adapter_counts_while_acting():
     policy = adapted("llama", envs)
     rollout = collect(policy, envs, 8)
     base = LanguageModelPolicy(*spaces_of(envs), adapters.without_adapter(policy.model))
-    log_probs, _ = base.evaluate_actions(rollout)
+    log_probs = base.evaluate(rollout)["log_probs"]
     assert (log_probs - rollout.log_probs).abs().max() > 0.1
 
 
@@ -141,7 +141,7 @@ def test_acting_follows_changes_that_torch_does_not_count(change, dtype, toleran
     assert sum(weight._version for weight in policy.parameters()) == counted, "torch has counted this change"
     check_acting_equals_training(policy, envs, tolerance, episodes=12)
     _, played = agent.evaluate(envs, 4, seed=0)
-    trained, _ = policy.evaluate_actions(played, entropy=False)
+    trained = policy.evaluate(played)["log_probs"]
     assert_close(trained[played.mask], played.log_probs[played.mask], tolerance, "evaluate() acts with the new weights")
 
 
@@ -150,14 +150,14 @@ def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
     policy = adapted("llama", envs)
     obs, _ = envs.reset(seed=0)
     starts = torch.ones(4, dtype=torch.bool)
-    first, state = policy.action_log_probs(obs, None, starts)
+    first, state = policy.distribution(obs, None, starts)
     _, _, acting = policy.act(obs, None, starts)
     for name, weight in policy.named_parameters():
         if "lora_" in name:
             add_in_data(weight, torch.Generator().manual_seed(2))
     wanted = policy.model(obs["tokens"][:, : int(obs["length"].max())]).logits
     wanted = wanted[torch.arange(4), obs["length"] - 1, :VOCAB].log_softmax(-1)
-    seen, _ = policy.action_log_probs(obs, state, starts)
+    seen, _ = policy.distribution(obs, state, starts)
     assert (seen - first).abs().max() > 0.01
     assert_close(seen, wanted, EXACT, "what play shows")
     actions, log_probs, _ = policy.act(obs, acting, starts)
@@ -195,7 +195,7 @@ def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
     reference = policy.frozen_copy()
     train_a_bit(policy)
     rollout = collect(policy, envs, 8)
-    assert torch.equal(reference.evaluate_actions(rollout)[0], base.evaluate_actions(rollout)[0])
+    assert torch.equal(reference.evaluate(rollout)["log_probs"], base.evaluate(rollout)["log_probs"])
     assert own_bytes(reference) <= own_bytes(policy), "no second copy of the base"
     assert weights_digest(reference) == weights_digest(base)
 
@@ -204,10 +204,10 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     envs = few_envs()
     policy = adapted("llama", envs)
     rollout = collect(policy, envs, 8)
-    reference, before = policy.frozen_copy(), policy.evaluate_actions(rollout)[0].detach()
+    reference, before = policy.frozen_copy(), policy.evaluate(rollout)["log_probs"].detach()
     train_a_bit(policy, seed=1)
-    assert torch.equal(reference.evaluate_actions(rollout)[0], before)
-    assert not torch.equal(policy.evaluate_actions(rollout)[0], before)
+    assert torch.equal(reference.evaluate(rollout)["log_probs"], before)
+    assert not torch.equal(policy.evaluate(rollout)["log_probs"], before)
     assert {name for name, weight in reference.named_parameters() if weight.data_ptr() not in own_bytes(policy)} == {
         name for name, _ in policy.named_parameters() if "lora_" in name
     }
@@ -339,8 +339,8 @@ def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
     assert agent.policy.adapter.base_name == str((tmp_path / "base").resolve())
     agent.learn(total_episodes=8)
     rollout = collect(agent.policy, envs, 8)
-    log_probs, _ = first.policy.evaluate_actions(rollout)
-    assert torch.equal(agent.anchor.reference.evaluate_actions(rollout)[0], log_probs), "the adapter is on in it"
+    log_probs = first.policy.evaluate(rollout)["log_probs"]
+    assert torch.equal(agent.anchor.reference.evaluate(rollout)["log_probs"], log_probs), "the adapter is on in it"
     with pytest.raises(ValueError, match="has an adapter already, which training continues; omit lora_rank"):
         agent_on(folder, envs)
 

@@ -70,7 +70,7 @@ def test_acting_and_training_choose_the_same_experts():
         acting = [torch.cat(seen) for seen in chosen]
         for seen in chosen:
             seen.clear()
-        policy.evaluate_actions(rollout)
+        policy.evaluate(rollout)
     assert acting[0].shape == (int(policy.costs(rollout)[0]), 2), "every token but the last is read once"
     assert acting[0].unique().numel() > 2, "the experts must matter"
     for ours, theirs in zip(acting, chosen, strict=True):

@@ -32,7 +32,7 @@ def test_a_value_reads_the_prompt_and_the_actions_before_its_step_alone(model, c
     envs = text_envs()
     policy = policy_with(critic, envs, model)
     rollout = collect(policy, envs, 8)
-    values = policy.predict_values(rollout)
+    values = policy.values(rollout)
     trunk = policy.model.base_model if critic == "head" else policy.critic.trunk
     for row in range(len(rollout)):
         prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
@@ -47,7 +47,7 @@ def test_a_value_reads_the_prompt_and_the_actions_before_its_step_alone(model, c
 def test_the_policys_trunk_gets_no_gradient_from_the_critic(critic):
     envs = text_envs()
     policy = policy_with(critic, envs, "llama")
-    policy.predict_values(collect(policy, envs, 8)).sum().backward()
+    policy.values(collect(policy, envs, 8)).sum().backward()
     assert not gradients(policy.model)
     assert len(gradients(policy.critic.head)) == 4
     assert bool(gradients(policy.critic.trunk)) if critic == "separate" else policy.critic.trunk is None
@@ -76,7 +76,7 @@ def test_a_critic_comes_back_from_its_folder(critic, tmp_path):
             parameter.add_(0.01)
         policy.save(tmp_path)
         again = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
-        assert torch.equal(again.predict_values(rollout), policy.predict_values(rollout))
+        assert torch.equal(again.values(rollout), policy.values(rollout))
 
 
 def test_where_a_critic_is_asked_for():

@@ -119,8 +119,8 @@ def test_micro_batches_do_not_change_the_warm_start(split):
     envs = text_envs(4, reward=hash_reward)
     whole = tiny_policy("gpt2", envs)
     parts = copy.deepcopy(whole)
-    passes, evaluate = [], parts.evaluate_actions
-    parts.evaluate_actions = lambda rows, **kwargs: passes.append(len(rows)) or evaluate(rows, **kwargs)
+    passes, evaluate = [], parts.evaluate
+    parts.evaluate = lambda rows: passes.append(len(rows)) or evaluate(rows)
     demonstrations = [shown(whole, envs) for _ in range(2)]
     wanted = warm_start(whole, demonstrations[0], 1, batch_size=8)
     assert warm_start(parts, demonstrations[1], 1, batch_size=8, **split) == pytest.approx(wanted, rel=1e-12)

@@ -54,7 +54,7 @@ def test_the_policy_itself_stays_as_it_is(generator):
     assert wrapped.temperature == 0.5 and policy.temperature == 1.3 and wrapped.model is policy.model
     assert {name: value for name, value in policy.__dict__.items() if name[0] != "_"} == before
     with pytest.raises(ValueError, match="for evaluation"):
-        wrapped.evaluate_actions(None)
+        wrapped.evaluate(None)
     assert SampledPolicy(policy).temperature == 1.3
 
 

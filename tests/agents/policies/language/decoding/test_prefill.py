@@ -58,7 +58,7 @@ def test_a_beginning_that_all_prompts_share_is_read_once(name, limit, monkeypatc
     assert read[0] == (1, 5) and 1 < read[1][1] <= 3
     assert torch.equal(shared.actions, whole.actions)
     assert_close(shared.log_probs, whole.log_probs, EXACT, "a common beginning read once and in each row")
-    assert_close(policy.evaluate_actions(shared)[0], shared.log_probs, EXACT, "training and acting")
+    assert_close(policy.evaluate(shared)["log_probs"], shared.log_probs, EXACT, "training and acting")
 
 
 @pytest.mark.parametrize("name", ["mistral", *map(slow, sorted(set(MODELS) - {"mistral"}))])
@@ -66,13 +66,13 @@ def test_masks_that_are_added_give_the_same(name, monkeypatch):
     envs = text_envs(4, group_size=2)
     policy = tiny_policy(name, envs)
     rollout = collect(policy, envs, 8)
-    wanted = policy.evaluate_actions(rollout)[0]
+    wanted = policy.evaluate(rollout)["log_probs"]
     monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
     seen = []
     made = attention.added_mask
     monkeypatch.setattr(attention, "added_mask", lambda *args: seen.append(made(*args)) or seen[-1])
     again = collect(policy, envs, 8)
-    log_probs = policy.evaluate_actions(again)[0]
+    log_probs = policy.evaluate(again)["log_probs"]
     assert torch.equal(again.actions, rollout.actions)
     assert_close(log_probs, wanted, EXACT, "added and boolean masks")
     assert_close(again.log_probs, rollout.log_probs, EXACT, "added and boolean masks in acting")

@@ -180,8 +180,8 @@ def test_looking_at_a_policy_reads_replies():
     world, state = World(policy), None
     starts = torch.ones(SLOTS, dtype=torch.bool)
     for _ in range(12):
-        law, state = policy.action_log_probs(world.obs, state, starts)
-        fresh, _ = policy.action_log_probs(world.obs, None, torch.ones(SLOTS, dtype=torch.bool))
+        law, state = policy.distribution(world.obs, state, starts)
+        fresh, _ = policy.distribution(world.obs, None, torch.ones(SLOTS, dtype=torch.bool))
         assert_close(law, fresh, EXACT, "looking")
         _, starts = world.step(law.argmax(1))
     assert world.replies > 5

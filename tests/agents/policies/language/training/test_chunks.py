@@ -99,7 +99,7 @@ def test_no_rows_give_empty_outputs(monkeypatch):
 def figures(policy, reference, rollout):
     """Return what training asks a policy for, and the gradient of a mixture of it."""
     policy.zero_grad()
-    made = [*policy.evaluate_actions(rollout), policy.kl_divergence(reference, rollout)]
+    made = list(policy.evaluate(rollout, ("log_probs", "entropy", "kl"), reference).values())
     generator = torch.Generator().manual_seed(0)
     sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in made).backward()
     gradient = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
@@ -127,8 +127,8 @@ def test_a_policy_computes_the_same_in_chunks(name, monkeypatch):
         assert len(called) > 2
 
 
-@pytest.mark.parametrize("what", ["evaluate_actions", "kl_divergence"])
-def test_probabilities_of_all_rows_never_exist_at_once(what, monkeypatch):
+@pytest.mark.parametrize("want", [("log_probs",), ("log_probs", "entropy"), ("kl",)])
+def test_probabilities_of_all_rows_never_exist_at_once(want, monkeypatch):
     vocab_size, rows = 5000, 8
     monkeypatch.setattr(chunks, "ELEMENTS", vocab_size * rows)
     envs = text_envs(1)
@@ -141,11 +141,7 @@ def test_probabilities_of_all_rows_never_exist_at_once(what, monkeypatch):
 
     def largest():
         with Largest() as seen:
-            if what == "evaluate_actions":
-                made = sum(x.sum() for x in policy.evaluate_actions(rollout))
-            else:
-                made = policy.kl_divergence(reference, rollout).sum()
-            made.backward()
+            sum(x.sum() for x in policy.evaluate(rollout, want, reference).values()).backward()
         return seen.elements
 
     weights = policy.model.get_output_embeddings().weight.numel()

@@ -58,9 +58,9 @@ def test_the_model_is_as_before_also_after_an_error(always):
     envs = group_envs()
     policy = tiny_policy("llama", envs)
     rollout = collect(policy, envs)
-    policy.evaluate_actions(rollout)[0].sum().backward()
+    policy.evaluate(rollout)["log_probs"].sum().backward()
     assert policy.model.config._attn_implementation == "sdpa"
     policy.model.model.layers[1].forward = lambda *args, **kwargs: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        policy.evaluate_actions(rollout)
+        policy.evaluate(rollout)
     assert policy.model.config._attn_implementation == "sdpa" and not is_changed(policy.model.model.layers[0])

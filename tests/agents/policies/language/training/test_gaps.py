@@ -40,7 +40,7 @@ def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switch
     policy = tiny_policy(name, text_envs(4), 0.7)
     policy.merge_rows, policy.share_prefixes = switches
     rollout = gapped(policy)
-    log_probs, entropies = policy.evaluate_actions(rollout)
+    log_probs, entropies = policy.evaluate(rollout, ("log_probs", "entropy")).values()
     plain, plain_entropies = plain_laws(policy, rollout)
     assert_close(log_probs, plain, EXACT, "log-probabilities")
     assert_close(entropies, plain_entropies, EXACT, "entropies")
@@ -50,7 +50,7 @@ def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switch
 def test_the_critic_values_what_is_seen_after_the_reply(critic):
     policy = tiny_policy("llama", text_envs(4), critic=critic)
     rollout = gapped(policy)
-    values = policy.predict_values(rollout)
+    values = policy.values(rollout)
     trunk = policy.model.base_model if policy.critic.trunk is None else policy.critic.trunk
     for row in range(len(rollout)):
         at = rollout.positions[row][rollout.mask[row]]
@@ -62,7 +62,7 @@ def test_the_critic_values_what_is_seen_after_the_reply(critic):
 def test_positions_without_gaps_change_nothing(name):
     policy = tiny_policy(name, text_envs(4))
     rollout = gapped(policy, gaps=False)
-    ours, theirs = (policy.evaluate_actions(each)[0] for each in (rollout, positions_explicit(rollout)))
+    ours, theirs = (policy.evaluate(each)["log_probs"] for each in (rollout, positions_explicit(rollout)))
     assert torch.equal(ours, theirs)
     assert torch.equal(policy.costs(rollout), policy.costs(positions_explicit(rollout)))
 
@@ -112,7 +112,7 @@ def test_rollouts_with_and_without_replies_are_joined(first):
     parts = parts if first == "with replies" else parts[::-1]
     joined = join(parts, obs_from_actions=True)
     expected = torch.cat([each.log_probs[each.mask] for each in parts])
-    assert_close(policy.evaluate_actions(joined)[0][joined.mask], expected, EXACT, "joined")
+    assert_close(policy.evaluate(joined)["log_probs"][joined.mask], expected, EXACT, "joined")
     assert join(parts[:1] * 2, True).positions is None or first == "with replies"
     assert torch.equal(policy.costs(joined), torch.cat([policy.costs(part) for part in parts]))
 

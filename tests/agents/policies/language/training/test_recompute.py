@@ -19,7 +19,7 @@ def saved_bytes(policy, rollout):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        log_probs = policy.evaluate_actions(rollout, entropy=False)[0]
+        log_probs = policy.evaluate(rollout)["log_probs"]
     return sum(kept.values()), log_probs
 
 
@@ -53,10 +53,10 @@ def test_a_forward_method_of_ones_own_is_kept_also_after_an_error():
         return original(*args, **kwargs)
 
     layer.forward = own
-    policy.evaluate_actions(rollout)[0].sum().backward()
+    policy.evaluate(rollout)["log_probs"].sum().backward()
     assert len(calls) == 2, "once forward, once backward"
     with pytest.raises(KeyError):
-        policy.evaluate_actions(rollout)
+        policy.evaluate(rollout)
     assert layer.forward is own and not is_changed(policy.model.model.layers[0])
 
 

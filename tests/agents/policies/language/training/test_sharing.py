@@ -155,9 +155,11 @@ def test_values_are_the_same_row_by_row(name, critic):
     found = []
     for policy.merge_rows, policy.share_prefixes in product((False, True), repeat=2):
         with torch.no_grad():
-            log_probs, entropy = policy.evaluate_actions(rollout)
-            assert policy.evaluate_actions(rollout, entropy=False)[1] is None
-            found.append((log_probs, entropy, policy.predict_values(rollout), policy.kl_divergence(reference, rollout)))
+            alone, want = policy.evaluate(rollout), ("entropy", "log_probs", "kl", "score_norms")
+            together = policy.evaluate(rollout, want, reference)
+            assert tuple(together) == want and tuple(alone) == ("log_probs",)
+            assert_close(alone["log_probs"], together["log_probs"], EXACT, "alone and with others")
+            found.append((*alone.values(), *together.values(), policy.values(rollout)))
     for others in found[1:]:
         for ours, theirs in zip(others, found[0], strict=True):
             assert theirs[rollout.mask].unique().numel() > 5 and not ours[~rollout.mask].any()
@@ -205,15 +207,15 @@ def test_work_shrinks_with_every_switch(name):
 
 def rows_evaluated(agent, rollout, monkeypatch):
     """Return how many rows the policy evaluates with gradients in an update."""
-    rows, evaluate = [], agent.policy.evaluate_actions
+    rows, evaluate = [], agent.policy.evaluate
 
-    def counted(batch, entropy=True):
+    def counted(batch, *args):
         if torch.is_grad_enabled():
             rows.append(len(batch))
-        return evaluate(batch, entropy)
+        return evaluate(batch, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(agent.policy, "evaluate_actions", counted)
+        patch.setattr(agent.policy, "evaluate", counted)
         gradient(agent, rollout)
     return sum(rows)
 
