@@ -38,12 +38,21 @@ class Actor(ABC):
         """
 
 
-def numpy_actions(actions: torch.Tensor | np.ndarray, space: gym.Space) -> np.ndarray:
-    """Return actions as environments on numpy take them: inside the bounds of a Box.
+def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
+    """Return actions as environments take them: inside the bounds of a Box, or counted from where a space begins.
 
     Args:
-        actions: [..., *shape of an action].
+        actions: of a policy, an array or a tensor [..., *shape of an action]; discrete ones count from 0.
         space: of one environment.
+        squashed: whether those of a Box are between -1 and 1, and are stretched to its bounds.
     """
-    array = actions.cpu().numpy() if isinstance(actions, torch.Tensor) else actions
-    return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
+    if isinstance(space, gym.spaces.Box):
+        low, high = _like(actions, space.low), _like(actions, space.high)
+        return (low + (actions + 1) / 2 * (high - low) if squashed else actions).clip(low, high)
+    start = getattr(space, "start", 0)
+    return actions + _like(actions, start) if np.any(start) else actions
+
+
+def _like(actions: Any, values: Any) -> Any:
+    """Return numbers of a space as an array or a tensor, as the actions are."""
+    return torch.as_tensor(values, device=actions.device) if isinstance(actions, torch.Tensor) else values

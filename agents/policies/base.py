@@ -20,7 +20,7 @@ from typing_extensions import override
 from ..core.devices import to_device
 from ..core.rollout import Obs, Rollout, map_obs
 from ..distributed.fsdp import local
-from .actor import Actor, numpy_actions
+from .actor import Actor, for_env
 from .draws import EpisodeDraws
 
 State = Any
@@ -48,6 +48,7 @@ class Policy(nn.Module):
             control are taken.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
         is_categorical: whether an action is one choice out of A.
+        squashes: whether its actions in a Box are between -1 and 1, which an actor stretches to the bounds.
         takes_appended: whether `act` takes `Actor.appended`, by name.
         draws_by_episode: whether the actors that it makes give `act` numbers of `EpisodeDraws` in place of a generator.
     """
@@ -56,6 +57,7 @@ class Policy(nn.Module):
     kind: str = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
     is_categorical: bool = False
+    squashes: bool = False
     takes_appended: bool = False
     draws_by_episode: bool = False
 
@@ -121,10 +123,6 @@ class Policy(nn.Module):
             ValueError: for a policy whose actions are not one choice out of A.
         """
         raise ValueError(f"{type(self).__name__} does not list its actions; supported: one discrete action per step")
-
-    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
-        """Convert actions of `act` to what the environment expects [B, ...]; rollouts keep those of `act`."""
-        return actions
 
     def evaluate(
         self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
@@ -263,8 +261,8 @@ class PolicyActor(Actor):
         actions, log_probs, self.state = self.policy.act(
             seen, self.state, begins, self.deterministic, numbers, playing=plays, **more
         )
-        for_env = self.policy.for_env(actions)
-        return for_env if self.env_takes_tensors else numpy_actions(for_env, self.action_space), actions, log_probs
+        taken = actions if self.env_takes_tensors else actions.cpu().numpy()
+        return for_env(taken, self.action_space, self.policy.squashes), actions, log_probs
 
     def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
         if not isinstance(self.source, EpisodeDraws):

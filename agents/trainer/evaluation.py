@@ -17,7 +17,7 @@ from ..distributed import parallel
 from ..distributed.fsdp import gathered
 from ..learner.metrics import evaluation_metrics
 from ..policies import Policy
-from ..policies.actor import numpy_actions
+from ..policies.actor import for_env
 from ..rollouts.collector import Collector, OnStep
 from ..rollouts.envs.make_envs import LOOP_OFFERS, deals_groups, make_envs, seed_of
 
@@ -42,7 +42,7 @@ def predict(
     starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
     with gathered(policy):
         actions, _, state = policy.act(obs, state, starts, deterministic, generator)
-    array = numpy_actions(policy.for_env(actions), env.single_action_space)
+    array = for_env(actions.cpu().numpy(), env.single_action_space, policy.squashes)
     return (array[0] if single else array), state
 
 

@@ -17,7 +17,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 from typing_extensions import override
 
-from ..actor import Actor, numpy_actions
+from ..actor import Actor, for_env
 
 ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x, out: np.maximum(x, 0, out=out)}
 MOST_WEIGHTS = 2**15  # of a layer; torch multiplies larger matrices as fast, and uses more threads
@@ -81,7 +81,7 @@ class NumpyActor(Actor):
             else:
                 outputs = layer(outputs, out=outputs)
         actions, log_probs = self._choice(outputs) if self.log_std is None else self._gaussian(outputs)
-        return numpy_actions(actions, self.action_space), actions, log_probs
+        return for_env(actions, self.action_space), actions, log_probs
 
     def _choice(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Do what `choose` does."""

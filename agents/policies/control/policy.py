@@ -90,7 +90,6 @@ class ControlPolicy(Policy):
         if squashes and not (isinstance(action_space, spaces.Box) and action_space.is_bounded()):
             raise ValueError(f"squash_output needs actions in a Box with finite bounds, got {action_space}")
         self.action_space, self.squashes = action_space, squashes
-        self._starts = bool(np.any(getattr(action_space, "start", 0)))  # discrete actions that do not count from 0
         self.name, self.network = name, _savable(network)
         if "activation_fn" in network:
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])
@@ -133,7 +132,7 @@ class ControlPolicy(Policy):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
     ) -> Actor:
-        plain = type(self) is ControlPolicy and self.act_in_numpy and not self._starts  # a subclass may act otherwise
+        plain = type(self) is ControlPolicy and self.act_in_numpy  # a subclass may act otherwise
         if plain and isinstance(obs, np.ndarray) and NumpyActor.reads(self.net):
             return NumpyActor(self.net, action_space, deterministic, generator)
         return super().make_actor(obs, action_space, device, deterministic, generator)
@@ -144,14 +143,6 @@ class ControlPolicy(Policy):
         if not self.is_categorical:
             raise ValueError(f"actions in {self.action_space} cannot be listed; supported: Discrete")
         return self._logits(obs).log_softmax(-1), None
-
-    @override
-    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
-        space = self.action_space
-        if self.squashes:
-            low, high = (torch.as_tensor(end, device=actions.device) for end in (space.low, space.high))
-            return low + (actions + 1) / 2 * (high - low)
-        return actions + torch.as_tensor(space.start, device=actions.device) if self._starts else actions
 
     @override
     def evaluate(

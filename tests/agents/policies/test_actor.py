@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agents import Collector
-from agents.policies.actor import Actor
+from agents.policies.actor import Actor, for_env
 
 CPU = torch.device("cpu")
 SLOTS = np.ones(2, dtype=bool)
@@ -28,9 +28,6 @@ class Remembers(CountingPolicy):
         self.given = (obs, episode_start, *how, playing)
         return torch.tensor([[-3.0], [0.5]]), state, state + 1
 
-    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
-        return 2 * actions
-
 
 @pytest.mark.parametrize("tensors", [False, True])
 @pytest.mark.parametrize("keyed", [False, True])
@@ -40,14 +37,24 @@ def test_a_policy_with_act_alone_answers_in_kind(tensors: bool, keyed: bool) -> 
     obs = {"seen": values} if keyed else values
     actor = policy.make_actor(obs, spaces.Box(-1, 1, (1,)), CPU, True, generator)
     for step in range(2):
-        for_env, actions, log_probs = actor.act(obs, SLOTS, ~SLOTS)
+        taken, actions, log_probs = actor.act(obs, SLOTS, ~SLOTS)
         assert log_probs.tolist() == [step, step]
         assert actions.tolist() == [[-3.0], [0.5]], "a rollout keeps them as they were chosen"
-        assert type(for_env) is type(values)
-        assert for_env.tolist() == ([[-6.0], [1.0]] if tensors else [[-1.0], [1.0]]), "arrays are inside the bounds"
+        assert type(taken) is type(values)
+        assert taken.tolist() == [[-1.0], [0.5]], "inside the bounds"
     seen, starts, deterministic, source, playing = policy.given
     assert (seen["seen"] if keyed else seen).dtype is torch.float32
     assert starts.all() and not playing.any() and deterministic and source is generator
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_actions_are_stretched_clipped_and_counted_as_their_space_says(make: Any) -> None:
+    box = spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), dtype=np.float64)
+    actions = make([[-1.0, 0.0], [0.5, 1.0]])
+    assert for_env(actions, box, squashed=True).tolist() == [[-2.0, 5.0], [1.0, 10.0]]
+    assert for_env(4 * actions, box).tolist() == [[-2.0, 0.0], [2.0, 4.0]]
+    assert for_env(make([0, 2]), spaces.Discrete(3, start=5)).tolist() == [5, 7]
+    assert for_env(make([[0, 2]]), spaces.MultiDiscrete([2, 3], start=[7, -1])).tolist() == [[7, 1]]
 
 
 class InNumpy(Actor):

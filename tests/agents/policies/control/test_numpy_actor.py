@@ -99,7 +99,6 @@ class Cautious(ControlPolicy):
         (spaces.Discrete(5), spaces.Discrete(2), ControlPolicy, {}),
         (spaces.Box(-1, 1, (2, 3)), spaces.Discrete(2), ControlPolicy, {}),
         (spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 2]), ControlPolicy, {}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2, start=1), ControlPolicy, {}),
         (spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), ControlPolicy, {"use_sde": True}),
         (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"normalize_observations": True}),
         (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"activation_fn": "GELU"}),
