@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gymnasium.vector import VectorEnv
 
@@ -13,6 +13,7 @@ from ..core.checks import SHOWN, first_line
 from ..core.errors import UnknownModelError
 from ..core.files import whole_folder
 from ..policies import NAMES, Policy, SavedPolicy
+from ..policies.make import LANGUAGE
 from .checkpoint import read_checkpoint
 
 CHECKPOINT = "checkpoint"  # in a run folder
@@ -36,13 +37,37 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
         said = " ".join(repr(spec).split())[:SHOWN]
         raise ValueError(f"teacher={said} is not a teacher; allowed: {ALLOWED}, or a policy")
     if isinstance(spec, Policy):
-        teacher = student.read_teacher(spec, env)
+        teacher = _read(spec, student, env)
     else:
         with named_teacher(spec):
-            teacher = student.read_teacher(saved_policy(Path(spec)) or spec, env)
+            teacher = _read(saved_policy(Path(spec)) or spec, student, env)
     teacher.adopt_tokenizer(env.metadata)
-    teacher.follow_temperature(student, temperature)
+    if hasattr(teacher, "temperature"):
+        teacher.temperature = student.temperature if temperature is None else temperature
+    elif temperature is not None:
+        raise ValueError(f"teacher_temperature={temperature:g}: a policy of kind {student.kind!r} has no temperature")
     return teacher.to(student.device).requires_grad_(False)
+
+
+def _read(spec: Any, student: Policy, env: VectorEnv) -> Any:
+    """Return a teacher with the student's actions: a copy of a policy, one that was saved, or a model by its name."""
+    if isinstance(spec, (Policy, SavedPolicy)) and spec.kind != student.kind:
+        raise ValueError(f"the teacher is a policy of kind {spec.kind!r}, and its student one of kind {student.kind!r}")
+    if student.kind == LANGUAGE:
+        from ..policies.language.teacher import read_teacher  # slow to import
+
+        return read_teacher(spec, cast(Any, student), env)
+    if isinstance(spec, SavedPolicy):
+        return spec.load(env.single_observation_space, env.single_action_space)
+    if not isinstance(spec, Policy):
+        raise ValueError(
+            f"the teacher {str(spec)!r} is neither a run folder nor a checkpoint; allowed: one with a policy of "
+            f"kind {student.kind!r}, as its student is"
+        )
+    theirs, ours = (getattr(each, "action_space", None) for each in (spec, student))
+    if theirs != ours:
+        raise ValueError(f"the teacher's actions are {theirs}, its student's {ours}; they must be the same")
+    return spec.frozen_copy()
 
 
 @contextmanager

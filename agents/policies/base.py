@@ -200,42 +200,6 @@ class Policy(nn.Module):
         """Return a copy that training never changes, such as the KL reference."""
         return copy.deepcopy(self).requires_grad_(False)
 
-    def read_teacher(self, spec: Any, env: Any) -> Policy:
-        """Return a policy with the same actions that this one can learn from; nobody else trains it.
-
-        Args:
-            spec: a policy, which is copied, one in a checkpoint (`SavedPolicy`), or the name of a model.
-            env: with the spaces of one environment, and `metadata` as in `adopt_tokenizer`.
-
-        Raises:
-            ValueError: if there is none, or its actions are others.
-        """
-        if isinstance(spec, (str, Path)):
-            raise ValueError(
-                f"the teacher {str(spec)!r} is neither a run folder nor a checkpoint; allowed: one with a policy of "
-                f"kind {self.kind!r}, as its student is"
-            )
-        if spec.kind != self.kind:
-            raise ValueError(
-                f"the teacher is a policy of kind {spec.kind!r}, and its student one of kind {self.kind!r}"
-            )
-        if isinstance(spec, Policy):
-            theirs, ours = (getattr(each, "action_space", None) for each in (spec, self))
-            if theirs != ours:
-                raise ValueError(f"the teacher's actions are {theirs}, its student's {ours}; they must be the same")
-            return spec.frozen_copy()
-        teacher: Policy = spec.load(env.single_observation_space, env.single_action_space)
-        return teacher
-
-    def follow_temperature(self, student: Policy, temperature: float | None) -> None:
-        """Take the temperature of a student, or the one given.
-
-        Raises:
-            ValueError: if one is given, and policies of this kind have none.
-        """
-        if temperature is not None:
-            raise ValueError(f"teacher_temperature={temperature:g}: a policy of kind {self.kind!r} has no temperature")
-
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` of a frozen copy of this policy wrote."""
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)

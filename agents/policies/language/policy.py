@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
-from ..base import MODEL, Policy, episodes_of, scatter_steps, take_rows
+from ..base import Policy, episodes_of, scatter_steps, take_rows
 from ..choosing import Source, evaluate_choices
 from . import policy_folder
 from .critic import CRITICS, Critic
@@ -27,7 +27,7 @@ from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import TRAINED, rates_of
-from .models.vocabulary import check_ends, check_size, check_teacher, check_tokens, tokenizer_source
+from .models.vocabulary import check_size, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
@@ -347,50 +347,6 @@ class LanguageModelPolicy(Policy):
         return twin
 
     @override
-    def read_teacher(self, spec: Any, env: Any) -> Policy:
-        """Return a frozen policy with the same tokens; one on the base of this policy's adapter shares its weights."""
-        spaces = env.single_observation_space, env.single_action_space
-        teacher: LanguageModelPolicy
-        if isinstance(spec, LanguageModelPolicy):
-            if spec.vocab_size != self.vocab_size:
-                raise ValueError(f"the teacher has {spec.vocab_size} tokens, and its student {self.vocab_size}")
-            tokenizer = check_teacher(env.metadata, None, spec.tokenizer)
-            teacher = Policy.frozen_copy(spec)  # whole: a base under its adapter is not that of the student
-        elif isinstance(spec, (str, Path)):
-            tokenizer = check_teacher(env.metadata, spec)
-            dtype = str(self.model.dtype).removeprefix("torch.")
-            teacher = self._teacher_on_own_base(spec) or LanguageModelPolicy(*spaces, spec, dtype=dtype)
-        elif spec.kind == self.kind:
-            tokenizer = check_teacher(env.metadata, spec.folder / MODEL)
-            shared = policy_folder.may_share_base(spec.folder, self.adapter)
-            teacher = (self._teacher_on_own_base(spec.folder / MODEL) if shared else None) or spec.load(*spaces)
-        else:
-            return super().read_teacher(spec, env)
-        teacher.critic = None
-        check_ends(env.metadata, teacher.model, tokenizer)
-        return teacher
-
-    def _teacher_on_own_base(self, model: str | Path) -> Self | None:
-        """Return a frozen policy of a model on the base of this policy's adapter; None if that is not the model's."""
-        if self.adapter is None or not self.adapter.has_named_base:
-            return None
-        trained = Path(model) if adapters.has_adapter(model) else None
-        name = name_of(model) if trained is None else adapters.base_of(trained)[1]
-        return self._with_adapter_of(trained) if name == self.adapter.base_name else None
-
-    def _with_adapter_of(self, folder: Path | None) -> Self:
-        """Return a frozen copy that shares the base, with the adapter in a folder, whatever its rank, or without."""
-        twin = self.on_the_same_base(with_adapter=False)
-        if folder is not None and self.adapter is not None:
-            twin.adapter = adapters.adapt(twin.model, self.adapter.base_name, folder, None, None, None)
-        return twin.requires_grad_(False)
-
-    @override
-    def follow_temperature(self, student: Policy, temperature: float | None) -> None:
-        assert isinstance(student, LanguageModelPolicy)
-        self.temperature = student.temperature if temperature is None else temperature
-
-    @override
     def save(self, folder: Path) -> None:
         """Write the policy; see `policy_folder.py`."""
         policy_folder.write(self, folder)
@@ -418,10 +374,5 @@ class LanguageModelPolicy(Policy):
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         if not policy_folder.borrows_base(folder):
             return super().load_frozen(folder, observation_space, action_space)
-        model = folder / MODEL
-        if adapters.has_adapter(model) and not (self.adapter is not None and self.adapter.is_like(model)):
-            frozen = self._with_adapter_of(model)
-        else:
-            frozen = policy_folder.read_copy(folder, self.on_the_same_base)
-        frozen.temperature = policy_folder.temperature_of(folder)
+        frozen: Self = policy_folder.read_on_base_of(self, folder)
         return frozen

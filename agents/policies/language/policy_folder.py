@@ -113,17 +113,25 @@ def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
     return adapter is not None and digest in (None, adapter.base_digest())
 
 
-def temperature_of(folder: Path) -> float:
-    """Return the temperature of a saved policy."""
-    return float(_config(folder)["temperature"])
-
-
-def read_copy(folder: Path, on_the_same_base: Callable[[bool], Any]) -> Any:
-    """Return the frozen copy in this folder, given a function that makes one with or without an adapter."""
-    frozen = on_the_same_base(adapters.has_adapter(folder / MODEL))
-    if frozen.adapter is not None:
-        frozen.adapter.load(folder / MODEL)
+def read_on_base_of(policy: Any, folder: Path) -> Any:
+    """Return the frozen copy of a policy in a folder that has all but the base."""
+    model = folder / MODEL
+    if adapters.has_adapter(model) and not (policy.adapter is not None and policy.adapter.is_like(model)):
+        frozen = with_adapter_of(policy, model)
+    else:
+        frozen = policy.on_the_same_base(adapters.has_adapter(model))
+        if frozen.adapter is not None:
+            frozen.adapter.load(model)
+    frozen.temperature = float(_config(folder)["temperature"])
     return frozen
+
+
+def with_adapter_of(policy: Any, folder: Path | None) -> Any:
+    """Return a frozen copy on the policy's base, with the adapter in a folder, whatever its rank, or without one."""
+    twin = policy.on_the_same_base(with_adapter=False)
+    if folder is not None and policy.adapter is not None:
+        twin.adapter = adapters.adapt(twin.model, policy.adapter.base_name, folder, None, None, None)
+    return twin.requires_grad_(False)
 
 
 def _config(folder: Path) -> dict[str, Any]:
