@@ -187,9 +187,10 @@ class TablePolicy(Policy):
         assert isinstance(rollout.observations, torch.Tensor)
         return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
 
-    def critic_parameters(self) -> list[nn.Parameter]:
-        """Return the table of values."""
-        return [self.table]
+    @property
+    def critic(self) -> nn.ParameterList:
+        """The table of values."""
+        return nn.ParameterList([self.table])
 
 
 class WorldEnv(VectorEnv):

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from agents import LanguageModelPolicy
+from agents.policies.base import actor_parameters
 from agents.rollouts.collector import Collector
 
 from .floors import acting_floor
@@ -85,7 +86,7 @@ class Sampling:
     def ours(self) -> float:
         """Return our tokens per second, right after an update."""
         with torch.no_grad():
-            for weight in self.policy.actor_parameters():
+            for weight in actor_parameters(self.policy):
                 weight.mul_(1)  # a new version, as after an update: what was merged or packed is made again
         with clock() as seconds:
             for _ in range(self.repeats):

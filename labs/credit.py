@@ -14,6 +14,7 @@ import torch
 
 from agents import A2C, Agent, ReinforceBaseline, Rollout
 from agents.estimators.aggregation import sequence_sum
+from agents.policies.base import actor_parameters
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel
@@ -141,7 +142,7 @@ def measure_credit(start: Any, now: dict[str, torch.Tensor], seed: int) -> list[
         for name, agent in compared.items():
             credit = agent.prepare(rollout).advantages
             objective = (sequence_sum(rollout.mask) * credit * log_probs).sum()
-            parts = torch.autograd.grad(objective, first.policy.actor_parameters(), retain_graph=True)
+            parts = torch.autograd.grad(objective, actor_parameters(first.policy), retain_graph=True)
             gradients[name].append(torch.cat([part.flatten() for part in parts]).double())
             shares[name].append(off_target(credit, rollout))
     each = {name: torch.stack(own) for name, own in gradients.items()}  # [rollouts, weights]

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
+from agents.policies.base import critic_parameters
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from verifiers import Verifier
@@ -96,7 +97,7 @@ def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_r
         episodes: of each.
         learning_rate: of Adam.
     """
-    optimizer = torch.optim.Adam(agent.policy.critic_parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(critic_parameters(agent.policy), lr=learning_rate)
     rollouts = [agent.prepare(sample(agent, episodes)) for _ in range(batches)]
     for step in range(steps):
         batch = rollouts[step % batches]

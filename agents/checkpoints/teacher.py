@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
 from ..core.checks import SHOWN, first_line
 from ..core.errors import UnknownModelError
 from ..core.files import whole_folder
+from ..distributed.fsdp import frozen_beside
 from ..policies import NAMES, Policy, SavedPolicy
 from ..policies.make import LANGUAGE
 from .checkpoint import read_checkpoint
@@ -56,7 +57,7 @@ def _read(spec: Any, student: Policy, env: VectorEnv) -> Any:
     if student.kind == LANGUAGE:
         from ..policies.language.teacher import read_teacher  # slow to import
 
-        return read_teacher(spec, cast(Any, student), env)
+        return frozen_beside(student, lambda plain: read_teacher(spec, plain, env))
     if isinstance(spec, SavedPolicy):
         return spec.load(env.single_observation_space, env.single_action_space)
     if not isinstance(spec, Policy):

@@ -28,7 +28,7 @@ from .parallel import is_dealt_out
 T = TypeVar("T")
 
 PASSES = ("evaluate", "values")  # of a policy, with gradients
-COPIES = ("frozen_copy", "load_frozen", "read_teacher")  # of a policy; they return another one, which is frozen
+COPIES = ("frozen_copy", "load_frozen")  # of a policy; they return another one, which is frozen
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 
 _outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
@@ -84,14 +84,20 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
     _outlines[policy] = outline
     _shard(policy, device)
     for name in COPIES:
-        setattr(policy, name, partial(_frozen, policy, name, device))
+        setattr(policy, name, partial(_frozen, policy, name))
     return policy
 
 
-def _frozen(policy: Any, method: str, device: torch.device, *args: Any) -> Any:
-    """Return the frozen policy that a method of the whole policy makes, dealt out as well."""
+def _frozen(policy: Any, method: str, *args: Any) -> Any:
+    return frozen_beside(policy, lambda plain: getattr(plain, method)(*args))
+
+
+def frozen_beside(policy: Any, make: Callable[[Any], Any]) -> Any:
+    """Return the frozen policy that `make` makes of a policy, or of the whole of one that is dealt out, as that is."""
+    if not has_part(policy):
+        return make(policy)
     plain = whole(policy)
-    return deal_out(lambda: getattr(plain, method)(*args).requires_grad_(False), device)
+    return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
 
 
 def _shard(policy: Any, device: torch.device) -> None:

@@ -19,6 +19,7 @@ from ..estimators import losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..policies import ControlPolicy, Policy
+from ..policies.base import critic_parameters
 from .divergence import check_log_probs, fault_of
 from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
@@ -75,7 +76,7 @@ class Learner(LearnerSettings):
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
             self.policy = make()
-        if self.uses_critic and not self.policy.critic_parameters():
+        if self.uses_critic and not critic_parameters(self.policy):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
@@ -102,7 +103,7 @@ class Learner(LearnerSettings):
         """Return what was given for a setting; for None, what suits the policy's size, else the default of its kind."""
         if given is not None:
             return given
-        own = self.policy.default(name)
+        own = self.policy.defaults.get(name)
         return default_of(name, type(self), self.policy.kind, ControlPolicy.kind) if own is None else own
 
     def seed_generators(self) -> None:
@@ -184,7 +185,8 @@ class Learner(LearnerSettings):
                 check_log_probs(self.policy, metrics)
             steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
             learned |= self.policy_optimizer.stepped
-        self.policy.observe(prepared)
+        if isinstance(self.policy, ControlPolicy):
+            self.policy.observe(prepared)
         self.num_updates += 1
         self.trained_timesteps += int(prepared.learnable.sum()) if learned else 0
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}

@@ -16,6 +16,7 @@ from ..core.devices import HALVES, to_host
 from ..core.errors import DivergedError
 from ..distributed.fsdp import clip_gradients, spread_moments
 from ..policies import Policy
+from ..policies.base import actor_parameters, critic_parameters
 from .master_weights import MasterWeights
 
 MAX_SKIPPED = 5
@@ -71,8 +72,7 @@ class PolicyOptimizer:
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
-        critic = [p for p in policy.critic_parameters() if p.requires_grad]
-        self.sides = (self.weights.of(policy.actor_parameters()), self.weights.of(critic))
+        self.sides = (self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy)))
         self.skipped = self.total_skipped = 0
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped

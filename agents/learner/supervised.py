@@ -13,6 +13,7 @@ from ..distributed import parallel
 from ..distributed.fsdp import clip_gradients, gathered, passes, spread_moments
 from ..estimators.aggregation import token_mean
 from ..policies import Policy
+from ..policies.base import actor_parameters
 from .master_weights import MasterWeights
 from .optimizer import Adam, warn_of_float16
 
@@ -102,7 +103,7 @@ class WarmStart:
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         warn_of_float16(policy, stacklevel=4)
-        self.weights = MasterWeights(policy.actor_parameters())
+        self.weights = MasterWeights(actor_parameters(policy))
         self.optimizer = Adam(self.weights.masters, lr=learning_rate)
         self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))
         self.losses: list[float] = []
@@ -118,7 +119,9 @@ class WarmStart:
             self.decay.step()
             if parallel.any_of(on_step is not None and not on_step(step, self.losses[-1])):
                 break
-        self.policy.renew_critic()
+        critic: Any = getattr(self.policy, "critic", None)
+        if hasattr(critic, "renew"):
+            critic.renew(self.policy)
         return self.losses
 
     def _backward(self, shown: Rollout) -> float:

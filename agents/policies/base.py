@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -46,7 +46,7 @@ class Policy(nn.Module):
             stores first observations only.
         kind: the name of this class in checkpoints and in the defaults of settings; where a kind has none, those of
             control are taken.
-        defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
+        critic: the module of all that only the critic has; without a critic, None or not there.
         is_categorical: whether an action is one choice out of A.
         squashes: whether its actions in a Box are between -1 and 1, which an actor stretches to the bounds.
         takes_appended: whether `act` takes `Actor.appended`, by name.
@@ -55,7 +55,6 @@ class Policy(nn.Module):
 
     obs_from_actions: bool = False
     kind: str = ""
-    defaults: ClassVar[Mapping[str, Any]] = {}
     is_categorical: bool = False
     squashes: bool = False
     takes_appended: bool = False
@@ -65,6 +64,14 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         """The device of the parameters."""
         return next(self.parameters()).device
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Defaults of settings that depend on this policy, and of "total_timesteps", the budget of a run.
+
+        A class that has the same for all its policies has a dictionary in place of this property.
+        """
+        return {}
 
     def initial_state(self, num_envs: int) -> State:
         """Return the state before the first step of `num_envs` slots."""
@@ -146,10 +153,6 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
-    def default(self, setting: str) -> float | None:
-        """Return the default of a setting that depends on this policy; None for that of its kind."""
-        return self.defaults.get(setting)
-
     def costs(self, rollout: Rollout) -> torch.Tensor:
         """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths
@@ -161,31 +164,12 @@ class Policy(nn.Module):
         """
         raise ValueError(f"{type(self).__name__} was made without a critic")
 
-    def tokenizer_source(self) -> str | None:
-        """Return the folder or id of the tokenizer that the policy brings with its model; None, the default: none."""
-        return None
-
     def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:
         """Check that the tokenizer in an environment's metadata, if any, is the policy's; by default, it has none.
 
         Raises:
             ValueError: for another tokenizer.
         """
-
-    def observe(self, rollout: Rollout) -> None:
-        """Take notice of a rollout after the update on it, as for running statistics; does nothing by default."""
-
-    def critic_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that only the critic has."""
-        return []
-
-    def renew_critic(self) -> None:
-        """Reset a critic that is a copy of the actor to the actor's present weights; does nothing by default."""
-
-    def actor_parameters(self) -> list[nn.Parameter]:
-        """Return all other trainable parameters."""
-        critic = {id(parameter) for parameter in self.critic_parameters()}
-        return [p for p in self.parameters() if p.requires_grad and id(p) not in critic]
 
     def save(self, folder: Path) -> None:
         """Write the policy into an empty folder."""
@@ -237,6 +221,18 @@ class PolicyActor(Actor):
     def _seen(self, values: Any) -> torch.Tensor:
         tensor = torch.as_tensor(values)
         return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
+
+
+def critic_parameters(policy: nn.Module) -> list[nn.Parameter]:
+    """Return the trainable parameters of a policy's critic, if it has one."""
+    critic = getattr(policy, "critic", None)
+    return [] if critic is None else [p for p in critic.parameters() if p.requires_grad]
+
+
+def actor_parameters(policy: nn.Module) -> list[nn.Parameter]:
+    """Return all other trainable parameters of a policy."""
+    critic = {id(parameter) for parameter in critic_parameters(policy)}
+    return [p for p in policy.parameters() if p.requires_grad and id(p) not in critic]
 
 
 def episodes_of(policy: Policy, seen: Rollout | Obs) -> Rollout:

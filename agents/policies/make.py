@@ -54,9 +54,8 @@ def tokenizer_of(spec: Any) -> str | None:
     Raises:
         ValueError: for a model that does not exist or is not supported.
     """
-    if isinstance(spec, Policy):
-        return spec.tokenizer_source()
-    if isinstance(spec, SavedPolicy) or (isinstance(spec, (str, Path)) and str(spec) in NAMES):
+    spec = getattr(spec, "model", None) if isinstance(spec, Policy) else spec
+    if spec is None or isinstance(spec, SavedPolicy) or (isinstance(spec, (str, Path)) and str(spec) in NAMES):
         return None
     check_name(spec)
     found: str | None = _vocabulary().brought_by(spec)

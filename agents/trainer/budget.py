@@ -24,7 +24,7 @@ def sizes(
     kind = kind_of(policy, for_text)
 
     def usual(name: str) -> Any:
-        own = policy.default(name) if isinstance(policy, Policy) else None
+        own = policy.defaults.get(name) if isinstance(policy, Policy) else None
         return default_of(name, agent, kind, ControlPolicy.kind) if own is None else own
 
     episodes, slots = asked

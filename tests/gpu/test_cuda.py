@@ -11,6 +11,7 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Collector, ReinforceBaseline
 from agents.policies import LanguageModelPolicy
+from agents.policies.base import actor_parameters
 
 
 def short_envs(slots, **kwargs):
@@ -119,10 +120,10 @@ def test_every_agent_trains_on_the_device_with_finite_figures(name):
     settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"})
     envs = text_envs(8, group_size=4, device="cuda")
     agent = with_teacher(AGENTS[name](tiny_model("llama"), envs, **settings))
-    before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
+    before = [parameter.detach().clone() for parameter in actor_parameters(agent.policy)]
     agent.learn(total_episodes=32)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
-    assert not any(torch.equal(old, new) for old, new in zip(before, agent.policy.actor_parameters(), strict=True))
+    assert not any(torch.equal(old, new) for old, new in zip(before, actor_parameters(agent.policy), strict=True))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from tiny_models import text_envs, tiny_model
 
 from agents import Collector
 from agents.policies import LanguageModelPolicy
+from agents.policies.base import actor_parameters
 from agents.policies.language.decoding import sampling
 from agents.policies.language.decoding.cuda_graph import Captures
 from agents.policies.language.models import attention as masks
@@ -83,7 +84,7 @@ def test_captured_steps_follow_the_optimizer():
     rollout = collected(policy, envs)
     graphs = policy._captures.by_slots[8].runs.copy()
     policy.evaluate(rollout)["log_probs"].sum().backward()
-    torch.optim.SGD(policy.actor_parameters(), lr=0.1).step()
+    torch.optim.SGD(actor_parameters(policy), lr=0.1).step()
     after = collected(policy, envs)
     log_probs = policy.evaluate(after)["log_probs"].detach()
     assert (log_probs - after.log_probs).abs().max() < 1e-6

@@ -181,12 +181,11 @@ class ControlPolicy(Policy):
             features = features.detach()  # they are the actor's
         return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
 
-    @override
-    def critic_parameters(self) -> list[nn.Parameter]:
-        modules = [self.net.mlp_extractor.value_net, self.net.value_net]
-        if not self.net.share_features_extractor:
-            modules.append(self.net.vf_features_extractor)
-        return [parameter for module in modules for parameter in module.parameters()]
+    @property
+    def critic(self) -> nn.ModuleList:
+        """The layers that only the critic has."""
+        own = [self.net.mlp_extractor.value_net, self.net.value_net]
+        return nn.ModuleList(own if self.net.share_features_extractor else [*own, self.net.vf_features_extractor])
 
     @override
     def frozen_copy(self) -> Self:
@@ -197,9 +196,9 @@ class ControlPolicy(Policy):
         finally:
             distribution.update(last)
 
-    @override
     @torch.no_grad()
     def observe(self, rollout: Rollout) -> None:
+        """Add the steps of a rollout, after the update on it, to the statistics of observations, if they are kept."""
         if self.normalize_observations:
             raw: Any = rollout.observations[rollout.learnable]  # type: ignore[index]
             seen: Any = preprocess_obs(raw, self.net.observation_space, self.net.normalize_images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -57,10 +58,10 @@ class Critic(nn.Module):
         load_weights(self, folder / WEIGHTS, self._shared())
 
     @torch.no_grad()
-    def renew(self, model: PreTrainedModel) -> None:
+    def renew(self, policy: Any) -> None:
         """Copy the policy's trunk as it is now into a separate one."""
         if self.trunk is not None:
-            for own, actors in zip(self.trunk.parameters(), model.base_model.parameters(), strict=True):
+            for own, actors in zip(self.trunk.parameters(), policy.model.base_model.parameters(), strict=True):
                 if own is not actors:
                     own.copy_(actors)
 

@@ -27,7 +27,7 @@ from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import TRAINED, rates_of
-from .models.vocabulary import check_size, check_tokens, tokenizer_source
+from .models.vocabulary import check_size, check_tokens
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
@@ -73,7 +73,6 @@ class LanguageModelPolicy(Policy):
     draws_by_episode = True
     is_categorical = True
     kind = "language-model"
-    defaults = {"total_timesteps": 1_600_000}
 
     def __init__(
         self,
@@ -255,14 +254,14 @@ class LanguageModelPolicy(Policy):
         steps = (scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made)
         return dict(zip(names, steps, strict=True))
 
+    @property
     @override
-    def default(self, setting: str) -> float | None:
+    def defaults(self) -> dict[str, Any]:
+        """Defaults that depend on the model's size."""
         size = self.model.num_parameters()
         rate, warm_rate = rates_of(size, self.adapter is not None)
-        own = {"learning_rate": rate, "sft_learning_rate": warm_rate}
-        if size > TRAINED:  # few, large updates
-            own["warmup_updates"] = 0
-        return own.get(setting, super().default(setting))
+        few = {"warmup_updates": 0} if size > TRAINED else {}  # few, large updates
+        return {"total_timesteps": 1_600_000, "learning_rate": rate, "sft_learning_rate": warm_rate, **few}
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:
@@ -306,25 +305,12 @@ class LanguageModelPolicy(Policy):
     # The tokenizer, the critic, and checkpoints.
 
     @override
-    def tokenizer_source(self) -> str | None:
-        return tokenizer_source(self.model)
-
-    @override
     def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:
         if (tokenizer := metadata.get("tokenizer")) is None:
             return
         check_tokens(tokenizer, self.model, self.tokenizer)
         if self.tokenizer is None:
             self.tokenizer, self.stop_token_ids = tokenizer, tuple(metadata.get("stop_token_ids", ()))
-
-    @override
-    def critic_parameters(self) -> list[nn.Parameter]:
-        return [] if self.critic is None else [p for p in self.critic.parameters() if p.requires_grad]
-
-    @override
-    def renew_critic(self) -> None:
-        if self.critic is not None:
-            self.critic.renew(self.model)
 
     @override
     def frozen_copy(self) -> Self:

@@ -16,6 +16,7 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, find_agent
 from agents.algorithms._actor_critic import ActorCritic
+from agents.policies.base import actor_parameters
 
 names = pytest.mark.parametrize("name", AGENTS)
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
@@ -50,7 +51,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert ("train/clip_fraction" in agent.last_metrics) == (name in PASSES)
     after = agent.policy.state_dict()
     assert all(torch.isfinite(value).all() for value in after.values())
-    actor = {id(p) for p in agent.policy.actor_parameters()}
+    actor = {id(p) for p in actor_parameters(agent.policy)}
     moved = [p for key, p in agent.policy.named_parameters() if not torch.equal(p, before[key])]
     assert any(id(p) in actor for p in moved)
     assert any(id(p) not in actor for p in moved) == (name in CRITICS), "only critics train critics"

@@ -28,7 +28,7 @@ from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
 
 from agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
 from agents.checkpoints.teacher import frozen_teacher
-from agents.policies.base import weights_digest
+from agents.policies.base import actor_parameters, weights_digest
 
 TOLERANCE = 1e-10
 ESTIMATORS = ("sampled", "centred", "exact")
@@ -231,7 +231,7 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | Non
         name = tmp_path / "trained"
         trained = Reinforce(str(base), "TextGen-v0", policy_kwargs={"lora_rank": rank}, **settings)
         with torch.no_grad():
-            for weight in trained.policy.actor_parameters():
+            for weight in actor_parameters(trained.policy):
                 weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
         trained.save(name)
     agent = Distillation(str(base), "TextGen-v0", teacher=str(name), policy_kwargs={"lora_rank": 2}, **settings)

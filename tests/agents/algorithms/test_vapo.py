@@ -13,14 +13,15 @@ from tiny_models import text_envs, tiny_model
 from updates import sample, some_cut_off
 
 from agents import PPO, VAPO, Agent
+from agents.policies.base import actor_parameters, critic_parameters
 
 EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.3, "kl_in": "loss"}  # all else that moves a policy
 
 
 def sides(agent: Agent) -> tuple[torch.Tensor, torch.Tensor]:
     """Return copies of the actor's and of the critic's weights, flat."""
-    critic = agent.policy.critic_parameters()
-    parts = (agent.policy.actor_parameters(), critic)
+    critic = critic_parameters(agent.policy)
+    parts = (actor_parameters(agent.policy), critic)
     return tuple(torch.cat([weight.detach().flatten() for weight in part]).clone() for part in parts)  # type: ignore[return-value]
 
 

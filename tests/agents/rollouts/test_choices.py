@@ -9,6 +9,7 @@ import torch
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
 from agents.policies import SampledPolicy
+from agents.policies.base import actor_parameters
 from agents.rollouts.action_probabilities import Choices, Onlooker
 
 SUM = {"verifier": "arith", "max_new_tokens": 5}
@@ -53,7 +54,7 @@ def test_the_probability_of_a_token_is_that_of_acting(temperature, top_p):
 def test_log_probabilities_are_those_of_training(adapter):
     agent = agent_of("tiny", "TextGen-v0", policy_kwargs=adapter, **SUM)
     with torch.no_grad():
-        for parameter in agent.policy.actor_parameters():
+        for parameter in actor_parameters(agent.policy):
             parameter.add_(0.1)  # a fresh adapter changes nothing
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
     with torch.no_grad():

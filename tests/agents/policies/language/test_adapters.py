@@ -20,7 +20,7 @@ from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
-from agents.policies.base import weights_digest
+from agents.policies.base import actor_parameters, critic_parameters, weights_digest
 from agents.policies.language.models import adapters
 from rlenv.text.tokenizer import character_tokenizer
 
@@ -247,7 +247,7 @@ def test_only_the_adapter_and_the_critic_are_trained(cls, critic):
     assert any("lora_A" in name for name in changed) and any("lora_B" in name for name in changed)
     assert policy.adapter.base_digest() == base == weights_digest(adapters.without_adapter(policy.model))
     known = {id(weight) for group in agent.optimizer.param_groups for weight in group["params"]}
-    assert known == {id(weight) for weight in policy.actor_parameters() + policy.critic_parameters()}
+    assert known == {id(weight) for weight in actor_parameters(policy) + critic_parameters(policy)}
     assert all(weight.requires_grad for group in agent.optimizer.param_groups for weight in group["params"])
     if critic == "separate":  # its own adapter, on the same base
         assert any(name.startswith("critic.trunk") for name in changed)
@@ -416,7 +416,7 @@ def test_a_model_that_peft_has_adapted_is_trained_as_it_is():
         model = peft.get_peft_model(tiny_model("llama", VOCAB), config).get_base_model()
     envs = few_envs()
     policy = LanguageModelPolicy(*spaces_of(envs), model)
-    assert len(policy.actor_parameters()) == 4 and not policy.adapter.is_fresh
+    assert len(actor_parameters(policy)) == 4 and not policy.adapter.is_fresh
     check_acting_equals_training(policy, envs, ROUNDING)
     with pytest.raises(ValueError, match="the model has an adapter already, which training continues; omit lora_rank"):
         LanguageModelPolicy(*spaces_of(envs), model, lora_rank=2)
