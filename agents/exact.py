@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -21,7 +21,7 @@ from torch import nn
 
 from .core.rollout import Batch, Rollout
 from .policies import Policy
-from .policies.choosing import choose, evaluate_choices
+from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices
 from .trainer.agent import Agent
 from .trainer.callbacks import as_callback
 
@@ -174,9 +174,7 @@ class TablePolicy(Policy):
         actions = self.draws.take(log_pi)
         return actions, log_pi.gather(1, actions[:, None])[:, 0], None
 
-    def evaluate(
-        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
         """Return the wanted quantities [N, T]."""
         obs: Any = rollout.observations
         theirs = reference._log_pi(obs) if reference is not None and "kl" in want else None

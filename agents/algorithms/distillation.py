@@ -70,10 +70,10 @@ class Distillation(Taught):
     @override
     def _evaluated(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
-        rollout = super()._evaluated(rollout)
-        if self.estimator != CENTRED or self.anchor.reference is None:
+        rollout, teacher = super()._evaluated(rollout), self.anchor.reference
+        if self.estimator != CENTRED or teacher is None:
             return rollout
-        gap = self._in_passes(lambda part: self.anchor.divergence(self.policy, part), rollout)
+        gap = self._in_passes(lambda part: self.policy.evaluate(part, ("kl",), teacher)["kl"], rollout)
         return replace(rollout, values=-gap)
 
     @override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -12,9 +12,9 @@ from ..core.rollout import Batch, Rollout
 from ..estimators import kl
 from ..policies import Policy
 from ..policies.base import weights_digest
+from ..policies.choosing import Evaluated
 
 Split = Callable[[Rollout], Iterable[Rollout]]
-Evaluated = Mapping[str, torch.Tensor]  # by `Policy.evaluate`
 PLACES = ("reward", "loss")
 
 
@@ -103,7 +103,7 @@ class Anchor:
         """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T].
 
         With importance weights, the log-probabilities of the batch are of a training pass, and the ratio is that to it
-        times the weight. `found` is as for `divergence`.
+        times the weight. `found` is as for `penalty`.
         """
         ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
         if batch.importance is not None and self.ratio != "none":
@@ -113,29 +113,13 @@ class Anchor:
     def penalty(
         self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor, found: Evaluated | None = None
     ) -> torch.Tensor:
-        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are; see `divergence`.
+        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are.
+
+        `found` is what the policy evaluated already, "kl" included if `wants_kl`.
 
         Raises:
             ValueError: for a rollout that has not been through `add_kl_penalty`.
         """
         if self.estimator == kl.EXACT:
-            return self.divergence(policy, rollout, found)
+            return (found or policy.evaluate(rollout, ("kl",), self.reference))["kl"]
         return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
-
-    def divergence(self, policy: Policy, rollout: Rollout, found: Evaluated | None = None) -> torch.Tensor:
-        """Return the KL to the reference over all actions at every step [N, T], differentiable.
-
-        Args:
-            policy: the one that is trained.
-            rollout: whose steps they are.
-            found: what `evaluate` returned for them, "kl" included; None for another pass.
-
-        Raises:
-            ValueError: without a reference, or for a policy that evaluates no KL.
-        """
-        if self.reference is None:
-            raise ValueError("the KL anchor has no reference: call freeze_reference(policy) before")
-        found = policy.evaluate(rollout, ("kl",), self.reference) if found is None else found
-        if "kl" not in found:
-            raise ValueError(f"{type(policy).__name__} evaluates no kl, which the exact KL needs; use k1, k2 or k3")
-        return found["kl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -46,13 +47,10 @@ def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:
         space: of one environment.
         squashed: whether those of a Box are between -1 and 1, and are stretched to its bounds.
     """
+    like: Any = partial(torch.as_tensor, device=actions.device) if isinstance(actions, torch.Tensor) else np.asarray
     if isinstance(space, gym.spaces.Box):
-        low, high = _like(actions, space.low), _like(actions, space.high)
+        low, high = like(space.low), like(space.high)
         return (low + (actions + 1) / 2 * (high - low) if squashed else actions).clip(low, high)
     start = getattr(space, "start", 0)
-    return actions + _like(actions, start) if np.any(start) else actions
-
-
-def _like(actions: Any, values: Any) -> Any:
-    """Return numbers of a space as an array or a tensor, as the actions are."""
-    return torch.as_tensor(values, device=actions.device) if isinstance(actions, torch.Tensor) else values
+    begins_elsewhere = start.any() if isinstance(start, np.ndarray) else start
+    return actions + like(start) if begins_elsewhere else actions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from ..core.devices import to_device
 from ..core.rollout import Obs, Rollout, map_obs
 from ..distributed.fsdp import local
 from .actor import Actor, for_env
+from .choosing import LOG_PROBS, Evaluated, Want
 from .draws import EpisodeDraws
 
 State = Any
@@ -131,24 +132,14 @@ class Policy(nn.Module):
         """
         raise ValueError(f"{type(self).__name__} does not list its actions; supported: one discrete action per step")
 
-    def evaluate(
-        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
-    ) -> dict[str, torch.Tensor]:
-        """Return the wanted quantities of a rollout's actions, each [N, T] and 0 in masked cells, in one pass.
-
-        | name | quantity | differentiable |
-        |---|---|---|
-        | log_probs | log π(a_t given s_t) | yes |
-        | entropy | of π(. given s_t) | yes |
-        | kl | KL(π || reference) over all actions at s_t | yes |
-        | score_norms | |∇ log π(a_t)|² in the logits of the step's distribution; where `is_categorical` | no |
-
-        A policy may leave out "kl" and "score_norms", and return more than was asked for. One whose actions are one
-        choice out of A makes all of them by `evaluate_choices`.
+    def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
+        """Return the wanted quantities of a rollout's actions by name, [N, T] and 0 in masked cells, in one pass.
 
         Args:
             rollout: the episodes.
-            want: names.
+            want: "log_probs": log π(a_t | s_t), differentiable. "entropy": of π(. | s_t), differentiable. "kl": KL(π ||
+                reference) over all actions, differentiable. "score_norms": |∇ log π(a_t | s_t)|² in the logits, where
+                the policy `is_categorical`; `evaluate_choices` makes all of them then.
             reference: a frozen policy with the same actions, for "kl".
         """
         raise NotImplementedError

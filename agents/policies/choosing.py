@@ -8,6 +8,9 @@ import torch
 
 MANY_ACTIONS = 4096  # see `sample_categorical`
 Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
+Want = Collection[str]  # names of quantities; see `Policy.evaluate`
+Evaluated = dict[str, torch.Tensor]  # by name
+LOG_PROBS = ("log_probs",)
 
 
 def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
@@ -54,25 +57,30 @@ def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tupl
 def evaluate_choices(
     log_probs: torch.Tensor,
     actions: torch.Tensor,
-    want: Collection[str],
+    want: Want,
     ref_log_probs: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
-) -> dict[str, torch.Tensor]:
-    """Return the wanted quantities of chosen actions [...], by their names in `Policy.evaluate`.
+) -> Evaluated:
+    """Return the wanted quantities of chosen actions [...]; see `Policy.evaluate`.
 
     Args:
         log_probs: of every action [..., A].
         actions: the chosen ones, int64 [...].
-        want: "log_probs", "entropy", "kl", "score_norms", or some of them.
-        ref_log_probs: of every action under the reference [..., A]; without, there is no "kl".
+        want: names.
+        ref_log_probs: of every action under the reference of "kl" [..., A].
         mask: where the quantities are not 0, bool [...]; None for everywhere.
+
+    Raises:
+        ValueError: for "kl" without `ref_log_probs`.
     """
     found = {}
     if "log_probs" in want:
         found["log_probs"] = log_probs.gather(-1, actions[..., None])[..., 0]
     if "entropy" in want:
         found["entropy"] = -(log_probs.exp() * log_probs).sum(-1)
-    if "kl" in want and ref_log_probs is not None:
+    if "kl" in want:
+        if ref_log_probs is None:
+            raise ValueError("the exact KL needs the reference's log-probabilities of all actions; use k1, k2 or k3")
         found["kl"] = (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)
     if "score_norms" in want:
         found["score_norms"] = score_norms(log_probs.detach(), actions)

@@ -26,7 +26,7 @@ from agents import (
 )
 from agents.algorithms._actor_critic import ActorCritic
 from agents.core.settings import setting
-from agents.learner.kl_anchor import Anchor
+from agents.policies.choosing import evaluate_choices
 from agents.policies.control.token_extractor import TokenExtractor
 from agents.policies.language.nucleus import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
@@ -52,15 +52,6 @@ class Silent(gym.Env):
 
 class Own(Policy):
     """A policy of somebody's."""
-
-    def evaluate(self, rollout, want=(), reference=None):
-        return {"log_probs": None}
-
-
-def exact_anchor():
-    anchor = Anchor(1.0, "exact")
-    anchor.freeze_reference(Own())
-    return anchor
 
 
 def pole(cls=ReinforceBaseline, policy="MlpPolicy", env="CartPole-v1", **settings):
@@ -284,7 +275,7 @@ OTHERS = [
     (lambda: SampledPolicy(llama(), top_p=0.0), ("top_p", "at most 1")),
     (lambda: SampledPolicy(llama(), top_p=1.5), ("top_p", "1.5")),
     (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
-    (lambda: exact_anchor().divergence(Own(), None), ("Own evaluates no kl", "k1, k2 or k3")),
+    (partial(evaluate_choices, None, None, ("kl",)), ("exact KL", "k1, k2 or k3")),
     (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
     *(
         (partial(step_limit, None, wrong, "max_steps"), ("max_steps", "at least 1", repr(wrong)))

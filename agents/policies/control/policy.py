@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ from ...core.checks import check_choice, check_count, check_flag
 from ...core.rollout import Obs, Rollout, map_obs
 from ..actor import Actor
 from ..base import Policy, State, episodes_of, load_weights, scatter_steps
-from ..choosing import choose, evaluate_choices, sample_categorical
+from ..choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices, sample_categorical
 from .gsde import held_sample
 from .normalized import NormalizedObservations
 from .numpy_actor import NumpyActor
@@ -145,9 +144,7 @@ class ControlPolicy(Policy):
         return self._logits(obs).log_softmax(-1), None
 
     @override
-    def evaluate(
-        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
         """Return the wanted quantities [N, T]; an entropy without a closed form is 0."""
         obs, actions = map_obs(rollout.existing, rollout.observations), rollout.existing(rollout.actions)  # [M, ...]
         if self.is_categorical:
@@ -157,9 +154,7 @@ class ControlPolicy(Policy):
             found = self._evaluated(obs, actions, want, reference)
         return {name: scatter_steps(values, rollout.mask) for name, values in found.items()}
 
-    def _evaluated(
-        self, obs: Obs, actions: torch.Tensor, want: Collection[str], reference: Self | None
-    ) -> dict[str, torch.Tensor]:
+    def _evaluated(self, obs: Obs, actions: torch.Tensor, want: Want, reference: Self | None) -> Evaluated:
         """Return the wanted quantities [M] of actions that are not one choice out of A."""
         distribution, found = self.net.get_distribution(obs), {}
         if "log_probs" in want:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
 from ..base import Policy, episodes_of, scatter_steps, take_rows
-from ..choosing import Source, evaluate_choices
+from ..choosing import LOG_PROBS, Evaluated, Source, Want, evaluate_choices
 from . import policy_folder
 from .critic import CRITICS, Critic
 from .decoding.acting_copy import acting_copy, is_changed
@@ -230,13 +230,11 @@ class LanguageModelPolicy(Policy):
     # Training. An edge is a context and the token chosen in it; equal steps share one (see `Reading`).
 
     @override
-    def evaluate(
-        self, rollout: Rollout, want: Collection[str] = ("log_probs",), reference: Self | None = None
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
         names = tuple(want)
 
         def per_edge(states: torch.Tensor, actions: torch.Tensor, *theirs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if names == ("log_probs",):
+            if names == LOG_PROBS:
                 return (ChosenLogProbs.apply(self._tempered(self._logits(states)), actions),)
             log_probs, ref_log_probs = self._log_softmax(self._logits(states)), None  # [E, V]
             if theirs and reference is not None:

@@ -6,6 +6,7 @@ from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
 
 from agents import PPO, LanguageModelPolicy, make_policy
+from agents.learner.supervised import warm_start
 from agents.policies.base import actor_parameters, critic_parameters
 
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
@@ -61,8 +62,12 @@ def test_actor_and_critic_share_no_parameter(critic):
     assert not actor & judge and actor | judge == {id(p) for p in policy.parameters()}
 
 
-def test_a_separate_critic_starts_as_the_policys_trunk():
-    policy = policy_with("separate", text_envs(), "llama")
+def test_a_separate_critic_starts_as_the_policys_trunk_also_after_a_warm_start():
+    envs = text_envs()
+    policy = policy_with("separate", envs, "llama")
+    start = policy.model.base_model.norm.weight.clone()
+    warm_start(policy, collect(policy, envs, 4), steps=1)
+    assert not torch.equal(start, policy.model.base_model.norm.weight)
     for theirs, ours in zip(policy.critic.trunk.parameters(), policy.model.base_model.parameters(), strict=True):
         assert torch.equal(theirs, ours) and theirs is not ours
 
