@@ -66,12 +66,14 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
         device: of the parts.
 
     Raises:
-        ValueError: for a policy without known layers.
+        ValueError: for a policy without known layers, or one that is dealt out already.
     """
     made: list[Any] = []
 
     def whole_and_outline() -> Any:
         policy = make()
+        if has_part(policy):
+            raise ValueError("the policy is dealt out already, to another agent; save that agent and load it")
         if not hasattr(policy, "with_parameters") or not _layers(policy):
             raise ValueError(f"shard is for language models with known layers; omit it for a {type(policy).__name__}")
         made.extend((policy, _outline(policy)))

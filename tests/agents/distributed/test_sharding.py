@@ -127,9 +127,9 @@ def test_a_process_may_have_no_part(two: Ranks, case: str, episodes: int) -> Non
 # Acting.
 
 
-def text_agent(name: str = "rloo", **settings: Any) -> Agent:
+def text_agent(name: str = "rloo", policy: Any = "tiny", **settings: Any) -> Agent:
     chosen = {"episodes_per_update": 8, "seed": 3, "device": "cpu", "learning_rate": 1e-2, "shard": True, **settings}
-    return AGENTS[name]("tiny", text_envs(num_envs=2, group_size=2), **chosen)
+    return AGENTS[name](policy, text_envs(num_envs=2, group_size=2), **chosen)
 
 
 def learned(updates: int) -> tuple[int, float, bool]:
@@ -341,13 +341,23 @@ def test_weights_that_are_not_finite_are_not_written(two: Ranks, tmp_path: Path)
 # What is refused.
 
 
-def refused() -> str:
-    try:
-        AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, shard=True, device="cpu")
-    except ValueError as error:
-        return str(error)
-    return ""
+REFUSED = {
+    "another policy": (
+        lambda: AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, shard=True, device="cpu"),
+        ("shard is for language models", "ControlPolicy"),
+    ),
+    "a policy of another agent": (lambda: text_agent(policy=text_agent().policy), ("dealt out already", "load")),
+    "weights by name": (lambda: text_agent().get_parameters(), ("get_parameters", "save and load")),
+}
 
 
-def test_parts_of_another_policy_are_refused(two: Ranks) -> None:
-    assert all("shard is for language models" in said and "ControlPolicy" in said for said in two(refused))
+def refusal(of: str) -> str:
+    with pytest.raises(ValueError) as error:
+        REFUSED[of][0]()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("of", REFUSED)
+def test_every_process_refuses(two: Ranks, of: str) -> None:
+    for said in two(refusal, of):
+        assert all(word in said for word in REFUSED[of][1])
