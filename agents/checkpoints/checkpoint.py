@@ -23,6 +23,7 @@ from gymnasium.vector import VectorEnv
 
 from ..core.errors import DivergedError
 from ..core.files import check_seal, read_table, reading, seal, whole_folder, write_folder
+from ..distributed.fsdp import frozen_from
 from ..policies import KINDS, Policy, SavedPolicy
 from .declared import Count, misfit
 from .state import read_state, write_state
@@ -105,8 +106,9 @@ class Checkpoint:
         """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
         if self.reference is None:
             return None
-        with reading(self.reference.folder):
-            return policy.load_frozen(self.reference.folder, env.single_observation_space, env.single_action_space)
+        folder, spaces = self.reference.folder, (env.single_observation_space, env.single_action_space)
+        with reading(folder):
+            return frozen_from(policy, lambda whole: whole.load_frozen(folder, *spaces))
 
 
 def write_checkpoint(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gymnasium.vector import VectorEnv
 
 from ..core.checks import SHOWN, first_line
 from ..core.errors import UnknownModelError
 from ..core.files import whole_folder
-from ..distributed.fsdp import frozen_beside
+from ..distributed.fsdp import frozen_from
 from ..policies import NAMES, Policy, SavedPolicy
 from ..policies.make import LANGUAGE
 from .checkpoint import read_checkpoint
@@ -38,10 +38,11 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
         said = " ".join(repr(spec).split())[:SHOWN]
         raise ValueError(f"teacher={said} is not a teacher; allowed: {ALLOWED}, or a policy")
     if isinstance(spec, Policy):
-        teacher = _read(spec, student, env)
+        teacher = frozen_from(student, lambda whole: _read(spec, whole, env))
     else:
         with named_teacher(spec):
-            teacher = _read(saved_policy(Path(spec)) or spec, student, env)
+            found = saved_policy(Path(spec)) or spec
+            teacher = frozen_from(student, lambda whole: _read(found, whole, env))
     teacher.adopt_tokenizer(env.metadata)
     if hasattr(teacher, "temperature"):
         teacher.temperature = student.temperature if temperature is None else temperature
@@ -57,7 +58,7 @@ def _read(spec: Any, student: Policy, env: VectorEnv) -> Any:
     if student.kind == LANGUAGE:
         from ..policies.language.teacher import read_teacher  # slow to import
 
-        return frozen_beside(student, lambda plain: read_teacher(spec, plain, env))
+        return read_teacher(spec, cast(Any, student), env)
     if isinstance(spec, SavedPolicy):
         return spec.load(env.single_observation_space, env.single_action_space)
     if not isinstance(spec, Policy):

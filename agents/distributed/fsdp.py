@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from ..core.checks import check_flag
 from ..core.devices import HALVES
@@ -28,7 +29,6 @@ from .parallel import is_dealt_out
 T = TypeVar("T")
 
 PASSES = ("evaluate", "values")  # of a policy, with gradients
-COPIES = ("frozen_copy", "load_frozen")  # of a policy; they return another one, which is frozen
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 
 _outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
@@ -85,17 +85,11 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
     policy.adapter = outline.adapter  # the other one knows the whole base
     _outlines[policy] = outline
     _shard(policy, device)
-    for name in COPIES:
-        setattr(policy, name, partial(_frozen, policy, name))
     return policy
 
 
-def _frozen(policy: Any, method: str, *args: Any) -> Any:
-    return frozen_beside(policy, lambda plain: getattr(plain, method)(*args))
-
-
-def frozen_beside(policy: Any, make: Callable[[Any], Any]) -> Any:
-    """Return the frozen policy that `make` makes of a policy, or of the whole of one that is dealt out, as that is."""
+def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
+    """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
     if not has_part(policy):
         return make(policy)
     plain = whole(policy)
@@ -171,13 +165,8 @@ def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
 
 def _without_views(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Return what a method does, and no views: FSDP2 starts the backward pass by a hook that they may lose."""
-
-    def plain(value: Any) -> Any:
-        is_view = isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()
-        return value.clone() if is_view else value
-
-    made = method(*args, **named)
-    return {name: plain(value) for name, value in made.items()} if isinstance(made, dict) else plain(made)
+    is_view = lambda value: isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()  # noqa: E731
+    return tree_map(lambda value: value.clone() if is_view(value) else value, method(*args, **named))
 
 
 # Where the weights of a policy are. For any other policy, and without one, these do nothing.

@@ -9,6 +9,7 @@ import torch
 
 from ..core.errors import DivergedError
 from ..core.rollout import Batch, Rollout
+from ..distributed.fsdp import frozen_from
 from ..estimators import kl
 from ..policies import Policy
 from ..policies.base import weights_digest
@@ -60,7 +61,7 @@ class Anchor:
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
         """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
         if (self.coef or always) and self.reference is None:
-            self.reference = policy.frozen_copy()
+            self.reference = frozen_from(policy, lambda whole: whole.frozen_copy())
 
     @property
     def reference(self) -> Policy | None:
