@@ -7,8 +7,6 @@ from tiny_models import text_envs, tiny_model
 from agents import Collector
 from agents.policies import LanguageModelPolicy
 from agents.policies.base import actor_parameters
-from agents.policies.language.decoding import sampling
-from agents.policies.language.decoding.cuda_graph import Captures
 from agents.policies.language.models import attention as masks
 
 
@@ -48,20 +46,6 @@ def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, atte
     log_probs.sum().backward()
     assert 0 < acted < passed < len(attended), "prompts and steps, a training pass, and its layers again"
     assert not any(attended) and torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
-    envs, parts, choose = text_envs(8, group_size=4, max_new_tokens=6, device="cuda"), [], sampling.choose
-    policy = policy_on(envs)
-    monkeypatch.setitem(sampling.CACHED, "cuda", 3 * policy.vocab_size)
-    monkeypatch.setattr(sampling, "choose", lambda law, *args: parts.append(len(law)) or choose(law, *args))
-    rollouts = [collected(policy, envs)]
-    assert parts[:3] == [3, 3, 2]
-    monkeypatch.setitem(sampling.CACHED, "cuda", 2**21)
-    policy._captures = Captures()
-    rollouts.append(collected(policy, envs))
-    assert torch.equal(rollouts[0].actions, rollouts[1].actions)
-    assert torch.equal(rollouts[0].log_probs, rollouts[1].log_probs)
 
 
 def test_masks_are_added_and_made_once_per_step(monkeypatch):

@@ -16,13 +16,12 @@ from typing_extensions import override
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
 from ..base import Policy, episodes_of, scatter_steps, take_rows
-from ..choosing import LOG_PROBS, Evaluated, Source, Want, evaluate_choices
+from ..choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from . import policy_folder
 from .critic import CRITICS, Critic
 from .decoding.acting_copy import acting_copy, is_changed
 from .decoding.cuda_graph import Captures
 from .decoding.decoder import Decoder
-from .decoding.sampling import choose_in_parts
 from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
@@ -113,8 +112,9 @@ class LanguageModelPolicy(Policy):
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
         if activation_checkpointing:
             layers_of(self.model)
-        self.head_is_plain = self.tried = False
-        self.try_out()
+        with faults_named(self.model):
+            self.head_is_plain = has_plain_head(self.model)
+        self._try_out()
         # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
@@ -123,19 +123,10 @@ class LanguageModelPolicy(Policy):
             self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
         self.eval()
 
-    def try_out(self) -> None:
-        """Check the model, unless that was done, and find out how it is used; for this it needs its weights.
-
-        Raises:
-            ValueError: if acting, training and a plain forward pass do not agree; see `self_check.try_out`.
-        """
-        if self.tried:
-            return
-        with faults_named(self.model):
-            self.head_is_plain = has_plain_head(self.model)
+    def _try_out(self) -> None:
+        """Refuse a model whose acting, training and plain forward pass do not agree; see `self_check.try_out`."""
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
         try_out(self.model, acting_copy(self.model, self.pack_weights), logits_of, self.vocab_size, self.max_length)
-        self.tried = True
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -208,8 +199,10 @@ class LanguageModelPolicy(Policy):
         return twin
 
     def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return tokens and their log-probabilities [B], given logits [B, V]."""
-        return choose_in_parts(self._distribution, logits, self.vocab_size, deterministic, source)
+        """Return tokens and their log-probabilities [B], given logits [B, V]; each is chosen by one number."""
+        if not deterministic and not isinstance(source, torch.Tensor):
+            source = torch.rand(len(logits), dtype=torch.float64, generator=source, device=logits.device)
+        return choose(self._distribution(logits), deterministic, source)
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities that tokens are drawn with [B, V], given logits [B, V]."""

@@ -76,7 +76,7 @@ def facts_of(policy: Any) -> tuple[Any, ...]:
     weights = {name: weight.requires_grad for name, weight in policy.named_parameters()}
     buffers = {name: (buffer.dtype, buffer.tolist()) for name, buffer in policy.named_buffers()}
     configs = policy.model.config.to_dict(), policy.model.generation_config.to_dict()
-    return weights_digest(policy), weights, buffers, configs, policy.head_is_plain, policy.tried
+    return weights_digest(policy), weights, buffers, configs, policy.head_is_plain
 
 
 def alike(model: str, options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 
 from ....core.devices import to_device, to_host
 from ...choosing import Source
-from ..models.attention import attention_mask, looks_back
+from ..models.attention import attention_mask
 from .kv_cache import SlotCache
 from .replies import read_replies
 
@@ -237,7 +237,7 @@ def read_newest(
     cache.begin(positions, window, ragged)
     return model(
         tokens[:, None],
-        attention_mask=attention_mask(model, *looks_back(positions[:, None], window)),
+        attention_mask=attention_mask(model, positions[:, None], window),
         position_ids=positions[:, None],
         past_key_values=cache,
         use_cache=True,

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ....core.devices import to_device
-from ..models.attention import attention_mask, looks_back
+from ..models.attention import attention_mask
 from .kv_cache import SlotCache
 
 
@@ -49,7 +49,7 @@ def read_replies(
         cache.begin_reading(rows[here], cells, window)
         model.base_model(
             tokens[slots[here, None], positions],
-            attention_mask=attention_mask(model, *looks_back(positions, window)),
+            attention_mask=attention_mask(model, positions, window),
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,

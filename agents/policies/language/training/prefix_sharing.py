@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention as attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from ....core.devices import to_device
@@ -170,12 +170,14 @@ def forest_attention(forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.
     for part in forest.parts:
         queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
         if part.visible is None:
-            made = attention(queries, keys, values, is_causal=True, enable_gqa=grouped, scale=scale)
+            made = F.scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, enable_gqa=grouped, scale=scale
+            )
         else:  # heads that share a key are queries of one attention, so keys and values are never repeated
             heads = keys.shape[1]
             together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
-            made = attention(together, keys, values, attn_mask=part.visible, scale=scale).view_as(queries)
-        outputs.append(made.transpose(1, 2).flatten(0, 1))
+            made = F.scaled_dot_product_attention(together, keys, values, attn_mask=part.visible, scale=scale)
+        outputs.append(made.view_as(queries).transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outputs), forest.place)
 
 
