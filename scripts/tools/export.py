@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,6 @@ def export(
 def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     """Return what writes the policy of a checkpoint into a folder; no environment or verifier is made."""
     from agents.policies import LanguageModelPolicy, text_spaces
-    from agents.policies.language.models.export import end_tokens, write_generation_config
     from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder
@@ -82,14 +82,9 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
         raise ValueError(f"{held} tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it")
     tokenizer = load_tokenizer(model, "")
     policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
-    policy.tokenizer = tokenizer
-
-    def fill(target: Path) -> None:
-        policy.export(target, merge=merge)
-        width = policy.model.config.get_text_config().vocab_size
-        write_generation_config(target, tokenizer, end_tokens(model, tokenizer), policy.vocab_size, width)
-
-    return fill
+    ends = policy.model.generation_config.eos_token_id or tokenizer.eos_token_id
+    policy.tokenizer, policy.stop_token_ids = tokenizer, tuple(ends if isinstance(ends, list) else [ends])
+    return partial(policy.export, merge=merge)
 
 
 def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from transformers import GenerationConfig
+
 from ...core.devices import HALVES
 from ..base import MODEL
 from .critic import CRITICS
@@ -71,12 +73,22 @@ def export(policy: Any, folder: Path, merge: bool = True) -> None:
 
 
 def _write_tokenizer(policy: Any, folder: Path) -> None:
-    if policy.tokenizer is not None:
-        stops = list(policy.stop_token_ids or [policy.tokenizer.eos_token_id])
-        policy.model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
-        policy.model.generation_config.pad_token_id = policy.tokenizer.pad_token_id
-        policy.model.generation_config.save_pretrained(folder)  # peft writes none beside an adapter
-        policy.tokenizer.save_pretrained(folder)
+    """Write the tokenizer, and the file by which greedy generation with transformers is the policy's, token by token.
+
+    It names the end tokens and suppresses the ids of a padded vocabulary that the tokenizer does not have, which the
+    policy never chooses. It has no settings that would change greedy generation, such as penalties.
+    """
+    if (tokenizer := policy.tokenizer) is None:
+        return
+    ends, pad = list(policy.stop_token_ids or [tokenizer.eos_token_id]), tokenizer.pad_token_id
+    policy.model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=ends if len(ends) > 1 else ends[0],
+        pad_token_id=ends[0] if pad is None else pad,
+        suppress_tokens=list(range(policy.vocab_size, policy.model.config.get_text_config().vocab_size)) or None,
+    )
+    policy.model.generation_config.save_pretrained(folder)  # peft writes none beside an adapter
+    tokenizer.save_pretrained(folder)
 
 
 def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> Any:

@@ -140,7 +140,8 @@ _present: ContextVar[Forest] = ContextVar("forest")
 def attention_over(forest: Forest, part: Any) -> Iterator[None]:
     """Within the context, the layers of a part of a model attend as the forest says, whatever their mask."""
     config = part.config.get_text_config()
-    usual, token = config._attn_implementation, _present.set(forest)
+    heads = config.num_attention_heads // (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    usual, token = config._attn_implementation, _present.set(forest.added(heads, part.dtype))
     config._attn_implementation = NAME
     try:
         yield
@@ -150,35 +151,28 @@ def attention_over(forest: Forest, part: Any) -> Iterator[None]:
 
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
-    """Return what transformers' functions for attention return, given q [1, heads, M, D] and k, v likewise."""
-    forest = _present.get().added(q.shape[1] // k.shape[1], q.dtype)
-    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    return forest_attention(forest, q, k, v, settings["scaling"])[None], None
-
-
-def forest_attention(forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return what each node sees of its context [M, heads, D].
+    """Return what each node sees of its context [1, M, heads, D], as transformers' functions for attention do.
 
     Args:
-        forest: with `added` masks.
-        q: [M, heads, D].
-        k: [M, heads of keys, D].
+        module: a layer's.
+        q: [1, heads, M, D].
+        k: [1, heads of keys, M, D].
         v: likewise.
-        scale: of the scores.
+        mask: of the row, which says nothing here.
+        settings: `scaling` of the scores, and others.
     """
-    outputs, grouped = [], q.shape[1] != k.shape[1]
+    forest, scale, outputs = _present.get(), settings["scaling"], []
+    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
     for part in forest.parts:
         queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
         if part.visible is None:
-            made = F.scaled_dot_product_attention(
-                queries, keys, values, is_causal=True, enable_gqa=grouped, scale=scale
-            )
+            how: dict[str, Any] = {"is_causal": True, "enable_gqa": q.shape[1] != k.shape[1]}
+            made = F.scaled_dot_product_attention(queries, keys, values, scale=scale, **how)
         else:  # heads that share a key are queries of one attention, so keys and values are never repeated
-            heads = keys.shape[1]
-            together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
+            together = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
             made = F.scaled_dot_product_attention(together, keys, values, attn_mask=part.visible, scale=scale)
         outputs.append(made.view_as(queries).transpose(1, 2).flatten(0, 1))
-    return take_rows(torch.cat(outputs), forest.place)
+    return take_rows(torch.cat(outputs), forest.place)[None], None
 
 
 def _rows(x: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
