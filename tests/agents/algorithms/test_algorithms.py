@@ -87,12 +87,6 @@ def test_who_does_not_compare_takes_groups_of_one(name: str) -> None:
     assert make_agent(name, episodes_per_update=1).learn(total_episodes=1).num_updates == 1
 
 
-@pytest.mark.parametrize("name", CRITICS)
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
-    assert make_agent(name, gae_lambda=value).gae_lambda == value
-
-
 def test_pkpo_takes_the_best_of_four_or_of_a_smaller_group() -> None:
     assert [make_agent("pkpo", episodes_per_update=size).best_of for size in (2, 3, 4, 8)] == [2, 3, 4, 4]
     assert make_agent("pkpo", "text", k=3).best_of == 3

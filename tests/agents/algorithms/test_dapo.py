@@ -101,25 +101,7 @@ def test_training_on_a_task_that_says_nothing_comes_to_its_end() -> None:
     assert agent.num_updates == 3 and agent.num_episodes == 6 * EPISODES
 
 
-def test_unequal_rewards_that_nobody_could_judge_teach_nothing() -> None:
-    """In each group one episode is judged, so there is nothing to compare it with."""
-    agent = dapo()
-    rollout = collect(agent.policy, agent.env, EPISODES)
-    judged = torch.arange(EPISODES) % GROUP == 0
-    worth = torch.where(judged, 1.0, 0.25)[:, None] * torch.nn.functional.one_hot(rollout.lengths - 1)
-    rollout = replace(rollout, status=(~judged).long(), rewards=worth)
-    assert not agent._has_gradient(rollout).any()
-    assert not agent.prepare(rollout).advantages.any()
-
-
 # Groups that say something.
-
-
-def test_nothing_is_resampled_where_every_group_has_gradient() -> None:
-    agent = dapo(hash_reward)
-    rounds, prepared = rounds_of(agent), trained_by(agent)
-    agent.learn(1)
-    assert len(rounds) == 1 and len(prepared[0]) == EPISODES == agent.num_episodes
 
 
 def test_rounds_go_on_until_there_are_enough_informative_episodes_and_no_further() -> None:

@@ -6,24 +6,20 @@ through the real agent.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from family import (
-    LENGTHS,
     MASK,
     chances,
     dapo_gradient,
     episode_sum_gradient,
     group_gradient,
     group_values,
-    informative,
     k3_gradient,
     lambda_advantages,
     length_adaptive_advantages,
@@ -78,10 +74,6 @@ class SummedA2C(A2C):
 
 
 class SummedPPO(PPO):
-    weights = staticmethod(aggregation.sequence_sum)
-
-
-class SummedVAPO(VAPO):
     weights = staticmethod(aggregation.sequence_sum)
 
 
@@ -242,29 +234,12 @@ def test_an_agent_with_a_bias_does_what_its_closed_form_says(
     assert exact or torch.cosine_similarity(found.flatten(), true.flatten(), 0) < 0.9999  # another direction
 
 
-def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constant() -> None:
-    agent = make_agent(GRPO)
-    wanted = 3 / 4 * true_gradient(agent.policy)
-    assert relative_error(group_gradient(agent.policy, 4, standardized=False, per_token=False), wanted) < 1e-12
-
-
 @each_reward
 @each_lambda
 def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam: float, rewards: torch.Tensor) -> None:
     agent = with_exact_values(make_agent(SummedPPO, gae_lambda=lam, gamma=0.9, **PLAIN), rewards, 0.9)
     wanted = return_to_go_gradient(agent.policy, rewards, 0.9)
     assert relative_error(expected_gradient(agent, rewards), wanted) < TOLERANCE
-
-
-@each_reward
-def test_a_lambda_of_the_length_biases_the_gradient_with_a_perfect_critic_too(rewards: torch.Tensor) -> None:
-    """A fixed λ does not, as asserted above: a step's length is not known there, and goes with what comes later."""
-    agent = with_exact_values(make_agent(SummedVAPO, length_alpha=1.0, **PLAIN), rewards)
-    found, true = expected_gradient(agent, rewards), true_gradient(agent.policy, rewards)
-    assert relative_error(found, of_critics(agent, rewards, 1)) < TOLERANCE
-    assert relative_error(found, true) > 0.02
-    agent = with_exact_values(make_agent(SummedVAPO, length_alpha=1e13, **PLAIN), rewards)
-    assert relative_error(expected_gradient(agent, rewards), true) < TOLERANCE  # λ is 1 there
 
 
 # Away from the sampling policy.
@@ -316,61 +291,6 @@ def test_cispo_is_the_token_mean_with_truncated_weights(size: int, most: float) 
     found = gradient(agent, prepared)
     assert relative_error(found, rollout_gradient(agent.policy, size, False, True, sampler, most)) < TOLERANCE
     assert relative_error(found, on_policy) > 0.1
-
-
-@pytest.mark.parametrize(
-    ("cls", "settings", "rewards", "size"),
-    [
-        pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, 2, marks=pytest.mark.slow),
-        pytest.param(CISPO, {"episodes_per_update": 4}, AT_THE_END, 2, marks=pytest.mark.slow),
-        (ReinforcePlusPlus, {}, AT_THE_END, 1),
-        pytest.param(ReinforcePlusPlus, {}, AT_THE_END, 2, marks=pytest.mark.slow),
-        pytest.param(ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH, 2, marks=pytest.mark.slow),
-    ],
-)
-def test_completions_with_equal_length_and_rewards_are_credited_alike(
-    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor, size: int
-) -> None:
-    """So that K = 3 can be enumerated: 1 960 joint rollouts instead of 462 400.
-
-    One prompt's completions are told apart at a time, so that K = 2 takes 4 320 joint rollouts of 14 400.
-    """
-    agent = make_agent(cls, **settings)
-    merged, _ = coefficients(agent, rewards, size, EVERY_PROMPT)
-    for prompt in EVERY_PROMPT:
-        apart, _ = coefficients(agent, rewards, size, [other for other in EVERY_PROMPT if other != prompt])
-        torch.testing.assert_close(apart, merged, rtol=0, atol=1e-14)
-
-
-@each_size_of_rollouts
-def test_dapo_given_an_informative_group(size: int) -> None:
-    """A rollout without one has no gradient, so the condition divides the expectation by its probability."""
-    agent = make_agent(DAPO, size, episodes_per_update=36)
-    found = expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
-    rollout, probability = every_group(agent.policy, AT_THE_END, size)
-    teaches, easy = agent._has_gradient(rollout), rollout.observations[:, 0] < S
-    missing = [1 - float(probability[teaches & prompt].sum()) / size for prompt in (easy, ~easy)]
-    chance = 1 - math.prod(missing)
-    assert chance == pytest.approx(informative(agent.policy, size), abs=1e-12)
-    assert relative_error(found / chance, dapo_gradient(agent.policy, size, given_informative=True)) < TOLERANCE
-
-
-def test_the_bias_of_the_token_mean_fades_with_more_episodes() -> None:
-    """What is left is the true gradient divided by the mean length; the agent meets the closed form above."""
-    policy = TabularPolicy()
-    mean_length = float((chances(policy) * LENGTHS).sum(1).mean())
-    wanted, credit = true_gradient(policy) / mean_length, lambda_advantages(policy.table, AT_THE_END, 1.0)
-    errors = [relative_error(token_mean_gradient(policy, size, credit), wanted) for size in (1, 4, 16, 64, 256)]
-    for error, later in pairwise(errors):
-        assert 3.5 < error / later < 6.5  # like 1/N
-    assert errors[-1] < 0.01
-
-
-@each_lambda
-def test_a_perfect_critic_stays_where_it_is(lam: float) -> None:
-    agent = with_exact_values(make_agent(SummedA2C, gae_lambda=lam, gamma=0.9), AT_EVERY_STEP, 0.9)
-    expected_gradient(agent, AT_EVERY_STEP)
-    assert agent.policy.table.grad.abs().max() < 1e-14
 
 
 @each_lambda

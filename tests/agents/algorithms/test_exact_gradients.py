@@ -8,29 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from diagonal import diagonal, slow
+from diagonal import slow
 from family import own_part_gradient
 from loaded import loaded
 from tabular import (
     AT_EVERY_LENGTH,
     AT_EVERY_STEP,
     AT_THE_END,
-    WORLD,
     P,
     T,
-    TabularPolicy,
-    action_values,
-    completion_log_probs,
     documented_kl_gradient,
-    every_group,
     exact_values,
-    expectation,
     expected_batch_gradient,
     expected_gradient,
     gradient,
     kl_gradient,
     make_agent,
-    multisets,
     random_episodes,
     relative_error,
     return_to_go_gradient,
@@ -38,10 +31,9 @@ from tabular import (
     visits,
 )
 
-from agents import A2C, PPO, RLOO, TOPR, VAPO, Agent, DrGRPO, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
+from agents import A2C, PPO, RLOO, TOPR, Agent, DrGRPO, Reinforce, ReinforceBaseline, Rollout
 from agents.estimators import aggregation, baselines
 from agents.estimators.baselines import group_sum
-from agents.exact import WorldEnv, compare_gradients
 
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
 UNBIASED = ("none", "running-mean", *OF_OTHERS, "value")
@@ -60,47 +52,6 @@ class SummedA2C(A2C):
 
 class SummedPPO(PPO):
     weights = staticmethod(aggregation.sequence_sum)
-
-
-# The reference itself.
-
-
-@each_reward
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_expected_return_agrees_with_bellman(rewards: torch.Tensor, gamma: float) -> None:
-    log_pi = TabularPolicy().logits.log_softmax(-1)
-    start = (log_pi[:, 0].exp() * action_values(log_pi, rewards, gamma)[:, 0]).sum(-1)  # [P]
-    torch.testing.assert_close(expectation(log_pi, rewards, gamma), start.mean(), rtol=1e-14, atol=0)
-
-
-def test_everything_is_enumerated() -> None:
-    policy = TabularPolicy()
-    log_pi = policy.logits.log_softmax(-1)
-    torch.testing.assert_close(completion_log_probs(log_pi).exp().sum(1), torch.ones(P).double(), rtol=1e-14, atol=0)
-    for size, expected in ((1, 15), (2, 120), (4, 3060)):
-        rollout, probability = every_group(policy, AT_THE_END, size)
-        assert len(rollout) == P * expected * size
-        assert sum(orders for _, orders in multisets(size)) == 15**size
-        assert float(probability[::size].sum()) == pytest.approx(P, abs=1e-12)
-
-
-def test_an_agent_that_plays_meets_the_episodes_that_are_enumerated() -> None:
-    agent = make_agent()
-    played = agent.collector.collect(agent.policy, 200, agent.generator)
-    library, _ = every_group(agent.policy, AT_THE_END, 1)
-    known = {}
-    for row in range(len(library)):
-        shown = library.mask[row]
-        key = (*library.observations[row][shown].tolist(), *library.actions[row][shown].tolist())
-        known[key] = (library.rewards[row][shown], library.log_probs[row][shown])
-    met = set()
-    for row in range(len(played)):
-        shown = played.mask[row]
-        key = (*played.observations[row][shown].tolist(), *played.actions[row][shown].tolist())
-        met.add(key)
-        torch.testing.assert_close(played.rewards[row][shown].double(), known[key][0], rtol=0, atol=0)
-        torch.testing.assert_close(played.log_probs[row][shown], known[key][1], rtol=0, atol=1e-14)
-    assert len(met) > 20
 
 
 # Identity 2: the expected gradient.
@@ -184,45 +135,6 @@ def test_a_weighted_mean_with_the_own_episode_in_it_bends_the_gradient(
     assert float(torch.cosine_similarity(found.flatten(), true.flatten(), 0)) == pytest.approx(cosine, abs=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("cls", "settings"),
-    [
-        *((ReinforceBaseline, {"baseline": name}) for name in ("none", "running-mean", "batch-mean", "value")),
-        (ReinforceBaseline, {"baseline": "batch-mean", "returns": "episode"}),
-        (ReinforcePlusPlus, {}),
-        (VAPO, {"length_alpha": 1.0}),
-    ],
-)
-def test_both_ways_of_enumerating_agree(cls: type[Agent], settings: dict[str, Any]) -> None:
-    """By linearity the expected gradient is that of a table of coefficients; here it is compared with loss by loss."""
-    agent = make_agent(cls, 1, episodes_per_update=P, **settings)
-    agent.use_env(WorldEnv(WORLD, AT_EVERY_STEP, group_size=1))
-    _, one_by_one = compare_gradients(agent, true_gradient(agent.policy, AT_EVERY_STEP))
-    agent.prepare = _without_memory(agent)
-    assert relative_error(expected_batch_gradient(agent, AT_EVERY_STEP), one_by_one) < 1e-6  # it keeps float32
-
-
-def _without_memory(agent: Any) -> Any:
-    prepare, state = agent.prepare, agent.state_dict()
-
-    def prepare_from_the_same_state(rollout: Rollout) -> Rollout:
-        agent.load_state_dict(state)
-        return prepare(rollout)
-
-    return prepare_from_the_same_state
-
-
-@diagonal("baseline, returns", [*UNBIASED, "group-mean"], ["return-to-go", "episode"])
-def test_a_group_is_credited_alone_as_among_all_groups(baseline: str, returns: str) -> None:
-    agent = make_agent(baseline=baseline, returns=returns, kl_coef=0.3)
-    agent.prepare = _without_memory(agent)
-    rollout, _ = every_group(agent.policy, AT_EVERY_STEP, 2)
-    together = agent.prepare(rollout).advantages
-    for start in range(0, len(rollout), 46):
-        rows = slice(start, start + 2)
-        assert torch.equal(agent.prepare(rollout.select(rows)).advantages, together[rows])
-
-
 @each_reward
 @pytest.mark.parametrize(
     ("cls", "settings"),
@@ -267,21 +179,6 @@ def test_every_kl_estimator_does_what_its_table_says(estimator: str, place: str,
     assert relative_error(expected_gradient(agent, NO_REWARD, 2), wanted) < TOLERANCE
     together = 1.0 * wanted + true_gradient(agent.policy)
     assert relative_error(expected_gradient(agent, AT_THE_END, 2), together) < TOLERANCE
-
-
-def test_k1_in_the_loss_leaves_no_trace_in_the_expected_gradient() -> None:
-    agent = make_agent(baseline="none", kl_coef=1.0, kl_in="loss")
-    assert expected_gradient(agent, NO_REWARD).abs().max() < 1e-15
-
-
-@pytest.mark.parametrize("estimator", ["k2", "k3", "exact"])
-@pytest.mark.parametrize("place", ["reward", "loss"])
-def test_no_other_kl_estimator_is_exact(estimator: str, place: str) -> None:
-    policy, reference = TabularPolicy(), TabularPolicy(7)
-    assert (
-        relative_error(documented_kl_gradient(estimator, place, policy, reference), kl_gradient(policy, reference))
-        > 0.1
-    )
 
 
 # The pages.

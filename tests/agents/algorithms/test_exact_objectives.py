@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from objectives import (
 from tabular import AT_THE_END, P, expected_batch_gradient, expected_gradient, make_agent, relative_error
 from updates import N, paid_at_the_end, sample, with_parts
 
-from agents import GDPO, GRPO, PKPO, RLOO, MaxRL, Rollout
+from agents import GDPO, GRPO, PKPO, MaxRL, Rollout
 from agents.core.rollout import ERROR, OK
 from agents.estimators.best_of_k import BASELINES, best_of_k
 
@@ -41,20 +40,6 @@ def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(siz
     assert relative_error(found, objective_gradient(agent.policy, truncated[size - 1], SOLVED)) < TOLERANCE
     for order in (size, size + 1):
         assert relative_error(found, objective_gradient(agent.policy, truncated[order], SOLVED)) > 0.01
-
-
-@pytest.mark.parametrize(
-    "advantages",
-    [
-        lambda gains: gains / gains.mean(1, keepdim=True).clamp(min=1e-9),
-        lambda gains: gains / gains.mean(1, keepdim=True).clamp(min=1e-9) - 1,
-    ],
-    ids=["without the subtraction", "with it in groups without a success"],
-)
-def test_what_maxrl_says_of_order_k(advantages: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    policy = make_agent(MaxRL).policy
-    found = group_advantage_gradient(policy, 3, advantages, SOLVED)
-    assert relative_error(found, objective_gradient(policy, truncated[3], SOLVED)) < TOLERANCE
 
 
 @pytest.mark.parametrize("rewards", [AT_THE_END, AT_THE_END - 0.25], ids=["of three levels", "of both signs"])
@@ -106,21 +91,6 @@ def test_pkpo_is_exact_for_the_best_of_k(size: int, k: int, rewards: torch.Tenso
     agent = make_agent(PKPO, size, k=k, baseline=baseline, episodes_per_update=36)
     wanted = objective_gradient(agent.policy, partial(expected_best, k=k), rewards)
     assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
-
-
-def test_the_objective_is_pass_at_k() -> None:
-    policy = make_agent(PKPO, k=2).policy
-    wanted = objective_gradient(policy, lambda pi, gains: 1 - (1 - (pi * gains).sum()) ** 3, SOLVED)
-    assert relative_error(objective_gradient(policy, partial(expected_best, k=3), SOLVED), wanted) < TOLERANCE
-
-
-@pytest.mark.parametrize("baseline", ["loo", "loo-1"])
-def test_pkpo_with_k_of_one_is_rloo(baseline: str) -> None:
-    rollout = sample()
-    ours = make_agent(PKPO, 4, k=1, baseline=baseline).prepare(rollout)
-    theirs = make_agent(RLOO, 4).prepare(rollout)
-    torch.testing.assert_close(ours.advantages, theirs.advantages, rtol=0, atol=1e-14)
-    assert torch.equal(ours.weights, theirs.weights)
 
 
 @pytest.mark.parametrize("baseline", BASELINES)

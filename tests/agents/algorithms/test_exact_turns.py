@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from two_turns import (
     Walk,
     every_dialogue,
     expected_gradient,
-    flat_gradient,
     groups,
     library,
     make_agent,
@@ -253,34 +251,3 @@ def test_generalized_advantages_go_from_action_to_action(
         for said, values in zip(walk.said, walk.values, strict=True)
     ]
     assert relative_error(found, walk.expected(size, lambda rows: define([credit[row] for row in rows]))) < 1e-8
-
-
-# Who is credited.
-
-
-def test_what_a_turn_earns_is_credited_to_that_turn_and_to_those_before() -> None:
-    agent = made(ReinforceBaseline, 1, baseline="none", returns="return-to-go")
-    rollout, _ = world("gpt2", False)
-    first = torch.arange(T) == torch.tensor([said.first - 1 for said in every_dialogue()])[:, None]
-    two = torch.tensor([said.turns == 2 for said in every_dialogue()])[:, None]
-    richer = replace(rollout, rewards=rollout.rewards + 10.0 * (first & two))
-    gain = agent.prepare(richer).advantages - agent.prepare(rollout).advantages
-    until = first.flip(1).cumsum(1).flip(1).bool() & two
-    assert torch.equal(gain, 10.0 * until)
-
-
-@pytest.mark.parametrize("cls", [GRPO, slow(RLOO), slow(PPO)])
-def test_equal_rewards_of_dialogues_have_a_gradient_of_zero(cls: type[Agent]) -> None:
-    """Identity 7: equal returns, earned in whichever turn."""
-    settings = {"vf_coef": 0.0} if cls is PPO else {}
-    agent = made(cls, 2, **settings)
-    rollout, _ = world("gpt2", agent.uses_critic)
-    rows = torch.arange(P * D)
-    same = replace(rollout, rewards=torch.zeros_like(rollout.rewards), groups=rows // D)
-    same.rewards[rows, torch.where(rows % 2 == 0, 0, rollout.lengths - 1)] = 0.75
-    if cls is PPO:
-        with torch.no_grad():
-            for parameter in agent.policy.critic.head.parameters():
-                parameter.zero_()
-        same.rewards[:] = 0.0
-    assert not flat_gradient(agent, agent.prepare(same)).any()

@@ -71,26 +71,6 @@ def test_every_row_is_visited_exactly_once_a_pass(episodes: int, epochs: int, pa
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
-@few
-@given(st.integers(1, 12), st.integers(1, 15))
-def test_weights_are_multiplied_by_the_number_of_parts_and_nothing_else_changes(episodes: int, parts: int) -> None:
-    agent = proximal("grpo", 1, parts)
-    prepared = numbered(agent, episodes)
-    for batch in agent.batches(prepared):
-        rows = batch.success.long()
-        assert torch.equal(batch.weights, prepared.weights[rows] * min(parts, episodes))
-        for name in ("actions", "log_probs", "advantages", "mask", "observations"):
-            assert torch.equal(getattr(batch, name), getattr(prepared, name)[rows]), name
-
-
-def test_one_part_is_the_whole_rollout_as_it_is() -> None:
-    agent = proximal("grpo", 3, 1)
-    prepared = numbered(agent, 5)
-    state = agent.generator.get_state()
-    assert all(batch is prepared for batch in agent.batches(prepared))
-    assert torch.equal(agent.generator.get_state(), state), "there is nothing to draw"
-
-
 def test_passes_are_shuffled_anew() -> None:
     agent = proximal("grpo", 4, 3)
     orders = [tuple(batch.success.tolist()) for batch in agent.batches(numbered(agent, 9))]
@@ -108,40 +88,19 @@ def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, pa
     assert_close(mean, whole, EXACT, "the mean over parts")
 
 
-SHAPES = [(1, 1, 1), (3, 1, 3), (2, 3, 6), (2, 8, 16), (2, 50, 16)]  # epochs, parts, steps
-
-
-@pytest.mark.parametrize(
-    ("epochs", "parts", "steps", "name"),
-    [  # in the fast tests one shape each, in turn, and for PPO the one that is special
-        pytest.param(*shape, name, marks=[] if k == (i - 1) % len(SHAPES) else [pytest.mark.slow])
-        for k, shape in enumerate(SHAPES)
-        for i, name in enumerate(FAMILY)
-    ],
-)
-def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
-    name: str, epochs: int, parts: int, steps: int
-) -> None:
-    agent = proximal(name, epochs, parts, skip_idle_rows=False)
-    figures = listen(agent)
-    rollout = random_episodes(agent.policy, groups=2, size=4)
-    agent.update(rollout)
-    if name == "ppo" and parts > len(rollout):  # its parts are made of steps
-        steps = epochs * min(parts, int(rollout.learnable.sum()))
-    assert len(figures) == steps and agent.num_updates == 1
-
-
-def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
-    agent = proximal("ppo", 2, 5)
+@pytest.mark.parametrize("parts", [5, 50])
+def test_ppo_visits_every_step_that_counts_exactly_once_a_pass(parts: int) -> None:
+    agent = proximal("ppo", 2, parts)
     rollout = random_episodes(agent.policy, groups=2, size=4)
     rollout.status[3] = ERROR
     rollout.rewards = torch.arange(float(rollout.rewards.numel())).view_as(rollout.rewards)  # a number for each step
     prepared = agent.prepare(rollout)
     batches = list(agent.batches(prepared))
     wanted = sorted(prepared.rewards[prepared.learnable].tolist())
-    assert len(batches) == 10 and len(wanted) > 10
-    for start in (0, 5):
-        seen = torch.cat([batch.rewards for batch in batches[start : start + 5]])
+    count = min(parts, len(wanted))  # parts are made of steps, of which there are more than episodes
+    assert len(batches) == 2 * count and len(rollout) < len(wanted) < 50
+    for start in (0, count):
+        seen = torch.cat([batch.rewards for batch in batches[start : start + count]])
         assert seen.shape == (len(wanted), 1) and sorted(seen[:, 0].tolist()) == wanted
     each = prepared.by_step()
     assert torch.equal(each.weights[:, 0], prepared.weights[prepared.learnable])

@@ -12,7 +12,7 @@ from tabular import make_agent
 from tiny_models import text_envs, tiny_model
 from updates import sample, some_cut_off
 
-from agents import PPO, VAPO, Agent
+from agents import VAPO, Agent
 from agents.policies.base import actor_parameters, critic_parameters
 
 EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.3, "kl_in": "loss"}  # all else that moves a policy
@@ -69,12 +69,3 @@ def test_a_checkpoint_keeps_how_much_of_the_warm_up_is_over(tmp_path: Path) -> N
     assert torch.equal(sides(again)[0], before)
     again.learn(total_episodes=2)
     assert not torch.equal(sides(again)[0], before)
-
-
-def test_with_a_lambda_of_one_for_both_vapo_is_ppo_with_an_asymmetric_clip() -> None:
-    vapo = make_agent(VAPO, length_alpha=1e13)
-    ppo = make_agent(PPO, gae_lambda=1.0, clip_range_high=0.28)
-    found, wanted = vapo.update(sample()), ppo.update(sample())
-    assert found == pytest.approx(wanted, rel=1e-9)
-    for ours, theirs in zip(sides(vapo), sides(ppo), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
