@@ -35,20 +35,6 @@ def test_by_hand() -> None:
 
 
 @few
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any))
-def test_what_the_weights_add_up_to(lengths: list[int]) -> None:
-    mask = mask_of(lengths)
-    assert float(token_mean(mask).sum()) == pytest.approx(1)
-    episodes = sum(length > 0 for length in lengths)
-    assert float(sequence_sum(mask).sum()) == pytest.approx(sum(lengths) / episodes)
-    assert float(sequence_mean(mask).sum()) == pytest.approx(1)
-    assert float(constant_length(mask, 7).sum()) == pytest.approx(sum(lengths) / episodes / 7)
-    assert sequence_mean(mask).sum(1)[mask.any(1)].tolist() == pytest.approx([1 / episodes] * episodes)
-    for function in FUNCTIONS:
-        assert not function(mask)[~mask].any()
-
-
-@few
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any), st.integers(1, 3), st.integers(1, 3))
 def test_padding_and_empty_rows_change_no_weight(lengths: list[int], steps: int, rows: int) -> None:
     mask = mask_of(lengths)

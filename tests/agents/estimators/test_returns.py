@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from drawn import drawn
-from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
-from stable_baselines3.common.buffers import RolloutBuffer
 
 from agents.estimators.returns import (
     discounted_sum,
@@ -44,13 +41,6 @@ def test_discounted_sum_by_hand() -> None:
     assert discounted_sum(REWARDS, MASK).tolist() == whole
 
 
-def test_episode_return_by_hand() -> None:
-    half = [[3.0] * 3, [7.0] * 3, [3.0] * 3, [0.0] * 3]
-    assert episode_return(REWARDS, MASK, gamma=0.5).tolist() == half
-    whole = [[7.0] * 3, [6.0] * 3, [3.0] * 3, [0.0] * 3]
-    assert episode_return(REWARDS, MASK).tolist() == whole
-
-
 @few
 @given(rollouts, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_return_to_go_against_a_plain_loop(rows: list[list[int]], gamma: float) -> None:
@@ -68,18 +58,6 @@ def test_the_episode_return_is_the_first_return_to_go_in_every_cell(rows: list[l
     rewards, mask = pad(rows)
     first = return_to_go(rewards, mask, gamma)[:, :1]
     assert torch.equal(episode_return(rewards, mask, gamma), first.expand(rewards.shape))
-
-
-@few
-@given(rollouts, st.integers(1, 3), st.sampled_from([0.5, 1.0]))
-def test_padding_changes_no_return(rows: list[list[int]], more: int, gamma: float) -> None:
-    rewards, mask = pad(rows)
-    longer = torch.nn.functional.pad(rewards, (0, more), value=NAN), torch.nn.functional.pad(mask, (0, more))
-    for function in (return_to_go, episode_return):
-        found = function(*longer, gamma)
-        assert torch.equal(found[:, :-more], function(rewards, mask, gamma))
-        beyond = found[:, :1] if function is episode_return else torch.zeros(1, 1).double()
-        assert torch.equal(found[:, -more:], beyond.expand(len(rows), more))
 
 
 @few
@@ -134,58 +112,6 @@ def test_generalized_advantage_against_its_definition(
             assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
 
 
-@few
-@given(rollouts, st.integers(0, 99))
-def test_what_stands_in_masked_cells_has_no_effect_on_advantages(rows: list[list[int]], seed: int) -> None:
-    rewards, values, mask, finals = drawn_values(rows, seed)
-    poisoned = generalized_advantage(rewards, values, mask, 0.9, 0.8, finals)
-    clean = generalized_advantage(rewards.where(mask, 7.0), values.where(mask, -7.0), mask, 0.9, 0.8, finals)
-    assert torch.equal(poisoned, clean)
-    longer = [torch.nn.functional.pad(x, (0, 2), value=NAN) for x in (rewards, values)]
-    padded = generalized_advantage(*longer, torch.nn.functional.pad(mask, (0, 2)), 0.9, 0.8, finals)
-    assert torch.equal(padded[:, :-2], clean) and not padded[:, -2:].any()
-
-
-def advantages_of_stable_baselines3(
-    rewards: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor,
-    gamma: float,
-    gae_lambda: float,
-    finals: torch.Tensor,
-) -> torch.Tensor:
-    """Lay the episodes end to end in stable-baselines3's buffer; return its advantages, one row of steps [M].
-
-    Its collector adds γ V(final) to the last reward of an episode that a time limit ended, and calls it done.
-    """
-    lengths = mask.sum(1)
-    ends = lengths.cumsum(0) - 1
-    paid = rewards[mask].clone()
-    paid[ends] += gamma * finals
-    space = spaces.Box(-1, 1, (1,), np.float32)
-    buffer = RolloutBuffer(len(paid), space, spaces.Discrete(2), "cpu", gae_lambda, gamma)
-    buffer.rewards, buffer.values = paid[:, None].numpy(), values[mask][:, None].numpy()
-    buffer.advantages = np.zeros_like(buffer.rewards)  # in double precision, too
-    buffer.episode_starts = np.zeros_like(buffer.rewards)
-    buffer.episode_starts[[0, *(ends[:-1] + 1).tolist()]] = 1
-    buffer.compute_returns_and_advantage(torch.full((1,), 99.0), np.array([True]))
-    return torch.as_tensor(buffer.advantages[:, 0])
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0), (0.8, 0.5)])
-def test_generalized_advantage_equals_that_of_stable_baselines3(seed: int, gamma: float, gae_lambda: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, 9, (12,), generator=generator)
-    mask = torch.arange(8) < lengths[:, None]
-    rewards, values = torch.randn(2, 12, 8, generator=generator, dtype=torch.float64)
-    finals = torch.randn(12, generator=generator, dtype=torch.float64)
-    finals *= torch.rand(12, generator=generator) < 0.5  # half of them terminated
-    ours = generalized_advantage(rewards, values, mask, gamma, gae_lambda, finals)
-    theirs = advantages_of_stable_baselines3(rewards, values, mask, gamma, gae_lambda, finals)
-    torch.testing.assert_close(ours[mask], theirs, atol=1e-12, rtol=0)
-
-
 # The overlong penalty.
 
 
@@ -213,14 +139,6 @@ def test_the_length_adaptive_lambda_by_hand() -> None:
     wanted = [0.0, 0.0, 0.0, 1 - 20 / 21, 0.5, 0.99]
     assert length_adaptive_lambda(lengths, 0.05).tolist() == pytest.approx(wanted, abs=1e-15)
     assert length_adaptive_lambda(lengths, 1e9)[1:].min() > 1 - 1e-8
-
-
-@few
-@given(st.integers(1, 10_000), st.floats(0.001, 10))
-def test_a_steps_advantage_reaches_over_a_share_of_the_episode(length: int, alpha: float) -> None:
-    """Σ_k λ^k = α T, the rule that the paper derives λ from."""
-    (own,) = length_adaptive_lambda(torch.tensor([length]), alpha).tolist()
-    assert 1 / (1 - own) == pytest.approx(max(alpha * length, 1.0), rel=1e-6)
 
 
 @few
