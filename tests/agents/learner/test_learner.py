@@ -125,20 +125,6 @@ def test_the_critic_of_a_plain_baseline_is_fitted_to_the_return() -> None:
     assert torch.equal(targets, return_to_go(rollout.rewards, rollout.mask, GAMMA))
 
 
-@critics
-def test_an_episode_without_a_verdict_changes_no_others_target(cls: type[Agent]) -> None:
-    agent = make_agent(cls, gamma=GAMMA, gae_lambda=0.8)
-    rollout = cut_off(random_episodes(agent.policy))
-    judged = torch.arange(len(rollout)) < 20
-    alone = agent.prepare(rollout.select(judged))
-    rewards = rollout.rewards.where(judged[:, None], torch.nan)
-    together = agent.prepare(replace(rollout, status=(~judged).long(), rewards=rewards))
-    for name in ("value_targets", "advantages", "weights"):
-        ours, theirs = getattr(together, name), getattr(alone, name)
-        assert_close(ours[:20], theirs, EXACT, name)
-        assert not ours[20:].any(), name
-
-
 # A world without end, watched for four steps at a time.
 
 

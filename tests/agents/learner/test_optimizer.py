@@ -9,7 +9,7 @@ import torch
 from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
 
-from agents import GRPO, PPO, RLOO, Agent, ReinforceBaseline
+from agents import PPO, ReinforceBaseline
 from agents.core.errors import DivergedError
 from agents.learner.optimizer import MAX_SKIPPED, PolicyOptimizer
 
@@ -41,9 +41,9 @@ def assert_unchanged(optimizer: PolicyOptimizer, before: tuple[list[torch.Tensor
 # Steps that change nothing.
 
 
-@pytest.mark.parametrize("none", [True, False])
-def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool) -> None:
-    optimizer = optimizer_of()
+@pytest.mark.parametrize(("none", "decay"), [(True, 0.0), (False, 0.0), (False, 0.5)])
+def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool, decay: float) -> None:
+    optimizer = optimizer_of(weight_decay=decay)
     for _ in range(3):
         set_gradients(optimizer, 0.2, -0.1)
         optimizer.step()
@@ -58,21 +58,6 @@ def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool) 
     set_gradients(optimizer, 1e-12, 0.0)
     optimizer.step()
     assert not torch.equal(optimizer.policy.logits, before[0][0]), "the smallest gradient does"
-
-
-@pytest.mark.parametrize("cls", [RLOO, GRPO, pytest.param(ReinforceBaseline, marks=pytest.mark.slow)])
-def test_equal_rewards_after_unequal_ones_leave_every_weight_where_it_is(cls: type[Agent]) -> None:
-    envs = text_envs(16, group_size=4)
-    agent = cls(tiny_policy("gpt2", envs, dtype="float32"), envs, episodes_per_update=16, device="cpu")
-    start = [p.detach().clone() for p in agent.policy.parameters()]
-    agent.learn(1)
-    before = snapshot(agent.policy_optimizer)
-    assert any(not torch.equal(p, q) for p, q in zip(start, before[0], strict=True))
-    envs.task.verifier.function = lambda prompts, completions: [0.1] * len(prompts)
-    agent.learn(1)
-    assert agent.last_metrics["rollout/frac_reward_zero_std"] == 1 and agent.num_updates == 1
-    assert agent.last_metrics["train/grad_norm"] == 0.0
-    assert_unchanged(agent.policy_optimizer, before)
 
 
 @pytest.mark.parametrize("where", ["actor", "critic"])
@@ -100,18 +85,6 @@ def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
     set_gradients(optimizer, 0.2, -0.1)
     with pytest.raises(DivergedError, match=r"learning_rate=1e\+39 makes weights that are not finite"):
         optimizer.step()
-
-
-def test_bad_gradients_in_a_row_are_an_error_with_the_last_good_weights() -> None:
-    optimizer = optimizer_of()
-    before = snapshot(optimizer)
-    for _ in range(MAX_SKIPPED - 1):
-        set_gradients(optimizer, NAN, 0.0)
-        optimizer.step()
-    set_gradients(optimizer, NAN, 0.0)
-    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
-        optimizer.step()
-    assert_unchanged(optimizer, before)
 
 
 # Clipping.
@@ -193,14 +166,6 @@ def test_decay_is_that_of_adamw_and_spares_norms_and_biases() -> None:
     assert len(plain) > 5
     for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-14)
-
-
-def test_decay_without_evidence_changes_nothing() -> None:
-    optimizer = optimizer_of(weight_decay=0.5)
-    before = snapshot(optimizer)
-    set_gradients(optimizer, 0.0, 0.0)
-    optimizer.step()
-    assert_unchanged(optimizer, before)
 
 
 def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
