@@ -217,6 +217,7 @@ MEANT = [  # policy, environment, settings; what is named
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": NAN}}, ("temperature", "nan")),
     ("tiny", "TextGen-v0", {"env_kwargs": {"verifier": "arih"}}, ("'arih'", "arith")),
+    ("tiny", "TextGen-v0", {"env_kwargs": ARITH | {"x": 1}}, ("'x': 1", "unexpected keyword argument 'x'")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "episodes_per_update": 10}, ("=4", "episodes_per_update=10")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "group_size": 1}, ("group_size", "at least 2", "1")),
 ]

@@ -106,9 +106,10 @@ def test_another_environment(made):
     agent = PPO("MlpPolicy", "CartPole-v1", **SMALL)
     agent.set_env("CartPole-v1", {"max_episode_steps": 9})
     assert made == {"env": 2}
+    before = agent.env
     with pytest.raises(ValueError, match="the observation space"):
         agent.set_env("Acrobot-v1")
-    assert agent.env.spec is None or "CartPole" in str(agent.env.spec)
+    assert agent.env is before
 
 
 def test_only_a_small_budget_makes_it_again(made):
@@ -132,16 +133,6 @@ def test_a_text_environment_that_does_not_say_so_gets_the_slots_of_language_mode
     assert agent.policy.kind == "language-model" and agent.num_envs == 20
     named = Reinforce("tiny", name, env_kwargs=ARITH, device="cpu", episodes_per_update=20)
     assert named.num_envs == 20 and made["env"] == 3
-
-
-def test_wrong_arguments_are_refused_in_one_line(model, problems):
-    agent = RLOO(model, TEXT, env_kwargs=problems, group_size=2, **SMALL)
-    wrong = problems | {"x": 1}
-    for make in (lambda: RLOO(model, TEXT, env_kwargs=wrong, **SMALL), lambda: agent.set_env(TEXT, wrong)):
-        with pytest.raises(ValueError, match=r"'x': 1.*unexpected keyword argument 'x'") as error:
-            make()
-        assert len(str(error.value).splitlines()) == 1
-        assert len(str(error.value)) < 500
 
 
 ASYNC = {"vectorization_mode": "async"}
