@@ -78,13 +78,6 @@ def test_dialogues_by_hand() -> None:
     assert ends == {(1, 0), (1, 1), *DIALOGUES.completions}
 
 
-def test_a_probability_is_the_product_of_its_steps() -> None:
-    pi = torch.rand(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    by_hand = pi[WORLD.prefixes.index(()), 1] * pi[WORLD.prefixes.index((1,)), 0] * pi[WORLD.prefixes.index((1, 0)), 2]
-    found = WORLD.log_probs(pi.log()).exp()[WORLD.completions.index((1, 0, 2))]
-    assert float(found) == pytest.approx(float(by_hand), rel=1e-14)
-
-
 @pytest.mark.parametrize("world", [WORLD, DIALOGUES])
 def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
     """Of the value by Bellman's equation, with a reward at every step of two prompts."""

@@ -3,7 +3,6 @@
 import copy
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from counting_env import CountingPolicy, counting_envs
@@ -44,8 +43,7 @@ from tiny_models import (
     zero_reward,
 )
 
-from agents import Collector, ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline
-from agents.core.rollout import ERROR
+from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.policies import choosing
 from agents.policies.choosing import sample_categorical
 from verifiers.function import FunctionVerifier
@@ -209,18 +207,6 @@ def test_gradient_does_not_depend_on_row_order_padding_or_masked_cells(agent_nam
     assert torch.equal(gradient(agent, poisoned(rollout)), gradient(agent, rollout)), "NaN in masked cells"
 
 
-@pytest.mark.parametrize("agent_name", [slow("reinforce"), "leave-one-out", "value", "dialogues"])
-def test_an_episode_without_a_verdict_teaches_nothing(agent_name):
-    agent, rollout = text_agent(agent_name)
-    failed = copy.deepcopy(rollout)
-    failed.status[6:] = ERROR
-    others = rollout.select(slice(6))
-    check_same_gradient(agent, others, failed, EXACT, "a failed group")
-    failed.rewards[6:] = torch.nan
-    failed.log_probs[6:] = torch.nan
-    check_same_gradient(agent, others, failed, EXACT, "NaN in a failed group")
-
-
 def test_gradient_of_classic_control_does_not_depend_on_the_layout():
     settings = {"baseline": "value", "ent_coef": 0.1, "max_grad_norm": 1e9, "num_envs": 4, "device": "cpu"}
     agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", **settings)
@@ -329,34 +315,6 @@ def assert_groups_share_their_prompt(rollout, size=None):
     ):
         prompts.setdefault(group, []).append(tokens[:length].tolist())
     assert all(len(same) == (size or len(same)) and same == same[:1] * len(same) for same in prompts.values()), prompts
-
-
-@pytest.mark.parametrize("mode", [None, *MODES])
-def test_every_cartpole_transition_is_one_of_cartpole(mode):
-    """Each stored successor follows from the stored state and action; None stands for the native vector environment."""
-    if mode is None:
-        envs = gym.make_vec("CartPole-v1", num_envs=4)
-    else:
-        kwargs = {"autoreset_mode": mode}
-        envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync", vector_kwargs=kwargs)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
-    rollout = collect(policy, envs, 10)
-    single = gym.make("CartPole-v1").unwrapped
-    for row in range(10):
-        steps = int(rollout.lengths[row])
-        states = rollout.observations[row, :steps].numpy()
-        assert np.abs(states[0]).max() <= 0.05, "an episode begins with a reset"
-        for t in range(steps):
-            single.reset()
-            single.state = states[t].astype(np.float64)
-            following, _, done, _, _ = single.step(int(rollout.actions[row, t]))
-            assert done == (t == steps - 1)
-            if not done:
-                np.testing.assert_allclose(following, states[t + 1], atol=1e-5)
-    assert (rollout.rewards[rollout.mask] == 1).all() and not rollout.rewards[~rollout.mask].any()
-    assert rollout.terminated.all() and not rollout.truncated.any()
 
 
 def test_all_started_episodes_are_finished_so_long_ones_are_not_left_out():

@@ -1,6 +1,7 @@
 """What agents refuse: a call, and what its one line must name (the setting, the value that was given, the remedy)."""
 
 from functools import partial
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -192,6 +193,7 @@ TEACHERS = [  # settings of a distillation with text; what is named
     ({"kl_coef": 0.1}, ("kl_coef=0.1", "teacher")),
     ({"teacher_temperature": 2}, ("teacher_temperature=2", "pass teacher")),
     ({"teacher": "small"}, ("'small'", "random weights", "run folder")),
+    ({"teacher": Path("nowhere")}, ("teacher 'nowhere'", "neither a folder that exists nor a model's id", "a trained")),
     ({"teacher": 5}, ("teacher=5", "run folder")),
     ({"estimator": "k1"}, ("estimator 'k1'", "sampled, centred, exact")),
 ]
@@ -290,6 +292,10 @@ OTHERS = [
     (lambda: pole().set_env(3), ("an environment is an id",)),
     (lambda: pole().set_env("Acrobot-v1"), ("set_env", "observation space")),
     (lambda: pole().set_random_seed(-1), ("seed", "whole number")),
+    (
+        partial(pole, Distillation, teacher="nowhere"),
+        ("'nowhere' is neither a run folder", "'control'"),
+    ),
     (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
     (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
     (lambda: pole().learn(10, total_episodes=10), ("total_timesteps", "total_episodes")),

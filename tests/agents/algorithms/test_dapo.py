@@ -104,20 +104,15 @@ def test_training_on_a_task_that_says_nothing_comes_to_its_end() -> None:
 # Groups that say something.
 
 
-def test_rounds_go_on_until_there_are_enough_informative_episodes_and_no_further() -> None:
-    agent = dapo(max_rounds=20)
-    rounds, prepared = rounds_of(agent), trained_by(agent)
-    agent.learn(1)
-    taught = [int(informative(rollout).sum()) for rollout in rounds]
-    assert len(rounds) > 1 and sum(taught[:-1]) < EPISODES < sum(taught), "the last round brings more than needed"
-    assert len(prepared[0]) == EPISODES
-
-
 @pytest.mark.parametrize("max_rounds", [1, pytest.param(2, marks=pytest.mark.slow), 20])
 def test_only_informative_groups_are_trained_the_first_ones_and_whole(max_rounds: int) -> None:
     agent = dapo(max_rounds=max_rounds)
     rounds, prepared = rounds_of(agent), trained_by(agent)
     agent.learn(1)
+    taught = [int(informative(rollout).sum()) for rollout in rounds]
+    assert sum(taught[:-1]) < EPISODES, "no more rounds than needed"
+    if max_rounds == 20:
+        assert len(rounds) > 1 and sum(taught) > EPISODES == len(prepared[0]), "the last round brings more than needed"
     everything = join(rounds, obs_from_actions=True)
     rows = informative(everything).nonzero()[:, 0][:EPISODES]
     assert 0 < len(rows) < len(everything)

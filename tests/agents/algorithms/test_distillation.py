@@ -228,20 +228,6 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | Non
 # What is refused.
 
 
-@pytest.mark.parametrize("kind", ["text", "control"])
-def test_a_teacher_that_does_not_exist_is_named_with_what_is_allowed(kind: str, tmp_path: Any) -> None:
-    student = ("MlpPolicy", "CartPole-v1") if kind == "control" else (tiny_model("gpt2"), text_envs(4))
-    for name in ("nowhere", tmp_path / "none"):
-        with pytest.raises(ValueError) as error:
-            Distillation(*student, teacher=name, device="cpu")
-        said, _, allowed = str(error.value).partition("; allowed: ")
-        assert said.startswith(f"the teacher {str(name)!r} ") and "\n" not in allowed and "tiny" not in allowed
-        if kind == "control":
-            assert said.endswith("is neither a run folder nor a checkpoint") and "of kind 'control'" in allowed
-        else:
-            assert "is neither a folder that exists nor a model's id (" in said and "id of a trained" in allowed
-
-
 def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(tmp_path: Any) -> None:
     folder = tmp_path / "teacher"
     write_chat_model(folder)

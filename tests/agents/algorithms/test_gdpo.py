@@ -105,5 +105,3 @@ def test_parts_without_weights_are_named_by_the_user() -> None:
     assert (
         made(env_kwargs={"verifier": Parted()}, part_weights={"right": 1.0}).learn(total_episodes=16).num_updates == 1
     )
-    with pytest.raises(ValueError, match=r"part_weights names 'rihgt', but .* have the parts right, long$"):
-        made(env_kwargs={"verifier": Parted()}, part_weights={"rihgt": 1.0}).learn(total_episodes=16)

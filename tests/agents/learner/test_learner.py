@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -15,8 +14,7 @@ from time_limits import CutOff, endless_envs
 from tiny_models import text_envs, tiny_model
 
 from agents import A2C, PPO, Agent, Policy, ReinforceBaseline, Rollout
-from agents.estimators.returns import generalized_advantage, return_to_go
-from agents.estimators.scaling import whiten
+from agents.estimators.returns import return_to_go
 
 critics = pytest.mark.parametrize("cls", [A2C, PPO])
 GAMMA = 0.9
@@ -95,27 +93,6 @@ def test_an_agent_without_a_critic_asks_for_no_values() -> None:
 
 
 # What the critic is fitted to.
-
-
-@pytest.mark.parametrize("gae_lambda", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize(
-    ("cls", "settings"), [(A2C, {}), (PPO, {"normalize_advantage": True}), (PPO, {"normalize_advantage": False})]
-)
-def test_targets_are_advantage_plus_value_before_any_whitening(
-    cls: type[Agent], settings: dict[str, Any], gae_lambda: float
-) -> None:
-    agent = make_agent(cls, gamma=GAMMA, gae_lambda=gae_lambda, **settings)
-    rollout = cut_off(random_episodes(agent.policy))
-    prepared = agent.prepare(rollout)
-    table = agent.policy.table.detach().flatten()
-    values = table[rollout.observations].where(rollout.mask, 0)
-    finals = table[rollout.final_observations] * rollout.truncated
-    credit = generalized_advantage(rollout.rewards, values, rollout.mask, GAMMA, gae_lambda, finals)
-    assert_close(prepared.final_values, finals, EXACT, "final values")
-    assert_close(prepared.value_targets, (credit + values).where(rollout.mask, 0), EXACT, "targets")
-    whitened = whiten(credit, rollout.mask) if settings.get("normalize_advantage") else credit
-    assert_close(prepared.advantages, whitened, EXACT, "advantages")
-    assert not prepared.value_targets.requires_grad and not prepared.advantages.requires_grad
 
 
 def test_the_critic_of_a_plain_baseline_is_fitted_to_the_return() -> None:
