@@ -49,14 +49,6 @@ def test_maxrl_weighs_other_rewards_in_the_same_way(rewards: torch.Tensor) -> No
     assert relative_error(expected_gradient(agent, rewards, 3), wanted) < TOLERANCE
 
 
-def test_maxrl_has_no_gradient_where_the_mean_is_not_positive_or_rewards_are_equal() -> None:
-    agent = make_agent(MaxRL, 4)
-    pays = torch.tensor([0, 0, 0, 0, -1, 0, 0, 0, -1, 1, 0, 0, 0.1, 0.1, 0.1, 0.1, -2, -2, -2, -2, 1, 0, 0, 3])
-    prepared = agent.prepare(paid_at_the_end(sample(), pays))
-    assert not prepared.advantages[:20].any()
-    assert [round(float(a), 12) for a in prepared.advantages[20:, 0]] == [0, -1, -1, 2]
-
-
 # PKPO.
 
 
