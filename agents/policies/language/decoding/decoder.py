@@ -118,8 +118,7 @@ class Decoder:
             newest, positions = newest_tokens(tokens, lengths), lengths - 1
             if self._slots is not None:
                 newest, positions = newest[self._slots], positions[self._slots]
-            first, last = torch.stack(positions.aminmax()).tolist()
-            begun = read_newest(self.model, newest, positions, self.cache, last + 1, ragged=first != last)
+            begun = read_newest(self.model, newest, positions, self.cache, int(positions.max()) + 1)
         return begun if self._slots is None else begun[self._rows(torch.arange(self.num_slots))]
 
     def _seat(
@@ -222,7 +221,6 @@ def read_newest(
     positions: torch.Tensor,
     cache: SlotCache,
     window: int,
-    ragged: bool = True,
 ) -> torch.Tensor:
     """Read one token per row and return the logits after it [R, V].
 
@@ -232,9 +230,8 @@ def read_newest(
         positions: of the tokens in their contexts, int64 [R].
         cache: its first R rows hold the tokens before them.
         window: how many columns to read, more than any position.
-        ragged: False if every position is the window's last.
     """
-    cache.begin(positions, window, ragged)
+    cache.begin(positions, window)
     return model(
         tokens[:, None],
         attention_mask=attention_mask(model, positions[:, None], window),

@@ -22,8 +22,7 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, num_rows: int, max_length: int) -> None:
         super().__init__()
         self.num_rows, self.max_length = num_rows, max_length
-        self.window, self.ragged = 0, True
-        self.positions = torch.empty(0, dtype=torch.int64)
+        self.window, self.positions = 0, torch.empty(0, dtype=torch.int64)
         self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
 
     @override
@@ -45,32 +44,15 @@ class SlotLayer(CacheLayerMixin):
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        if self.reading is not None:
-            return self.read(*self.reading, self.window, key_states, value_states)
-        rows, columns = len(key_states), self.positions[:, None, None, None]
-        visible = []
-        for buffer, states in ((self.keys[:rows], key_states), (self.values[:rows], value_states)):
-            if self.ragged:
-                buffer.scatter_(2, columns.expand_as(states), states)
-            else:
-                buffer[:, :, self.window - 1 : self.window] = states
-            visible.append(buffer[:, :, : self.window])
-        return visible[0], visible[1]
-
-    def read(
-        self,
-        rows: torch.Tensor,
-        cells: torch.Tensor,
-        window: int,
-        key_states: torch.Tensor,
-        value_states: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write some tokens per row [n, H, Q, D]; return their rows [n, H, W, D]. Arguments as in `begin_reading`."""
-        places, queries, columns = cells
         visible = []
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            buffer[rows[places], :, columns] = states[places, :, queries]
-            visible.append(buffer[rows, :, :window])
+            if self.reading is not None:
+                rows, (places, queries, columns) = self.reading
+                buffer[rows[places], :, columns] = states[places, :, queries]
+                visible.append(buffer[rows, :, : self.window])
+            else:
+                buffer[: len(states)].scatter_(2, self.positions[:, None, None, None].expand_as(states), states)
+                visible.append(buffer[: len(states), :, : self.window])
         return visible[0], visible[1]
 
     @override
@@ -99,13 +81,10 @@ class SlotCache(Cache):
         self.num_rows, self.max_length = num_rows, max_length
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
-    def begin(self, positions: torch.Tensor, window: int, ragged: bool) -> None:
-        """Set the position of each row's next token, int64 [R], and how many columns the step reads.
-
-        If not `ragged`, every position is the window's last.
-        """
+    def begin(self, positions: torch.Tensor, window: int) -> None:
+        """Set the position of each row's next token, int64 [R], and how many columns the step reads."""
         for layer in self.layers:
-            layer.positions, layer.window, layer.ragged, layer.reading = positions, window, ragged, None
+            layer.positions, layer.window, layer.reading = positions, window, None
 
     def begin_reading(self, rows: torch.Tensor, cells: torch.Tensor, window: int) -> None:
         """Prepare for a pass over Q tokens of each of some contexts.

@@ -417,6 +417,6 @@ def test_columns_of_a_cache_that_nobody_has_written_are_zero():
     cache = SlotCache(1, 3, 50)
     garbage = [torch.full((3, 2, 50, 4), torch.nan) for _ in range(8)]  # memory to be reused
     del garbage
-    cache.begin(torch.tensor([0]), 1, True)
+    cache.begin(torch.tensor([0]), 1)
     cache.update(torch.ones(1, 2, 1, 4), torch.ones(1, 2, 1, 4), 0)
     assert cache.layers[0].keys.sum() == cache.layers[0].values.sum() == 2 * 4
