@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from imports import ROOT, SOURCES, circle, floors, house, imports, modules, nodes, rooms, tree
+from imports import ROOT, SOURCES, circle, floors, house, imports, nodes, rooms, tree
 
 SHELVES = {"agents.algorithms", "verifiers.builtin", "scripts.tools", "labs", "benchmarks"}  # one kind per file
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
@@ -70,13 +70,6 @@ def test_what_one_file_may_import_is_imported_where_it_is_used(place):
     assert not ALLOWED[place] & imported(at_once)
 
 
-def test_the_import_rule_sees_every_form():
-    source = "import agents.x\nfrom rlenv import y\ndef f():\n    from verifiers.z import w\nfrom . import own\n"
-    source += "try:\n    import a\nexcept E:\n    import b\nelse:\n    import c\nfinally:\n    import d\n"
-    source += "match x:\n    case 1:\n        with y:\n            import e\nif x:\n    pass\nelse:\n    import f\n"
-    assert imported(source) == {"agents", "rlenv", "verifiers", *"abcdef"}
-
-
 def test_imports_have_no_circle():
     assert circle(house()) == []
 
@@ -105,26 +98,11 @@ def test_the_house_is_not_high(package, most):
     assert floors(rooms(house(), package)) <= most
 
 
-def test_rooms_that_import_each_other_through_their_files_are_found():
-    graph = {"p": set(), "p.a.x": {"p.b.y"}, "p.b.y": set(), "p.b.z": {"p.a.x"}}
-    assert circle(graph) == [] and circle(rooms(graph, "p")) == ["a", "b"]
-    assert floors(rooms({"p.a.x": {"p.b.y"}, "p.b.y": {"p.c"}, "p.c": set()}, "p")) == 3
-
-
 def test_every_folder_says_what_belongs_there():
     for path in SOURCES:
         if path.name == "__init__.py":
             said = (ast.get_docstring(tree(path.read_text(encoding="utf-8"))) or "").splitlines()
             assert said and said[0].endswith("."), path
-
-
-def test_a_circle_is_found_at_any_depth():
-    nested = "def f():\n    from .b import y"
-    checking = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a"
-    sources = {"p": ("from .a import x", True), "p.a": (nested, False), "p.b": (checking, False)}
-    assert set(circle(modules(sources))) >= {"p.a", "p.b"}
-    sources["p.b"] = ("from . import c", False)
-    assert circle(modules(sources | {"p.c": ("", False)})) == []
 
 
 RUNS_CODE = {
@@ -185,32 +163,6 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
             if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
                 assert node.type is not None, f"{place}:{node.lineno}"
                 assert getattr(node.type, "id", "") not in {"Exception", "BaseException"}, f"{place}:{node.lineno}"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import pickle; pickle.loads(b)",
-        "import pickle as p; p.load(f)",
-        "from pickle import loads; loads(b)",
-        "from pickle import Unpickler as U; U(f)",
-        "import shelve; shelve.open(n)",
-        "eval(text)",
-        "from builtins import exec as run; run(text)",
-        "import os; os.system(text)",
-        "from torch import load; load(f)",
-        "import torch; torch.load(f, weights_only=False)",
-        "import torch; torch.load(f, weights_only=flag)",
-        "read(f, weights_only=False)",
-        "model.from_pretrained(p, trust_remote_code=True)",
-        "model.from_pretrained(p, trust_remote_code=flag)",
-        "np.load(f, allow_pickle=True)",
-        "import subprocess; subprocess.run(c, shell=True)",
-    ],
-)
-def test_every_form_of_it_is_seen(line):
-    assert dangers(line) == [1]
-    assert dangers("import torch; torch.load(f, weights_only=True); g(shell=False)") == []
 
 
 def test_importing_the_verifiers_imports_nothing_heavy():

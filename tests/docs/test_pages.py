@@ -9,7 +9,6 @@ from pages import (
     DIRECTIVE,
     PYTHON,
     ROOT,
-    Block,
     blocks,
     check_command,
     check_python,
@@ -97,35 +96,3 @@ def test_every_link_leads_to_a_file(page):
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
     assert not [link for link in links if not (page.parent / link).exists()]
-
-
-# The mechanism itself.
-
-
-def test_a_replacement_that_matches_nothing_is_an_error():
-    with pytest.raises(AssertionError, match="is not in the block"):
-        Block("python", "n = 1\n", 1, {"in tests": "1000 -> 2"}).source(slow=False)
-
-
-def test_blocks_of_a_page_share_names_and_a_folder_and_their_output_is_compared():
-    page = "```python\nn = 2\n```\n\n```python\nprint('n is', n / 3)\n```\n\n<!-- output -->\n```text\nn is {}\n```\n"
-    assert run_page(page.format("0.667"), "page", slow=False) == 2
-    with pytest.raises(AssertionError, match=r"the page says 0\.8"):
-        run_page(page.format("0.8"), "page", slow=False)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("rlenv trian", "trian"),
-        ("rlenv train --agnet grpo", "--agnet"),
-        ("python docs/make_nothing.py", "does not exist"),
-        ("make nothing", "no such target"),
-        ("pip install -e '.[nothing]'", "no extra"),
-    ],
-)
-def test_a_command_that_could_not_run_is_found(line, complaint):
-    [words] = commands(Block("", f"{line}\n", 1))
-    with pytest.raises((click.ClickException, AssertionError)) as caught:
-        check_command(words)
-    assert complaint in getattr(caught.value, "message", str(caught.value)) + str(caught.value)

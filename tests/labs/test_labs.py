@@ -4,8 +4,7 @@ import json
 
 import pytest
 from _rlenv_labs import LABS, bandit, baselines, credit, kl, length_bias, pass_at_k, snr, trust_region
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import run
 
 TINY = {"WARM_STEPS": 2, "STARTS": 1, "UPDATES": 2, "EPISODES": 8}
 SMALL = {
@@ -28,7 +27,7 @@ def test_a_lab_runs_and_its_files_are_written(name, monkeypatch, tmp_path):
     module, sizes = SMALL[name]
     for constant, value in sizes.items():
         monkeypatch.setattr(module, constant, value)
-    outcome = CliRunner().invoke(main, ["lab", name, "--out", str(tmp_path), "--json"])
+    outcome = run("lab", name, "--out", tmp_path, "--json")
     assert outcome.exit_code in (0, 1) and (outcome.exit_code == 0 or name not in EXACT), outcome.output
     result = json.loads(outcome.stdout.splitlines()[-1])
     assert result == json.loads((tmp_path / f"{name}.json").read_text()) and result["held"] is (outcome.exit_code == 0)

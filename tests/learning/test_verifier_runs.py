@@ -4,8 +4,7 @@ import json
 import random
 
 import pytest
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import result_of, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,10 +21,7 @@ def capitals(prompts, completions, answer, **columns):
 
 def trained(folder, *options):
     """Return success before and after a run of the command line."""
-    command = ["train", *map(str, options), "--log-dir", folder / "run", "--eval-episodes", "1000", "--json"]
-    outcome = CliRunner().invoke(main, list(map(str, command)), catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.output
-    result = json.loads(outcome.stdout.splitlines()[-1])
+    result = result_of(run("train", *options, "--log-dir", folder / "run", "--eval-episodes", 1000, "--json"))
     rates = result["initial_eval"]["success_rate"], result["eval"]["success_rate"]
     print(f"success {rates[0]:.3f} -> {rates[1]:.3f}, reinforcement {result['seconds']:.0f} s")
     return rates

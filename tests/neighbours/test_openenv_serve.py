@@ -75,15 +75,6 @@ def test_the_end_has_the_counts_of_all_turns():
     assert [each.get("tool_errors") for each in turns] == [1, 1, 2]
 
 
-def test_one_completion():
-    served = Served("--verifier", "arith", "--port", "0")
-    with client(served.url).sync() as env:
-        prompt = env.reset(seed=3).observation["text"]
-        result = env.step({"text": str(eval(prompt.rstrip("=")))})
-        assert result.done and result.reward == 1 and result.metadata["is_success"]
-        assert served.end(signal.SIGINT) == (0, "ended\n")
-
-
 def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
     async def one():
         async with client(guess.url) as env:

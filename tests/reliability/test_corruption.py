@@ -112,22 +112,6 @@ def test_no_whole_checkpoint_is_one_line(text_copy):
     assert line.startswith(f"Error: no whole checkpoint is left in '{text_copy}': ") and line.count("is damaged") == 2
 
 
-NO_JSON = [("agent.json", text) for text in ("", "{", "[]", "\x00", "[" * 100_000)]
-NO_JSON += [(name, "{") for name in ("manifest.json", "config.json")]
-
-
-@pytest.mark.parametrize(("name", "text"), NO_JSON, ids=lambda text: repr(text[:4]))
-def test_json_that_is_none_is_one_line(name, text, pole_copy):
-    folder = pole_copy if name == "config.json" else pole_copy / "checkpoint"
-    (folder / name).write_text(text)
-    for earlier in run_folder.earlier(pole_copy):
-        shutil.rmtree(earlier)
-    outcome = invoke("train", "--resume", pole_copy)
-    assert outcome.exit_code == 2, outcome.output
-    assert name in outcome.stderr.splitlines()[-1] and "Traceback" not in outcome.stderr
-    assert isinstance(outcome.exception, SystemExit)
-
-
 FULL = OSError(errno.ENOSPC, "full")
 WRITES = {
     "the facts": (Path, "write_text"),
@@ -177,19 +161,6 @@ def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
     outcome = invoke("train", "--resume", copy, "--json")
     assert outcome.exit_code == 0, outcome.output
     assert differences(everything(run), everything(copy)) == []
-
-
-def test_a_file_that_cannot_be_read_is_passed_over(text_copy, monkeypatch, capsys):
-    real = Path.open
-
-    def fail(path, *args, **more):
-        if path == text_copy / "checkpoint" / "training.safetensors":
-            raise OSError(errno.EIO, "Input/output error")
-        return real(path, *args, **more)
-
-    monkeypatch.setattr(Path, "open", fail)
-    assert run_folder.newest_whole(text_copy).path == run_folder.earlier(text_copy)[0]
-    assert "training.safetensors cannot be read: Input/output error" in capsys.readouterr().err
 
 
 def test_every_damaged_checkpoint_is_moved_away(text_copy):

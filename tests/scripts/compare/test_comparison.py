@@ -39,12 +39,6 @@ def test_the_interquartile_mean_cuts_a_quarter_from_each_end(values, expected):
     assert interquartile_mean(values) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_interval_of_two_runs_is_known():
-    # Resampled means are 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: 95 % reaches from end to end, 40 % is the middle.
-    assert interval([0.0, 1.0]) == (0.0, 1.0)
-    assert interval([0.0, 1.0], level=0.4) == (0.5, 0.5)
-
-
 def test_the_interval_of_the_mean_of_three_runs_agrees_with_enumeration():
     values = np.array([0.0, 1.0, 5.0])
     means = np.sort([values[[i, j, k]].mean() for i in range(3) for j in range(3) for k in range(3)])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from _rlenv_scripts.reports.doctor.history import read_metrics
-from _rlenv_scripts.reports.figures.curves import read_curves
 from _rlenv_scripts.runs.run_log import cut_log
 from inprocess import run
 from undrawn import not_drawn
@@ -50,14 +49,6 @@ def test_damaged_lines_are_skipped_and_counted(change, skipped, table, capsys):
     assert set(read.updates) >= {1, 6} and 3 not in read.updates
     assert set(zip(read.updates, read.values, strict=True)) <= {(i, i / 4) for i in range(1, 7)}
     assert f"skipped {skipped} damaged line" in capsys.readouterr().err
-
-
-def test_texts_and_half_written_lines_are_no_damage(table, capsys):
-    with table.open("a") as file:
-        file.write("7,PPO-2,yes\n8,1")
-    assert read_metrics(table)["time/iterations"].last == 7
-    assert read_curves(table, "time/iterations")[0].shape == (2, 6)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_resumed_table_ends_at_the_checkpoint(table, tmp_path):

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
+import inprocess
 import pytest
-from _rlenv_scripts.main import main
 from _rlenv_scripts.setup import memory_plan, model_defaults
-from click.testing import CliRunner
+from inprocess import result_of
 from tiny_models import tiny_model
 
 from agents.policies import memory
@@ -28,9 +28,8 @@ def folder(tmp_path):
 
 
 def run(*options):
-    outcome = CliRunner().invoke(main, ["train", "--json", *SMALL, *map(str, options)])
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.splitlines()[-1]), outcome.stderr
+    outcome = inprocess.run("train", "--json", *SMALL, *options)
+    return result_of(outcome), outcome.stderr
 
 
 def test_larger_models_move_less_and_adapters_more():

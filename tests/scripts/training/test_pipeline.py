@@ -12,32 +12,21 @@ from verifiers import Problem, make_verifier
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    rows = [{"q": f"{w}>", "a": w[::-1], "split": "test" if w[0] == "c" else "train"} for w in WORDS]
-    pairs = [
-        {"prompt": row["q"], "chosen": row["a"], "rejected": f"{row['a']}x", "split": row["split"]} for row in rows
-    ]
-    for name, lines in (("words.jsonl", rows), ("pairs.jsonl", pairs)):
-        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def asked(word):
     return [{"role": "system", "content": "Say it."}, {"role": "user", "content": word}]
 
 
 @pytest.fixture
-def talks(folder):
+def talks(tmp_path, monkeypatch):
     """A model with a chat template in `model`, pairs of conversations and problems that are conversations."""
-    write_chat_model(folder / "model")
+    write_chat_model(tmp_path / "model")
     split = {word: "test" if word[0] == "c" else "train" for word in WORDS}
     pairs = [{"prompt": asked(w), "chosen": w, "rejected": f"{w}x", "split": side} for w, side in split.items()]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
     rows = [{"prompt": asked(word), "split": side} for word, side in split.items()]
-    (folder / "talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    (tmp_path / "talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def rates(spec):

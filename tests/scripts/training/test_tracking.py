@@ -1,13 +1,11 @@
 """What a run logs beside the learner's figures: the KL to the start, and its settings for TensorBoard."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
-from _rlenv_scripts.main import main
 from _rlenv_scripts.training.tracking import KLFromStart
-from click.testing import CliRunner
+from inprocess import result_of, run
 from runs import events_of
 from tensorboard.plugins.hparams import plugin_data_pb2
 
@@ -20,10 +18,8 @@ def curve(folder, column):
 
 
 def train(folder, *args):
-    options = ["--env", "CartPole-v1", "--eval-episodes", "2", "--log-interval", "1", "--log-dir", folder, *args]
-    outcome = CliRunner().invoke(main, ["train", *map(str, options)])
-    assert outcome.exit_code == 0, outcome.output
-    return outcome
+    options = ["--env", "CartPole-v1", "--eval-episodes", 2, "--log-interval", 1, "--log-dir", folder, "--json"]
+    return result_of(run("train", *options, *args))
 
 
 def test_the_kl_to_the_start_is_the_anchors_without_an_anchor(tmp_path):
@@ -54,7 +50,7 @@ def test_the_kl_is_estimated_when_the_log_is_written_and_in_micro_batches(tmp_pa
 
 
 def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
-    outcome = train(tmp_path / "run", "--episodes", 16, "--agent", "reinforce", "--seed", 7, "--json")
+    result = train(tmp_path / "run", "--episodes", 16, "--agent", "reinforce", "--seed", 7)
     events = events_of(tmp_path / "run")
     contents = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     settings = plugin_data_pb2.HParamsPluginData.FromString(contents).session_start_info.hparams
@@ -64,4 +60,4 @@ def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
     metrics = plugin_data_pb2.HParamsPluginData.FromString(experiment).experiment.metric_infos
     assert {info.name.tag for info in metrics} == {"eval/mean_reward", "eval/mean_ep_length"}
     *_, reward = events.Scalars("eval/mean_reward")
-    assert reward.value == json.loads(outcome.stdout.splitlines()[-1])["eval"]["mean_reward"]
+    assert reward.value == result["eval"]["mean_reward"]
