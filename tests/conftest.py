@@ -127,5 +127,21 @@ def pole_copy(pole_run: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Any]:
+    """Return what starts commands under torchrun in `tmp_path`."""
+    from jobs import Jobs
+
+    started = Jobs(tmp_path)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the curves of reports empty."""
+    monkeypatch.setattr("_rlenv_scripts.reports.charts.as_svg", lambda *given: "<svg></svg>")
+
+
+@pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)

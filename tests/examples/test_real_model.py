@@ -26,51 +26,31 @@ def drawn(records):
     return {split: [stream[index] for index in range(300)] for split, stream in streams.items()}
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        RIGHT,
-        '{\n  "name": "Vera",\n  "age": 29,\n  "city": "Vienna"\n}',
-        '{"city":"Vienna","age":29,"name":"Vera"}',
-        f" {RIGHT}\n",
-    ],
-)
-def test_the_record_earns_all_in_any_order_and_with_any_white_space(records, completion):
+ANSWERS = {  # all for the record, 0.2 for each right value of another object, nothing for anything else
+    "the record": (RIGHT, 1.0),
+    "in lines": ('{\n  "name": "Vera",\n  "age": 29,\n  "city": "Vienna"\n}', 1.0),
+    "in another order": ('{"city":"Vienna","age":29,"name":"Vera"}', 1.0),
+    "white space around": (f" {RIGHT}\n", 1.0),
+    "wrong value": (RIGHT.replace("29", "30"), 0.4),
+    "age as text": (RIGHT.replace("29", '"29"'), 0.4),
+    "extra key": (RIGHT.replace("}", ', "job": "cook"}'), 0.6),
+    "key missing": ('{"name": "Vera", "age": 29}', 0.4),
+    "all wrong": ('{"name": "Vincent", "age": 30, "city": "Rome"}', 0.0),
+    "fence": (f"```json\n{RIGHT}\n```", 0.0),
+    "words after": (f"{RIGHT}\n\nThis JSON is about Vera.", 0.0),
+    "cut": (RIGHT[:-1], 0.0),
+    "key twice": (RIGHT.replace("{", '{"name": "Vera", '), 0.0),
+    "list": (f"[{RIGHT}]", 0.0),
+    "deep": ("[" * 50_000, 0.0),
+}
+
+
+@pytest.mark.parametrize(("completion", "reward"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_earns_all_a_part_or_nothing(records, completion, reward):
     verdict = records.verify(VERA, completion)
-    assert verdict.reward == 1.0 and records.is_success(verdict)
-    assert records.extract(VERA, completion) == records.extract(VERA, RIGHT)
-
-
-@pytest.mark.parametrize(
-    ("completion", "right"),
-    [
-        (RIGHT.replace("29", "30"), 2),
-        (RIGHT.replace("29", '"29"'), 2),
-        (RIGHT.replace("}", ', "job": "cook"}'), 3),
-        ('{"name": "Vera", "age": 29}', 2),
-        ('{"name": "Vincent", "age": 30, "city": "Rome"}', 0),
-    ],
-    ids=["wrong value", "age as text", "extra key", "key missing", "all wrong"],
-)
-def test_another_object_earns_a_part_for_each_right_value_and_is_no_success(records, completion, right):
-    verdict = records.verify(VERA, completion)
-    assert verdict.reward == pytest.approx(0.2 * right) and not records.is_success(verdict)
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        f"```json\n{RIGHT}\n```",
-        f"{RIGHT}\n\nThis JSON is about Vera.",
-        RIGHT[:-1],
-        RIGHT.replace("{", '{"name": "Vera", '),
-        f"[{RIGHT}]",
-        "[" * 50_000,
-    ],
-    ids=["fence", "words after", "cut", "key twice", "list", "deep"],
-)
-def test_what_is_not_one_json_object_and_nothing_else_earns_nothing(records, completion):
-    assert records.verify(VERA, completion).reward == 0.0
+    assert verdict.reward == pytest.approx(reward) and records.is_success(verdict) == (reward == 1)
+    if reward == 1:
+        assert records.extract(VERA, completion) == records.extract(VERA, RIGHT)
 
 
 def test_no_name_of_a_test_problem_is_in_a_training_problem(drawn):

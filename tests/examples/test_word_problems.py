@@ -49,13 +49,3 @@ def test_the_reward_reads_the_last_number_of_texts_and_of_messages():
     assert verifier.name == "correct"
     assert correct(["1+1=2 #### 2", "2", "#### 3", "#### 2 or 3", ""], answer=["1+1=2 #### 2"] * 5) == [1, 0, 0, 0, 0]
     assert correct([[{"role": "assistant", "content": "#### 2"}]], answer=["#### 2"]) == [1]
-
-
-def test_problems_of_one_step_are_judged_by_their_number(tmp_path, monkeypatch, problems):
-    one = made(monkeypatch, tmp_path / "one.jsonl", "--steps", "1")
-    assert {problem.metadata["level"] for problem in one} == {1} != {problem.metadata["level"] for problem in problems}
-    numeric = make_verifier("numeric")
-    for problem in one[:20]:
-        number = int(problem.answer.split()[-1])
-        for said, reward in ((number, 1.0), (number + 1, 0.0)):
-            assert numeric.verify(problem, f"There are {said} now.").reward == reward

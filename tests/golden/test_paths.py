@@ -105,14 +105,6 @@ def test_a_dialogue_with_late_replies_goes_on_as_if_without_a_break(folder: Path
     check_same(folder / "late", folder / "at-once")
 
 
-def test_late_verdicts_of_one_and_three_workers_are_those_at_once(folder: Path) -> None:
-    for workers in (0, 1, 3):
-        judged = f"{FILE} --verifier rewards.py:vowels --verifier-workers {workers} --max-new-tokens 3"
-        said_by(command(f"train {judged} --episodes 16 --log-dir run-{workers} {SMALL}"))
-    check_same(folder / "run-0", folder / "run-1")
-    check_same(folder / "run-0", folder / "run-3")
-
-
 def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = PretendServer()
     server.install(monkeypatch)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +76,6 @@ def test_an_export_writes_the_text_that_the_run_was_evaluated_with(straight: Pat
         ids = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_tensors="pt")["input_ids"]
         made = model.generate(ids, max_new_tokens=8)[0, ids.shape[1] :]
         assert tokenizer.decode(made, skip_special_tokens=True) == row["completion"]
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    started = Jobs(tmp_path)
-    yield started
-    started.close()
 
 
 def test_two_processes_that_share_the_weights_train_them_and_one_reads_them(jobs: Jobs, problems: Path) -> None:

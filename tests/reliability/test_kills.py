@@ -6,13 +6,12 @@ import random
 import shutil
 import signal
 
+import inprocess
 import pytest
-from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_folder import choose
 from _rlenv_scripts.training import job
-from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
-from runs import differences, everything
+from runs import differences, everything, finished_run
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
@@ -32,14 +31,14 @@ TINY = {
 
 def campaign(folder, world, kills, rng, per_run=5):
     """Return the count after at least so many kills, and what differs in the runs that came through them."""
-    command, count, found = ["train", *TINY[world].split(), *SETTINGS.split()], Count(), []
-    seconds = seconds_of(command, folder / "whole")
+    command, found = ["train", *TINY[world].split(), *SETTINGS.split()], []
+    count = Count(fastest=seconds_of(command, folder / "whole"))
     wanted = everything(folder / "whole")
     for number in itertools.count():
         if count.kills >= kills or count.failures:
             break
         run = folder / f"run{number}"
-        killed_run(command, run, min(per_run, kills - count.kills), seconds, rng, count, orphans_after=1.0)
+        killed_run(command, run, min(per_run, kills - count.kills), rng, count)
         if (run / "result.json").is_file():
             found += differences(wanted, everything(run))
     return count, found
@@ -65,11 +64,15 @@ def whole(tmp_path_factory):
 
 
 def run(folder, *more):
-    outcome = CliRunner().invoke(
-        main, ["train", *POLE.split(), *SETTINGS.split(), "--log-dir", str(folder), *map(str, more)]
-    )
+    return finished_run(folder, "train", *POLE.split(), *SETTINGS.split(), *more)
+
+
+def check_goes_on(folder, whole):
+    """Resume a run and compare its end with that of a run without a break; return what it said."""
+    outcome = inprocess.run("train", "--resume", folder, "--json")
     assert outcome.exit_code == 0, outcome.output
-    return folder
+    assert differences(everything(whole), everything(folder)) == []
+    return outcome.stderr.splitlines()
 
 
 def test_a_process_that_is_killed_during_a_save_leaves_a_run_that_goes_on(whole, tmp_path):
@@ -94,9 +97,7 @@ def test_a_process_that_is_killed_during_a_save_leaves_a_run_that_goes_on(whole,
     assert not (folder / "result.json").exists()
     acknowledged = read_facts(folder / "checkpoint")["num_updates"]
     assert acknowledged > 0 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
-    outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])
-    assert outcome.exit_code == 0, outcome.output
-    assert differences(everything(whole), everything(folder)) == []
+    check_goes_on(folder, whole)
 
 
 def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
@@ -107,11 +108,8 @@ def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tm
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(path, copy)
     (folder / ".lock").touch()
-    outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])
-    assert outcome.exit_code == 0, outcome.output
-    first = outcome.stderr.splitlines()[0]
+    first, *_ = check_goes_on(folder, whole)
     assert first == f"'{folder}' has no checkpoint yet: the run starts again from its beginning"
-    assert differences(everything(whole), everything(folder)) == []
 
 
 def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(whole, tmp_path, monkeypatch):
@@ -152,9 +150,7 @@ def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(
         return real(*arguments, **options)
 
     monkeypatch.setattr(job.session, "run_evaluation", vanish)
-    outcome = CliRunner().invoke(
-        main, ["train", *WARM.split(), *SETTINGS.split(), "--save-every", "0", "--log-dir", str(folder)]
-    )
+    outcome = inprocess.run("train", *WARM.split(), *SETTINGS.split(), "--save-every", 0, "--log-dir", folder)
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith(f"Error: cannot read or write '{folder}")
     assert Agent.load(folder / "checkpoint", device="cpu").extra_state["warm_start"]["steps"] == 8

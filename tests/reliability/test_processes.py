@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ SMALL = [
     "train", "--device", "cpu", "--verifier-arg", "digits=1", "--sft-steps", "60", "--eval-episodes", "8",
     "--eval-every", "0", "--episodes-per-update", "8", "--num-envs", "8", "--no-report",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    started = Jobs(tmp_path)
-    yield started
-    started.close()
 
 
 def weights_of(run: Path) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from inprocess import result_of, run
+from jobs import Jobs
 from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -18,20 +17,8 @@ from agents.policies.base import weights_digest
 TRAIN = [
     "train", "--device", "cpu", "--verifier-arg", "digits=1", "--sft-steps", "60", "--eval-episodes", "8",
     "--eval-every", "0", "--episodes-per-update", "8", "--num-envs", "8", "--lr-schedule", "constant", "--no-report",
-    "--kl-coef", "0.01", "--shard",
+    "--kl-coef", "0.01", "--shard", "--save-every-updates", "1",
 ]  # fmt: skip
-
-
-def rlenv_on(processes: int, folder: Path, *args: Any) -> str:
-    """Run rlenv on so many processes; return what it prints on standard error."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    start = [*command, "-m", "rlenv"] if processes > 1 else [sys.executable, "-m", "rlenv"]
-    done = subprocess.run(
-        [*start, *map(str, args)], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300, text=True,
-        capture_output=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def loaded(run: Path) -> tuple[str, int]:
@@ -41,17 +28,20 @@ def loaded(run: Path) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-def test_a_sharded_run_is_resumed_evaluated_and_exported(tmp_path: Path) -> None:
-    train = [*TRAIN, "--save-every-updates", "1"]
-    rlenv_on(2, tmp_path, *train, "--episodes", 32, "--log-dir", "straight")
-    rlenv_on(2, tmp_path, *train, "--episodes", 16, "--log-dir", "half")
-    rlenv_on(2, tmp_path, "train", "--resume", "half", "--episodes", 32)
+def test_a_sharded_run_is_resumed_evaluated_and_exported(jobs: Jobs, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    resumed = ["train", "--resume", "half", "--episodes", 32]
+    halves = [*TRAIN, "--episodes", 16, "--log-dir", "half"]
+    for command in ([*TRAIN, "--episodes", 32, "--log-dir", "straight"], halves, resumed):
+        code, _, errors = jobs.run(*command)
+        assert code == 0, errors
     assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
     earlier = tmp_path / "half/checkpoint-000003"
-    rlenv_on(1, tmp_path, "export", earlier, "exported")
+    for command in (["export", earlier, "exported"], ["evaluate", earlier, "--episodes", 8]):
+        outcome = run(*command)
+        assert outcome.exit_code == 0, outcome.output
     exported, saved = map(AutoModelForCausalLM.from_pretrained, (tmp_path / "exported", earlier / "policy/model"))
     assert weights_digest(exported) == weights_digest(saved)
-    rlenv_on(1, tmp_path, "evaluate", earlier, "--episodes", 8)
     assert list((tmp_path / "half/evaluations").glob("checkpoint-000003-*.jsonl"))
-    rlenv_on(1, tmp_path, "train", "--resume", "half", "--no-shard", "--episodes", 48)
+    result_of(run("train", "--resume", "half", "--no-shard", "--episodes", 48, "--json"))
     assert loaded(tmp_path / "half")[1] == 48

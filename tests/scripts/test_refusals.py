@@ -57,9 +57,6 @@ train --lora-alpha 4 | lora_alpha lora_rank
 train --policy-arg lora_rank=4 | --lora-rank
 train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
 train --sft-steps -1 | sft_steps -1
-train --save-every nan | --save-every finite nan
-train --process-timeout inf | --process-timeout finite inf
-train --verifier-timeout nan | finite nan
 train --max-new-tokens 10000000 | max_new_tokens
 train --max-turns 3 | max_turns=3 Arith
 train --verifier guess --max-turns 0 | max_turns 0
@@ -131,12 +128,8 @@ train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
 train --env CartPole-v1 --no-chat | --chat CartPole-v1
 train --model {text} --tokenizer train:280 | --tokenizer
 train --num-generations 8 | --num-generations --group-size
-train --epsilon 0.1 | clip_range
-train --use_peft | --lora-rank
-train --lr 1e-5 | --lr --learning-rate
 train --agent grpo --agent-arg beta=0.1 | --kl-coef
 train --config trl.json | num_generations --group-size
-train --n-steps 5 | --n-steps --episodes-per-update
 train --clip-range 1 | --agent-arg clip_range=
 train --agent-arg n_steps=5 | n_steps --episodes-per-update
 sft --lr 1 | --lr
@@ -170,7 +163,6 @@ compare --episodes 5 --timesteps 5 | --timesteps --episodes
 compare --group-size 1 --agents reinforce,rloo | group_size
 compare {pole_env} --group-size 4 | group_size=4
 compare {pole_env} --sft-steps 5 | --sft-steps
-compare --stop-reward inf | --stop-reward
 compare --sft-examples 0 | sft_examples 0
 compare {pole_env} --log-dir papers | compare.json
 compare {pole_env} --log-dir papers --overwrite | compare.json

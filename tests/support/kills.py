@@ -18,33 +18,18 @@ from agents import Agent
 
 FORKS = multiprocessing.get_context("forkserver")  # imports once what each run of the command would import for seconds
 FORKS.set_forkserver_preload(["torch", "transformers", "agents", "rlenv", "_rlenv_scripts.main"])
+ORPHANS = 1.0  # seconds after a kill at which no child may be left
 ACKNOWLEDGED = re.compile(r"^checkpoint after (\d+) updates$", re.MULTILINE)
 
 
 @dataclass
 class Count:
-    """What a campaign of kills has seen."""
+    """What a campaign of kills has seen; `fastest` is a run without a break, in seconds: later kills hit nothing."""
 
     kills: int = 0
-    resumes: int = 0
-    restarts: int = 0  # before there was anything to resume
     acknowledged: int = 0  # checkpoints
-    fastest: float = math.inf  # run without a break, in seconds; kills that come later hit nothing
-    unloadable: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-    @property
-    def failures(self):
-        return self.unloadable + self.lost + self.orphans + self.faults
-
-    def __str__(self):
-        return (
-            f"{self.kills} kills, {self.resumes} resumes, {self.restarts} new beginnings, {self.acknowledged} "
-            f"acknowledged checkpoints: {len(self.unloadable)} unloadable, {len(self.lost)} lost, {len(self.orphans)} "
-            f"orphans, {len(self.faults)} other faults"
-        )
+    fastest: float = math.inf
+    failures: list[str] = field(default_factory=list)
 
 
 def started(arguments, errors, mark=""):
@@ -72,28 +57,23 @@ def seconds_of(command, run):
     return time.monotonic() - begun
 
 
-def killed_run(command, run, kills, seconds, rng, count, orphans_after=None):
+def killed_run(command, run, kills, rng, count):
     """Run a command, kill it at random instants and resume it, so many times; then let it finish.
 
     Args:
         command: its arguments, without a run folder.
         run: the run folder.
         kills: how many of them hit the process while it runs.
-        seconds: that a run without a break takes.
         rng: a `random.Random`.
         count: a `Count`, which is updated.
-        orphans_after: seconds after a kill at which no child may be left; None does not look.
     """
-    promised = -1
-    fresh, hits = True, 0
+    promised, fresh, hits = -1, True, 0
     while True:
-        mark = processes.new_mark()
-        again = ("--log-dir", run) if fresh else ("--json",)
-        begun, errors = time.monotonic(), run.with_suffix(".errors")
-        process = started([*(command if fresh else ("train", "--resume", run)), *again], errors, mark)
-        count.resumes += not fresh
+        mark, begun, errors = processes.new_mark(), time.monotonic(), run.with_suffix(".errors")
+        line = [*command, "--log-dir", run] if fresh else ["train", "--resume", run, "--json"]
+        process = started(line, errors, mark)
         if hits < kills:
-            time.sleep(rng.uniform(0, 0.7 * min(seconds, count.fastest)))
+            time.sleep(rng.uniform(0, 0.7 * count.fastest))
             process.kill()
         process.join(240)
         code = process.exitcode
@@ -109,24 +89,18 @@ def killed_run(command, run, kills, seconds, rng, count, orphans_after=None):
             assert (run / "result.json").is_file()
             code = 0
         if "Traceback" in said or code not in (0, -signal.SIGKILL):
-            count.faults.append(f"{code}: {said}")
+            count.failures.append(f"{code}: {said}")
             return
-        if (
-            hit
-            and orphans_after is not None
-            and not processes.eventually(lambda mark=mark: not processes.processes_of(mark), orphans_after)
-        ):
-            count.orphans.append(f"after kill {count.kills}: {processes.processes_of(mark)}")
+        if hit and not processes.eventually(lambda mark=mark: not processes.processes_of(mark), ORPHANS):
+            count.failures.append(f"orphans after kill {count.kills}: {processes.processes_of(mark)}")
             processes.kill_all(mark)
         fresh = not (run / "config.json").is_file()
-        count.restarts += fresh
         if not fresh:
             check(run, promised, count)
-        if not hit:
-            if hits < kills:  # it was faster: begin a new run in another folder
-                run, fresh, promised = run.with_name(f"{run.name}+"), True, -1
-                continue
+        if not hit and hits >= kills:
             return
+        if not hit:  # it was faster: begin a new run in another folder
+            run, fresh, promised = run.with_name(f"{run.name}+"), True, -1
 
 
 def check(run, promised, count):
@@ -135,7 +109,7 @@ def check(run, promised, count):
         newest = newest_whole(run)
         updates = -1 if newest is None else Agent.load(newest, device="cpu").num_updates
     except Exception as error:
-        count.unloadable.append(f"{type(error).__name__}: {error}")
+        count.failures.append(f"unloadable: {type(error).__name__}: {error}")
         return
     if updates < promised:
-        count.lost.append(f"{updates} updates of {promised} in {run}")
+        count.failures.append(f"lost: {updates} updates of {promised} in {run}")

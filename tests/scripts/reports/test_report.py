@@ -16,7 +16,6 @@ from _rlenv_scripts.reports.collect import kinds_of, read_runs
 from _rlenv_scripts.runs import run_folder
 from _rlenv_scripts.training import callbacks
 from inprocess import result_of, run
-from undrawn import not_drawn
 
 from agents.core.files import Lock
 
@@ -114,30 +113,11 @@ def test_the_module_that_a_run_names_is_not_imported(runs, undrawn, tmp_path, mo
     assert result_of(run("report", tmp_path / "run", "--json"))["runs"] == 1
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Leave the curves empty in tests of the rest of the page."""
-    not_drawn(monkeypatch)
-
-
-def test_names_of_kinds_in_a_chart_are_text(runs, tmp_path):
-    for name, template in (("a", "$x_{ $"), ("b", "\x1b[31m\x00</text><b>")):
-        shutil.copytree(runs / "text", tmp_path / name)
-        config = json.loads((tmp_path / name / "config.json").read_text()) | {"prompt_template": template}
-        (tmp_path / name / "config.json").write_text(json.dumps(config))
-        table = (tmp_path / name / "progress.csv").read_text()
-        (tmp_path / name / "progress.csv").write_text(table if name == "a" else table.replace("1", "2"))
-    result_of(run("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both.html", "--json"))
-    page = page_of(tmp_path / "both.html")
-    assert "$x_{ $" in page.text and "\x1b" not in page.text and "\x00" not in page.text
-
-
-def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
+def test_without_a_report_the_result_is_shown(undrawn, tmp_path, monkeypatch):
     def full(path, text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(page_module, "write_text", full)
-    not_drawn(monkeypatch)
     result = result_of(outcome := run("train", *POLE, *COMMON, "--log-dir", tmp_path / "run"))
     assert result["eval"] is not None
     assert "no report was written: " in outcome.stderr and os.strerror(errno.ENOSPC) in outcome.stderr
@@ -164,8 +144,9 @@ def end_of(path):
 
 def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "my run"
-    stop_at(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM))
-    outcome = run("train", *POLE, *COMMON, "--log-dir", folder)
+    with monkeypatch.context() as patch:
+        stop_at(patch, lambda: signal.raise_signal(signal.SIGTERM))
+        outcome = run("train", *POLE, *COMMON, "--log-dir", folder)
     assert outcome.exit_code == 128 + signal.SIGTERM
     result = json.loads(outcome.stdout.splitlines()[-1])
     end = end_of(folder / "report.html")
@@ -175,8 +156,6 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_pa
         (folder / "result.json").write_text(json.dumps(result | {"signal": number}))
         result_of(run("report", folder, "--json"))
         assert said in end_of(folder / "report.html")
-    monkeypatch.undo()
-    not_drawn(monkeypatch)
     result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
     assert end_of(folder / "report.html") == ""
 
@@ -269,18 +248,20 @@ def test_texts_of_models_and_users_never_become_markup(hostile):
     assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
 
 
-def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_line(runs, tmp_path):
+def test_runs_that_differ_in_their_seed_are_of_one_kind_and_names_of_kinds_are_text(runs, tmp_path):
     for seed in range(4):
         folder = tmp_path / f"run{seed}"
         shutil.copytree(runs / "pole", folder)
-        rate = {"learning_rate": 0.1} if seed > 1 else {}
         config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"seed": seed} | rate))
+        changed = {"seed": seed, "model": "\x1b[31m\x00</text><b>" if seed > 1 else "$x_{ $"}
+        (folder / "config.json").write_text(json.dumps(config | changed))
     folders = sorted(tmp_path.glob("run*"))
     kinds = kinds_of(read_runs([*folders, folders[0]]))
-    assert [(kind.label, len(kind.runs)) for kind in kinds] == [("learning_rate default", 2), ("learning_rate 0.1", 2)]
+    labels = ["model $x_{ $", r"model \x1b[31m\x00</text><b>"]
+    assert [(kind.label, len(kind.runs)) for kind in kinds] == [(label, 2) for label in labels]
     out = tmp_path / "all.html"
     result = result_of(run("report", *folders, "--out", out, "--json"))
     assert (result["runs"], result["kinds"]) == (4, 2)
     page = page_of(out)
-    assert any("learning_rate default and learning_rate 0.1" in (value or "") for _, value in page.attributes)
+    assert any(" and ".join(labels) in (value or "") for _, value in page.attributes)
+    assert "$x_{ $" in page.text and "\x1b" not in page.text and "\x00" not in page.text

@@ -7,7 +7,6 @@ import pytest
 from _rlenv_scripts.reports.doctor.history import read_metrics
 from _rlenv_scripts.runs.run_log import cut_log
 from inprocess import run
-from undrawn import not_drawn
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]
@@ -59,11 +58,6 @@ def test_a_resumed_table_ends_at_the_checkpoint(table, tmp_path):
 
 
 # The commands.
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    not_drawn(monkeypatch)
 
 
 def test_commands_go_on_beside_a_damaged_line_of_the_table(text_copy, undrawn):
