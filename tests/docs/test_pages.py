@@ -1,5 +1,6 @@
 """Every code block of README.md and docs/**/*.md runs, or could: see support/pages.py."""
 
+import ast
 import re
 import sys
 
@@ -11,7 +12,6 @@ from pages import (
     ROOT,
     blocks,
     check_command,
-    check_python,
     commands,
     pages,
     run_page,
@@ -73,7 +73,7 @@ def test_the_page_runs_as_it_is_printed(name):
 def test_the_commands_of_the_page_could_run(name):
     for block in blocks(PAGES[name]):
         if block.language in PYTHON:
-            check_python(block)
+            ast.parse(block.text)
         for words in commands(block):
             try:
                 check_command(words)

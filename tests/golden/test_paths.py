@@ -12,7 +12,8 @@ import gymnasium as gym
 import pytest
 from chat_families import with_calls_template
 from gguf_files import write_gguf
-from golden import about, command, forget_modules, rows_of, said_by, write_inputs
+from golden import about, command, forget_modules, rows_of, write_inputs
+from inprocess import result_of
 from openenv_servers import URL, PretendServer
 from ranks import Ranks
 from runs import table
@@ -49,14 +50,14 @@ def check_same(one: Path, other: Path) -> None:
 
 def test_pairs_become_a_reward_model_that_judges_a_run(folder: Path) -> None:
     learn = "reward-model --pairs pairs.jsonl --column split=split --batch-size 10 --epochs 2 --device cpu --json"
-    assert said_by(command(f"{learn} --log-dir judge"))["eval"]["accuracy"] == 1
+    assert result_of(command(f"{learn} --log-dir judge"))["eval"]["accuracy"] == 1
     judged = f"{FILE} --verifier reward_model:judge,exact=0 --episodes 8 --max-new-tokens 3 --log-dir run"
-    trained = said_by(command(f"train {judged} {SMALL}"))
+    trained = result_of(command(f"train {judged} {SMALL}"))
     rows = [row for row in rows_of(folder / "run") if row["rollout/ep_rew_mean"]]
     assert float(rows[0]["rollout/parts/reward_model"]) == about(2.6788) and float(rows[0]["rollout/parts/exact"]) == 0
-    assert said_by(command("evaluate run --episodes 2 --device cpu --json")) == trained["eval"]
+    assert result_of(command("evaluate run --episodes 2 --device cpu --json")) == trained["eval"]
     assert {"accuracy", "loss"} <= {
-        *said_by(command(f"{learn} --model judge --steps 1 --log-dir more"))["initial_eval"]
+        *result_of(command(f"{learn} --model judge --steps 1 --log-dir more"))["initial_eval"]
     }
 
 
@@ -65,8 +66,8 @@ def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.M
     tokenizer = train_tokenizer(300, TEXTS)
     write_gguf(folder / "tiny.gguf", tiny_model("llama", len(tokenizer)), tokenizer)
     line = f"train --model tiny.gguf {FILE} --verifier exact --episodes 8 --max-new-tokens 3 --log-dir run {SMALL}"
-    assert said_by(command(line))["updates"] == 1
-    assert said_by(command("export run out --json"))["folder"] == "out"
+    assert result_of(command(line))["updates"] == 1
+    assert result_of(command("export run out --json"))["folder"] == "out"
     assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
 
 
@@ -99,8 +100,8 @@ def test_a_dialogue_with_late_replies_goes_on_as_if_without_a_break(folder: Path
     for name, workers in (("late", 1), ("halves", 1), ("at-once", 0)):
         goal = 8 if name == "halves" else 16
         more = f"--verifier-workers {workers} --max-new-tokens 4 --lr-schedule constant --episodes {goal} {SMALL}"
-        said_by(command(f"train --verifier gym:worlds:Echo-v0 {more} --log-dir {name}"))
-    said_by(command("train --resume halves --episodes 16 --trust --json"))
+        result_of(command(f"train --verifier gym:worlds:Echo-v0 {more} --log-dir {name}"))
+    result_of(command("train --resume halves --episodes 16 --trust --json"))
     check_same(folder / "late", folder / "halves")
     check_same(folder / "late", folder / "at-once")
 
@@ -109,7 +110,7 @@ def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.
     server = PretendServer()
     server.install(monkeypatch)
     more = "--max-new-tokens 3 --max-turns 2 --max-reply-tokens 30"
-    result = said_by(command(f"train --verifier openenv:{URL} {more} --episodes 8 --log-dir run {SMALL}"))
+    result = result_of(command(f"train --verifier openenv:{URL} {more} --episodes 8 --log-dir run {SMALL}"))
     assert result["updates"] == 1 and result["failures"]["error"] == 0
     assert len(server.resets) >= 8 and not server.sessions
 
@@ -145,7 +146,7 @@ def test_two_processes_choose_the_problems_of_one(tmp_path: Path, how: dict[str,
 def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
     pole = "--env CartPole-v1 --env-arg max_episode_steps=40 --agents reinforce,rloo --seeds 2 --jobs 2 --device cpu"
     more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --log-dir compared --json"
-    report = said_by(command(f"compare {pole} {more}"))
+    report = result_of(command(f"compare {pole} {more}"))
     assert [(row["agent"], row["runs"]) for row in report["rows"]] == [("reinforce", 2), ("rloo", 2)]
     runs = {f"{agent}/seed-{seed}" for agent in ("reinforce", "rloo") for seed in (0, 1)}
     assert all((folder / "compared" / run / "result.json").is_file() for run in runs)

@@ -104,20 +104,3 @@ def hang(prompts, completions, **columns):
         time.sleep(1)
     return [0.0] * len(prompts)
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([*SMALL, "--episodes-per-update", "12"], "episodes_per_update=12 cannot be divided among 2 processes"),
-        (["doctor", "run"], "doctor runs in one process: start it without torchrun (train, sft, evaluate, compare"),
-        (["evaluate", "nosuch", "--device", "cpu"], "'nosuch' is not a run folder"),
-        (["train", "--device", "cuda:0"], "names one device for 2 processes"),
-    ],
-)
-def test_bad_input_is_one_line_of_one_process(jobs: Jobs, tmp_path: Path, arguments: list[str], said: str) -> None:
-    code, _, errors = jobs.run(*arguments)
-    lines = [line for line in errors.splitlines() if re.match(r"(\[rank\d\]:)?Error: ", line)]
-    assert code != 0
-    assert len(lines) == 1 and said in lines[0], errors

@@ -16,6 +16,7 @@ import gymnasium
 import pytest
 from _rlenv_scripts.main import main
 from click.testing import CliRunner, Result
+from inprocess import result_of
 from tiny_models import write_chat_model
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
@@ -146,13 +147,6 @@ def command(line: str, typed: str = "", **places: Any) -> Result:
     return CliRunner().invoke(main, words, input=typed)
 
 
-def said_by(outcome: Result, code: int = 0) -> dict[str, Any]:
-    """Return the JSON on the last line of a command's output."""
-    assert outcome.exit_code == code, outcome.output
-    made: dict[str, Any] = json.loads(outcome.stdout.strip().splitlines()[-1])
-    return made
-
-
 def rows_of(folder: Path) -> list[dict[str, str]]:
     with (folder / "progress.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -166,7 +160,7 @@ def check(run: Run, **places: Path) -> None:
         assert text in outcome.output, f"{text!r} is not in {outcome.output}"
     missing = [name for name in run.files.split() if not list(out.parent.glob(f"{out.name}{name}"))]
     assert not missing, sorted(path.relative_to(out.parent).as_posix() for path in out.parent.glob(f"{out.name}*/**"))
-    found = said_by(outcome, run.code) if run.keys else {}
+    found = result_of(outcome, run.code) if run.keys else {}
     rows = rows_of(out) if run.columns else []
     for kind, left, listed in (("keys", found, run.keys), ("columns", rows[0] if rows else {}, run.columns)):
         gone, new = {*listed.split()} - {*left}, {*left} - {*listed.split()}

@@ -14,7 +14,6 @@ A page's Python shares one namespace and one temporary folder. The slow tests ru
 ones compare no output after the first replacement.
 """
 
-import ast
 import contextlib
 import io
 import re
@@ -22,6 +21,7 @@ import shlex
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 from _rlenv_scripts.main import main
@@ -122,25 +122,30 @@ def check_command(words: list[str]) -> None:
             assert set(extra.split(",")) <= set(known), f"setup.cfg has no extra {extra}"
 
 
-def check_rlenv(words: list[str]) -> None:
-    """Parse the words with the click command that would run; files and folders need not exist."""
+def check_rlenv(words: list[str]) -> tuple[click.Command, dict[str, Any]]:
+    """Parse the words with the click command that would run; return it and the options that were given.
+
+    Files and folders need not exist.
+    """
     command, context = main, click.Context(main, info_name="rlenv")
     while isinstance(command, click.Group):
         _, rest, _ = command.make_parser(context).parse_args(list(words))
         if not rest:
-            return
+            return command, {}
         _, command, words = command.resolve_command(context, rest)
         context = click.Context(command, parent=context, info_name=command.name)
     values, left, _ = command.make_parser(context).parse_args(list(words))
     if left:
         raise click.UsageError(f"unexpected words: {' '.join(left)}", context)
+    found = {}
     for parameter in command.params:
         value = values.get(parameter.name)
         given = isinstance(value, (str, list, tuple)) and len(value) > 0  # else click's own mark of a missing value
         if isinstance(parameter, click.Argument) and parameter.required and not given:
             raise click.MissingParameter(ctx=context, param=parameter)
         if given and not isinstance(parameter.type, click.Path):
-            parameter.type_cast_value(context, value)
+            found[parameter.name] = parameter.type_cast_value(context, value)
+    return command, found
 
 
 def run_page(text: str, name: str, slow: bool) -> int:
@@ -195,7 +200,3 @@ def assert_alike(expected: str, found: str, place: str) -> None:
         assert abs(value - other) <= max(0.02 * abs(value), 1.01 * 10**-digits), (
             f"{place}: the page says {wanted}, the block printed {number}\n{found}"
         )
-
-
-def check_python(block: Block) -> None:
-    ast.parse(block.text)

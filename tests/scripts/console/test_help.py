@@ -14,6 +14,7 @@ from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.setup.options import Setting
 from inprocess import run
 from loaded import loaded
+from pages import check_rlenv
 
 import rlenv  # noqa: F401
 from agents import AGENTS
@@ -37,36 +38,16 @@ ALL = commands()
 EXAMPLES = [(words, line) for words, command in ALL.items() for line in command.examples]
 
 
-def parsed(line, folder):
-    """Return the context of an example as the real command parses it, in a folder with what it names."""
-    for name in ("NAME", "A", "B", "warm", "judge"):
-        (folder / "runs" / name).mkdir(parents=True)
-        (folder / "runs" / name / "config.json").write_text("{}")
-    line = line.removeprefix('eval "$(').removesuffix(')"').partition(" > ")[0]
-    program, *arguments = shlex.split(line)
-    assert program == "rlenv"
-    context = GROUP
-    while isinstance(context.command, click.Group):
-        name, *arguments = arguments
-        command = context.command.get_command(context, name)
-        assert command is not None, line
-        if isinstance(command, click.Group) or arguments == ["--help"]:
-            context = click.Context(command, parent=context, info_name=name)
-        else:
-            context = command.make_context(name, arguments, parent=context)
-    return context
-
-
 def own(name):
     """Tell whether a verifier is one of the reader's."""
     return name.partition(":")[0] not in list_verifiers() or name.startswith("reward_model:")
 
 
 @pytest.mark.parametrize(("words", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
-def test_an_example_is_accepted_by_the_command(words, line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    context = parsed(line, tmp_path)
-    given = {name: value for name, value in context.params.items() if value not in (None, (), False)}
+def test_an_example_is_accepted_by_the_command(words, line):
+    program, *arguments = shlex.split(line.removeprefix('eval "$(').removesuffix(')"').partition(" > ")[0])
+    command, given = check_rlenv(arguments)
+    assert program == "rlenv"
     of_verifiers = words[1:2] == ("verifiers",)
     named = [*given.get("names", ()), given.get("name" if of_verifiers else "verifier")]
     assert set(given.get("agents", "all").split(",")) <= {"all", *AGENTS}
@@ -74,7 +55,7 @@ def test_an_example_is_accepted_by_the_command(words, line, tmp_path, monkeypatc
     assert find_spec(given.get("env_id", "CartPole-v1")) is not None
     for name in filter(None, named):
         assert own(name) or make_verifier(name, **dict(given.get("verifier_args", ())))
-    if context.command.name in ("lab", "bench"):
+    if command.name in ("lab", "bench"):
         assert given.get("name", "kl") in LABS or given["name"] in BENCHMARKS
 
 

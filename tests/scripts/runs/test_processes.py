@@ -40,8 +40,13 @@ def test_a_new_run_that_torchrun_starts_again_is_not_begun_anew(
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_several_processes_need_a_torch_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_several_processes_cannot_do_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run("doctor", "run").exit_code == 2 and "doctor runs in one process" in capfd.readouterr().err
+    with pytest.raises(ValueError, match="cuda:0 names one device"):
+        join("cuda:0", None)
     monkeypatch.setattr(dist, "is_available", lambda: False)
     with pytest.raises(ValueError, match=r"2 processes, but this PyTorch was built without torch\.distributed"):
         join("cpu", None)
