@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from inprocess import result_of, run
+from inprocess import done, result_of, run
 from jobs import Jobs
 from runs import differences, everything, table
 from safetensors.torch import load_file
@@ -40,8 +40,7 @@ def updates_of(folder: Path) -> list[dict[str, Any]]:
 def straight(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run of three updates without a break."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    outcome = run(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder)
-    assert outcome.exit_code == 0, outcome.output
+    done(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder)
     assert all(float(row["train/grad_norm"]) > 0 for row in updates_of(folder)), "there must be something to learn"
     return folder
 
@@ -57,8 +56,7 @@ def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(straight: Path, prob
         assert any("checkpoint after 2 updates" in line for line in process.stderr)
         process.kill()
     assert process.returncode == -signal.SIGKILL and not (folder / "result.json").exists()
-    outcome = run("train", "--resume", folder, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    done("train", "--resume", folder, "--json")
     assert differences(everything(straight), everything(folder)) == []
 
 
@@ -67,8 +65,7 @@ def test_an_export_writes_the_text_that_the_run_was_evaluated_with(straight: Pat
     result_of(run("evaluate", straight, "--episodes", 4, "--device", "cpu", "--out", answers, "--json"))
     rows = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
     greedy = [row for row in rows if row["mode"] == "greedy"]
-    outcome = run("export", straight, tmp_path / "out")
-    assert outcome.exit_code == 0, outcome.output
+    done("export", straight, tmp_path / "out")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert len(greedy) == 4

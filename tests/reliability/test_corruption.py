@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 from _rlenv_scripts.runs import run_folder
 from diagonal import slow
+from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
@@ -81,8 +82,7 @@ def test_a_resumed_run_says_which_checkpoint_it_uses_and_ends_the_same(world, re
     run, copy = (request.getfixturevalue(f"{world}_{what}") for what in ("run", "copy"))
     flip(copy / "checkpoint" / "training.safetensors")
     (copy / "result.json").unlink()
-    outcome = invoke("train", "--resume", copy, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", "--resume", copy, "--json")
     first, *_ = outcome.stderr.splitlines()
     assert re.search(r"checkpoint' is damaged: training\.safetensors is not .*checkpoint-\d+' is used instead$", first)
     assert (copy / "damaged" / "training.safetensors").is_file()
@@ -158,8 +158,7 @@ def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
         outcome = invoke(*arguments(*SHARED[world], "--log-dir", copy))
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left on device")
-    outcome = invoke("train", "--resume", copy, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", "--resume", copy, "--json")
     assert differences(everything(run), everything(copy)) == []
 
 

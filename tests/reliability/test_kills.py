@@ -10,6 +10,7 @@ import inprocess
 import pytest
 from _rlenv_scripts.runs.run_folder import choose
 from _rlenv_scripts.training import job
+from inprocess import done
 from kills import Count, killed_run, seconds_of
 from runs import differences, everything, finished_run
 
@@ -69,8 +70,7 @@ def run(folder, *more):
 
 def check_goes_on(folder, whole):
     """Resume a run and compare its end with that of a run without a break; return what it said."""
-    outcome = inprocess.run("train", "--resume", folder, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", "--resume", folder, "--json")
     assert differences(everything(whole), everything(folder)) == []
     return outcome.stderr.splitlines()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gymnasium.envs.registration import registry
+from inprocess import done
 from inprocess import run as invoke
 
 from agents.core.files import MANIFEST, seal
@@ -216,8 +217,7 @@ def test_the_traps_would_spring(folder, ran):
     run = folder / "TextGen"
     verifier(run, verifier=f"{MODULE}:shout")
     seal(run / "checkpoint")
-    outcome = invoke("evaluate", run, "--episodes", 2, "--split", "train", "--json", "--trust")
-    assert outcome.exit_code == 0, outcome.output
+    done("evaluate", run, "--episodes", 2, "--split", "train", "--json", "--trust")
     assert ran.exists()
 
 
@@ -350,6 +350,5 @@ def test_a_run_folder_cannot_lift_the_sandbox(folder):
 def test_a_run_folder_cannot_have_itself_overwritten(folder):
     run = folder / "CartPole"
     changed(run / "config.json", overwrite=True, log_dir=str(folder / "TextGen"))
-    outcome = invoke("train", "--resume", run, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", "--resume", run, "--json")
     assert json.loads(outcome.stdout.splitlines()[-1])["run_dir"] == str(run)

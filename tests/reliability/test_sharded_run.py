@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inprocess import result_of, run
+from inprocess import done, result_of, run
 from jobs import Jobs
 from transformers import AutoModelForCausalLM
 
@@ -38,8 +38,7 @@ def test_a_sharded_run_is_resumed_evaluated_and_exported(jobs: Jobs, tmp_path: P
     assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
     earlier = tmp_path / "half/checkpoint-000003"
     for command in (["export", earlier, "exported"], ["evaluate", earlier, "--episodes", 8]):
-        outcome = run(*command)
-        assert outcome.exit_code == 0, outcome.output
+        done(*command)
     exported, saved = map(AutoModelForCausalLM.from_pretrained, (tmp_path / "exported", earlier / "policy/model"))
     assert weights_digest(exported) == weights_digest(saved)
     assert list((tmp_path / "half/evaluations").glob("checkpoint-000003-*.jsonl"))

@@ -9,6 +9,7 @@ import pytest
 from _rlenv_scripts.console import progress
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training import callbacks, job
+from inprocess import done
 from inprocess import run as invoke
 from runs import differences, everything
 
@@ -24,8 +25,7 @@ TINY += ["--save-every-updates", 1, "--log-interval", 1, "--device", "cpu", "--j
 def whole(tmp_path_factory):
     """Return everything about a run without a break."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = invoke(*TINY, "--log-dir", folder)
-    assert outcome.exit_code == 0, outcome.output
+    done(*TINY, "--log-dir", folder)
     return everything(folder)
 
 
@@ -95,8 +95,7 @@ def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
         result = json.loads(outcome.stdout.splitlines()[-1])
         assert result["interrupted"] is True and result["eval"] is None
         assert json.loads((folder / "result.json").read_text()) == result
-    outcome = invoke("train", "--resume", folder, "--json")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", "--resume", folder, "--json")
     assert differences(whole, everything(folder)) == []
 
 

@@ -10,6 +10,13 @@ def run(*args):
     return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
+def done(*args):
+    """Return the outcome of a command that ends well."""
+    outcome = run(*args)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome
+
+
 def run_jobs(jobs, limit, threads):
     """Stand in for `_rlenv_scripts.runs.children.run_jobs`: each start of Python takes seconds."""
     for job in jobs:

@@ -5,8 +5,8 @@ import hashlib
 import json
 from pathlib import Path
 
-import inprocess
 from agent_kinds import PASSES
+from inprocess import done
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.checkpoints.state import read_state
@@ -42,8 +42,7 @@ def arguments(world, agent="reinforce-baseline", *more):
 
 def finished_run(folder, *command):
     """Run a command that trains in this folder, and return the folder."""
-    outcome = inprocess.run(*command, "--log-dir", folder)
-    assert outcome.exit_code == 0, outcome.output
+    done(*command, "--log-dir", folder)
     return folder
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from _rlenv_scripts.evaluation import subject
 from _rlenv_scripts.runs.run_folder import model_of
-from inprocess import error_of, run
+from inprocess import done, error_of, result_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
@@ -22,10 +22,6 @@ def shout(prompts, completions):
     return [1.0] * len(prompts)
 """
 PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
-
-
-def refusal(*args):
-    return error_of(run(*args))
 
 
 @pytest.fixture
@@ -50,18 +46,16 @@ def name(folder, **facts):
 
 def test_a_verifier_of_the_command_line_needs_no_trust(trained):
     name(trained, env_kwargs={"verifier": "nowhere:f", "problems": PROBLEMS, "max_new_tokens": 4})
-    assert "nowhere" in refusal("evaluate", trained, "--episodes", 2)
-    outcome = run("evaluate", trained, "--verifier", f"{MODULE}:shout", "--episodes", 2, "--json")
-    assert outcome.exit_code == 0, outcome.output
-    assert json.loads(outcome.stdout.strip().splitlines()[-1])["mean_reward"] == 1.0
+    assert "nowhere" in error_of(run("evaluate", trained, "--episodes", 2))
+    figures = result_of(run("evaluate", trained, "--verifier", f"{MODULE}:shout", "--episodes", 2, "--json"))
+    assert figures["mean_reward"] == 1.0
 
 
 @pytest.mark.parametrize("inner", ["", "checkpoint"])
 def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, trained, tmp_path):
     (trained / "checkpoint").rename(trained / ".checkpoint-old")
     assert model_of(str(trained / inner)) == str(trained / ".checkpoint-old" / "policy" / "model")
-    outcome = run("evaluate", trained / inner, "--episodes", 2, "--json", "--trust")
-    assert outcome.exit_code == 0, outcome.output
+    done("evaluate", trained / inner, "--episodes", 2, "--json", "--trust")
 
 
 def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
@@ -69,8 +63,7 @@ def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
     problems.write_text(json.dumps(PROBLEMS))
     tiny = ["--sft-steps", 0, "--timesteps", 4, "--eval-episodes", 2, "--episodes-per-update", 4, "--max-new-tokens", 4]
     choice = ["--verifier", "length", "--problems", problems, "--log-dir", tmp_path / "next"]
-    outcome = run("train", "--agent", "reinforce", "--model", trained, *tiny, *choice)
-    assert outcome.exit_code == 0, outcome.output
+    done("train", "--agent", "reinforce", "--model", trained, *tiny, *choice)
     assert not (tmp_path / "imported").exists()
 
 
@@ -82,9 +75,9 @@ def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(trained, tmp_pa
     name(trained, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(own), "max_new_tokens": 4})
 
     def asked(path, *more):
-        outcome = run("evaluate", trained, "--problems", path, "--trust", "--json", "--samples", 1, *more)
-        assert outcome.exit_code == 0, outcome.output
-        return json.loads(outcome.stdout.strip().splitlines()[-1])["problems"]
+        return result_of(run("evaluate", trained, "--problems", path, "--trust", "--json", "--samples", 1, *more))[
+            "problems"
+        ]
 
     assert asked(own) == asked(copied) < 12 == asked(other)
     assert asked(other, "--test-fraction", 0.25) < 12
@@ -104,6 +97,6 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(trained
         return loaded
 
     monkeypatch.setattr(subject.Subject, "load", replaced)
-    line = refusal("evaluate", trained, "--episodes", 2, "--trust")
+    line = error_of(run("evaluate", trained, "--episodes", 2, "--trust"))
     assert f"'{trained}' has been replaced by a later checkpoint while it was read: evaluate again" in line
     assert not list(trained.glob("evaluations/*.json"))

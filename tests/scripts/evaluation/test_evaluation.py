@@ -13,7 +13,7 @@ from _rlenv_scripts.evaluation import completions, subject
 from _rlenv_scripts.evaluation.answers import play
 from _rlenv_scripts.evaluation.completions import Pass, blocks
 from _rlenv_scripts.evaluation.figures import summarize
-from inprocess import error_of, run
+from inprocess import done, error_of, run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
@@ -222,8 +222,7 @@ def test_a_folder_without_the_right_to_write_keeps_no_completions(folder, monkey
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("_rlenv_scripts.evaluation.place.Lock", refuse)
-    outcome = run("evaluate", folder, "--episodes", 4, "--json", "--device", "cpu")
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("evaluate", folder, "--episodes", 4, "--json", "--device", "cpu")
     assert "the completions are not kept" in outcome.stderr and "--out" in outcome.stderr
 
 

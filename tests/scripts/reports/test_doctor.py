@@ -10,7 +10,7 @@ from _rlenv_scripts.reports.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.reports.doctor.history import History, Series, read_run
 from _rlenv_scripts.reports.figures import statistics
 from _rlenv_scripts.training import job
-from inprocess import result_of, run
+from inprocess import done, result_of, run
 from made_runs import FAILING, HEALTHY, evaluated, flat, line, write_run
 
 NOTES = {"loss-near-zero"}
@@ -259,8 +259,7 @@ def hard_start(tmp_path_factory):
     """Return the output and the folder of a run that starts without a warm start."""
     folder = tmp_path_factory.mktemp("doctor") / "run"
     small = ["--episodes", 48, "--episodes-per-update", 8, "--eval-episodes", 20, "--eval-every", 4, "--sft-steps", 0]
-    outcome = run("train", *small, "--agent", "ppo", "--log-kl", "--log-interval", 2, "--log-dir", folder)
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("train", *small, "--agent", "ppo", "--log-kl", "--log-interval", 2, "--log-dir", folder)
     return outcome.stderr, folder
 
 

@@ -7,10 +7,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_log import log_histogram, markdown, open_log
 from _rlenv_scripts.training import callbacks, panels
-from click.testing import CliRunner
+from inprocess import done
 from runs import events_of, scalars
 from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -28,8 +27,7 @@ TEXT += ["--agent", "ppo", "--kl-coef", 0.1, "--agent-arg", "num_epochs=2"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "mine"
-    outcome = CliRunner().invoke(main, ["train", *map(str, TEXT), "--log-dir", str(folder)])
-    assert outcome.exit_code == 0, outcome.output
+    done("train", *TEXT, "--log-dir", folder)
     return folder
 
 
@@ -66,11 +64,9 @@ def test_every_chart_has_a_curve(run):
 
 
 def test_the_curve_does_not_change_the_training_of_a_controller(tmp_path):
-    pole = ["train", "--env", "CartPole-v1", "--episodes", "12", "--episodes-per-update", "4", "--num-envs", "4"]
-    pole += ["--eval-episodes", "2", "--device", "cpu"]
+    pole = ["--env", "CartPole-v1", "--episodes", 12, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
     for every in (1, 0):
-        outcome = CliRunner().invoke(main, [*pole, "--eval-every", str(every), "--log-dir", str(tmp_path / str(every))])
-        assert outcome.exit_code == 0, outcome.output
+        done("train", *pole, "--device", "cpu", "--eval-every", every, "--log-dir", tmp_path / str(every))
     assert [len(scalars(tmp_path / name)["eval/mean_reward"]) for name in "10"] == [4, 2]
     with_curve, without = (Agent.load(tmp_path / name / "checkpoint", device="cpu") for name in "10")
     assert weights_digest(with_curve.policy) == weights_digest(without.policy)

@@ -9,7 +9,7 @@ import torch
 from _rlenv_scripts.setup.settings import resolved
 from _rlenv_scripts.training.command import train
 from huggingface_hub.errors import HfHubHTTPError
-from inprocess import error_of, run
+from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -20,9 +20,7 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 def exported(*args):
-    outcome = run("export", *args)
-    assert outcome.exit_code == 0, outcome.output
-    return outcome
+    return done("export", *args)
 
 
 def refusal(*args):

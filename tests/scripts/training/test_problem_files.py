@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from inprocess import error_of, result_of, run
+from inprocess import done, error_of, result_of, run
 
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.problems.stream import level_of
@@ -65,8 +65,7 @@ def test_a_run_is_evaluated_on_other_problems(folder):
     (folder / "other.csv").write_text("prompt,answer,split\n1+1=,2,test\n")
     (folder / "sums.jsonl").unlink()
     assert "no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
-    outcome = run("evaluate", "run", "--problems", "other.csv", "--episodes", 2)
-    assert outcome.exit_code == 0, outcome.output
+    outcome = done("evaluate", "run", "--problems", "other.csv", "--episodes", 2)
     assert "1+1=" in outcome.output
 
 

@@ -10,7 +10,7 @@ from _rlenv_scripts.reports.doctor.history import read_run
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.job import Job
 from gymnasium.envs.registration import EnvSpec, registry
-from inprocess import error_of, result_of, run
+from inprocess import done, error_of, result_of, run
 
 from agents.core.files import Lock
 from agents.rollouts import collector
@@ -46,8 +46,7 @@ def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(train
 def test_a_yaml_configuration_with_verifier_arguments(tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text("timesteps: 30\nsft-steps: 0\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
-    outcome = run("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
-    assert outcome.exit_code == 0, outcome.output
+    done("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["verifier_args"] == {"digits": 1, "operators": "*"} and saved["learning_rate"] == 1e-3
 
