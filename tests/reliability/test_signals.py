@@ -95,7 +95,7 @@ def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
         result = json.loads(outcome.stdout.splitlines()[-1])
         assert result["interrupted"] is True and result["eval"] is None
         assert json.loads((folder / "result.json").read_text()) == result
-    outcome = done("train", "--resume", folder, "--json")
+    done("train", "--resume", folder, "--json")
     assert differences(whole, everything(folder)) == []
 
 

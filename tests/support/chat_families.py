@@ -207,22 +207,8 @@ def early_gemma() -> PreTrainedTokenizerFast:
     return made(backend, template, "<eos>", "<pad>", bos_token="<bos>")
 
 
-FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
-    each.__name__: each
-    for each in (
-        chatml,
-        qwen3,
-        llama3,
-        llama2,
-        mistral,
-        gemma,
-        phi3,
-        deepseek,
-        deepseek_r1,
-        neox,
-        early_gemma,
-    )
-}
+EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek, deepseek_r1, neox, early_gemma)
+FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {each.__name__: each for each in EVERY}
 
 WITH_CALLS = {  # a family, what its template is to write of calls, and of results
     "qwen3": (

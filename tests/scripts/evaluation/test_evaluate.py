@@ -75,9 +75,8 @@ def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(trained, tmp_pa
     name(trained, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(own), "max_new_tokens": 4})
 
     def asked(path, *more):
-        return result_of(run("evaluate", trained, "--problems", path, "--trust", "--json", "--samples", 1, *more))[
-            "problems"
-        ]
+        given = ["--problems", path, "--trust", "--samples", 1, *more, "--json"]
+        return result_of(run("evaluate", trained, *given))["problems"]
 
     assert asked(own) == asked(copied) < 12 == asked(other)
     assert asked(other, "--test-fraction", 0.25) < 12

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from _rlenv_scripts.reports.doctor.history import read_metrics
 from _rlenv_scripts.runs.run_log import cut_log
-from inprocess import done, run
+from inprocess import done, result_of, run
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]
@@ -60,43 +60,34 @@ def test_a_resumed_table_ends_at_the_checkpoint(table, tmp_path):
 # The commands.
 
 
-def test_commands_go_on_beside_a_damaged_line_of_the_table(text_copy, undrawn):
+LEFT_OUT = {  # file: line, byte of the line, what is said of it
+    "progress.csv": (3, 2, "skipped 1 damaged line of {}"),
+    "samples.jsonl": (2, 9, "skipped 1 damaged line of {}"),
+    "result.json": (1, 5, "{} is damaged"),
+}
+READ = [("doctor", "progress.csv"), ("doctor", "result.json"), *(("report", name) for name in LEFT_OUT)]
+
+
+@pytest.mark.parametrize(("command", "name"), READ)
+def test_what_is_damaged_is_left_out_and_said(command, name, text_copy, undrawn):
+    file, (line, byte, said) = text_copy / name, LEFT_OUT[name]
+    flip(file, line_start(file, line) + byte, 128)
+    assert said.format(repr(str(file))) in done(command, text_copy).stderr
+
+
+def test_a_run_goes_on_beside_a_damaged_line_of_its_table(text_copy):
     table = text_copy / "progress.csv"
     flip(table, line_start(table, 3) + 2, 128)
-    for command in (
-        ["doctor", text_copy],
-        ["report", text_copy],
-        ["train", "--resume", text_copy, "--json", "--episodes", 28],
-    ):
-        outcome = done(*command)
-        if command[0] != "train":
-            assert f"skipped 1 damaged line of {str(table)!r}" in outcome.stderr
+    done("train", "--resume", text_copy, "--json", "--episodes", 28)
     assert len(table.read_text().splitlines()) > 4
 
 
-def test_a_damaged_sample_is_left_out_of_the_report(text_copy, undrawn):
-    samples = text_copy / "samples.jsonl"
-    flip(samples, line_start(samples, 2) + 9, 128)
-    outcome = done("report", text_copy)
-    assert f"skipped 1 damaged line of {str(samples)!r}" in outcome.stderr
-
-
-@pytest.mark.parametrize("command", ["doctor", "report"])
-def test_a_damaged_result_is_left_out(command, text_copy, undrawn):
-    flip(text_copy / "result.json", 5, 128)
-    outcome = done(command, text_copy)
-    assert f"'{text_copy / 'result.json'}' is damaged" in outcome.stderr and "left out" in outcome.stderr
-
-
 def test_damaged_completions_are_judged_again(text_copy):
-    first = run("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json")
-    assert first.exit_code == 0, first.output
-    file = Path(json.loads(first.stdout.splitlines()[-1])["completions"])
+    asked = ["evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json"]
+    file = Path(result_of(run(*asked))["completions"])
     whole = file.read_bytes()
     facts = file.with_suffix(".json")
     facts.write_text(json.dumps({"settings": json.loads(facts.read_text())["settings"]}))  # not finished
     flip(file, line_start(file, 3) + 1, 128)
-    again = run("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json")
-    assert again.exit_code == 0, again.output
-    assert f"line 3 of {str(file)!r} is damaged" in again.stderr
+    assert f"line 3 of {str(file)!r} is damaged" in done(*asked).stderr
     assert file.read_bytes() == whole

@@ -82,19 +82,8 @@ def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(owner, name, fails)
-    more = [
-        "--sft-steps",
-        2,
-        "--save-every-updates",
-        1,
-        "--eval-every",
-        0,
-        "--episodes",
-        24,
-        "--log-dir",
-        tmp_path / "run",
-    ]
-    outcome = run("train", *TASK, *more)
+    more = ["--sft-steps", 2, "--save-every-updates", 1, "--eval-every", 0, "--episodes", 24]
+    outcome = run("train", *TASK, *more, "--log-dir", tmp_path / "run")
     assert outcome.exit_code == 1, outcome.output
     line = outcome.stderr.strip().splitlines()[-1]
     assert line.startswith(f"Stopped: out of memory while in the phase {phase!r}: lower {lower}")
