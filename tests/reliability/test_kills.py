@@ -10,6 +10,7 @@ import inprocess
 import pytest
 from _rlenv_scripts.runs.run_folder import choose
 from _rlenv_scripts.training import job
+from _rlenv_scripts.training.callbacks import ShowProgress
 from inprocess import done
 from kills import Count, killed_run, seconds_of
 from runs import differences, everything, finished_run
@@ -75,28 +76,29 @@ def check_goes_on(folder, whole):
     return outcome.stderr.splitlines()
 
 
-def test_a_process_that_is_killed_during_a_save_leaves_a_run_that_goes_on(whole, tmp_path):
-    """A fork of this process trains; the third time that it has written the files of a checkpoint, SIGKILL ends it."""
-    folder, calls, sync = tmp_path / "run", itertools.count(1), files._sync_tree
+@pytest.mark.parametrize(("owner", "name", "call"), [(files, "_sync_tree", 3), (ShowProgress, "_on_step", 60)])
+def test_a_process_that_is_killed_while_it_saves_or_steps_leaves_a_run_that_goes_on(owner, name, call, whole, tmp_path):
+    """A fork of this process trains, and SIGKILL ends it: the third time that it has written a checkpoint's files."""
+    folder, calls, function = tmp_path / "run", itertools.count(1), getattr(owner, name)
 
     def killed(*args):
-        if next(calls) == 3:
+        if next(calls) == call:
             os.kill(os.getpid(), signal.SIGKILL)
-        return sync(*args)
+        return function(*args)
 
     child = os.fork()
     if child == 0:
         try:
-            files._sync_tree = killed
+            setattr(owner, name, killed)
             run(folder)
         finally:
             os._exit(1)  # it was not killed
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    assert [path for path in folder.iterdir() if path.name.startswith(".checkpoint")], "half a save is there"
-    assert not (folder / "result.json").exists()
+    half_a_save = [path for path in folder.iterdir() if path.name.startswith(".checkpoint")]
+    assert bool(half_a_save) == (owner is files) and not (folder / "result.json").exists()
     acknowledged = read_facts(folder / "checkpoint")["num_updates"]
-    assert acknowledged > 0 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
+    assert 0 < acknowledged < 6 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
     check_goes_on(folder, whole)
 
 

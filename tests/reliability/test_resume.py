@@ -1,14 +1,12 @@
-"""Runs that are killed and resumed from the command line end as one without a break does, digest by digest."""
+"""What --resume allows, and what it says; tests/reliability/test_kills.py has how resumed runs end."""
 
 import errno
-import itertools
 import json
 import os
 import shutil
 import signal
 
 import pytest
-import torch
 from _rlenv_scripts.runs.run_folder import earlier, write_json
 from _rlenv_scripts.runs.run_log import log_place, open_log
 from _rlenv_scripts.setup import session
@@ -19,38 +17,7 @@ from runs import arguments, content, differences, everything, table
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
-from agents.core import files
 from agents.core.files import Lock
-
-
-def test_the_files_of_any_instant_end_as_a_run_without_a_break(tmp_path, monkeypatch):
-    """What lies on the disk while a run steps or saves is what a kill leaves; nobody holds its lock."""
-    whole = tmp_path / "whole"
-
-    def copying(function, name, call):
-        calls = itertools.count(1)
-
-        def copy(*args, **kwargs):
-            if next(calls) == call:
-                shutil.copytree(whole, tmp_path / name)
-            return function(*args, **kwargs)
-
-        return copy
-
-    with monkeypatch.context() as patch:
-        step, sync = callbacks.ShowProgress._on_step, files._sync_tree
-        patch.setattr(callbacks.ShowProgress, "_on_step", copying(step, "stepping", 60))
-        patch.setattr(files, "_sync_tree", copying(sync, "saving", 4))
-        done(*arguments("CartPole", "reinforce", "--log-dir", whole))
-    wanted = everything(whole)
-    for name in ("stepping", "saving"):
-        assert (tmp_path / name / ".lock").exists() and not (tmp_path / name / "result.json").exists()
-        assert 0 < read_facts(tmp_path / name / "checkpoint")["num_updates"] < 8
-        done("train", "--resume", tmp_path / name)
-        assert differences(wanted, everything(tmp_path / name)) == []
-
-
-# What --resume allows, and what it says.
 
 
 def done(*arguments):
@@ -210,21 +177,14 @@ def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_cop
     done("train", "--resume", text_copy, "--episodes", 28)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), OSError(errno.ENOSPC, "full"), TypeError("a bug")])
 @pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate"]], ids=lambda command: command[0])
-def test_errors_of_an_environment_are_not_taken_for_a_damaged_checkpoint(command, error, run, monkeypatch):
+def test_an_error_of_an_environment_is_not_taken_for_a_damaged_checkpoint(command, run, monkeypatch):
     def fail(*_, **__):
-        raise error
+        raise TypeError("a bug")
 
     monkeypatch.setattr("agents.rollouts.envs.make_envs.make_envs", fail)
     outcome = invoke(*command, run)
-    assert "cannot be loaded" not in outcome.stderr
-    if isinstance(error, OSError):
-        assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left")
-    elif isinstance(error, torch.OutOfMemoryError):
-        assert outcome.stderr.splitlines()[-1].startswith("Error: out of memory")
-    else:
-        assert outcome.exception is error
+    assert "cannot be loaded" not in outcome.stderr and str(outcome.exception) == "a bug"
 
 
 def test_a_lock_is_not_held_by_a_child(tmp_path):
