@@ -106,15 +106,8 @@ def test_every_folder_says_what_belongs_there():
 
 
 RUNS_CODE = {
-    "eval",
-    "exec",
-    "os.system",
-    "os.popen",
-    "runpy.run_module",
-    "code.interact",
-    "builtins.eval",
-    "builtins.exec",
-}
+    "eval", "exec", "os.system", "os.popen", "runpy.run_module", "code.interact", "builtins.eval", "builtins.exec",
+}  # fmt: skip
 NEVER = {"shell": True, "trust_remote_code": True, "weights_only": False, "allow_pickle": True}
 
 

@@ -6,16 +6,7 @@ import sys
 
 import click
 import pytest
-from pages import (
-    DIRECTIVE,
-    PYTHON,
-    ROOT,
-    blocks,
-    check_command,
-    commands,
-    pages,
-    run_page,
-)
+from pages import DIRECTIVE, PYTHON, ROOT, blocks, check_command, commands, pages, run_page
 
 from agents import AGENTS
 from verifiers.plugins import registry

@@ -94,10 +94,7 @@ COMMANDS = {
         files=".jsonl .json",
     ),
     "report": Run(
-        "report {text} --out {out}.html --json",
-        "report runs kinds findings",
-        {"runs": 1, "kinds": 1},
-        files=".html",
+        "report {text} --out {out}.html --json", "report runs kinds findings", {"runs": 1, "kinds": 1}, files=".html"
     ),
     "doctor": Run("doctor {text} --fail-on warning", said=("[warm-start-too-flat]",), code=1),
     "play": Run(

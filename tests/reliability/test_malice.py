@@ -129,9 +129,7 @@ def no_checkpoint(run, **values):
 TEXT = {
     "verifier module:Name": lambda run, ran: verifier(run, verifier=f"{MODULE}:shout"),
     "verifier with callables": lambda run, ran: verifier(
-        run,
-        verifier="weighted",
-        verifier_kwargs={"parts": {"shout": {"weight": 1, "verifier": f"{MODULE}:shout"}}},
+        run, verifier="weighted", verifier_kwargs={"parts": {"shout": {"weight": 1, "verifier": f"{MODULE}:shout"}}}
     ),
     "verifier of the standard library": lambda run, ran: verifier(
         run, verifier="subprocess:Popen", problems=[{"prompt": "1+3=", "args": f"touch {ran}", "shell": True}]

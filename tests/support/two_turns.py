@@ -35,6 +35,7 @@ from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 PROMPTS = ["b", "bb"]
 ANSWERED = {"b": ("", "<pad><pad>"), "bb": ("b", "<pad><pad>")}  # which turns are not the last
 WRITTEN = ("<pad>", "", "b")  # of each token, so that every turn is another one
+SHAPE: dict[str, Any] = {"max_new_tokens": 2, "stop_strings": "b", "test_fraction": 0.0, "problems": PROMPTS}
 P, D, T = 2, 13, 4
 
 
@@ -67,8 +68,7 @@ class Other(Dialogue):
 
 
 def make_envs(slots: int = 4, group_size: int = 1, **settings: Any) -> Any:
-    shape = {"max_new_tokens": 2, "stop_strings": "b", "test_fraction": 0.0, "problems": PROMPTS, **settings}
-    return gym.make_vec("TextGen-v0", slots, verifier=TwoTurns(), group_size=group_size, **shape)
+    return gym.make_vec("TextGen-v0", slots, verifier=TwoTurns(), group_size=group_size, **SHAPE | settings)
 
 
 @dataclass(frozen=True)
@@ -97,16 +97,8 @@ def every_dialogue() -> list[Said]:
     """Play every sequence of actions in the single environment, depth first."""
     out = []
     for prompt, text in enumerate(PROMPTS):
-        env: Any = gym.make(
-            "TextGen-v0",
-            verifier=TwoTurns(),
-            problems=[text],
-            max_new_tokens=2,
-            stop_strings="b",
-            max_prompt_tokens=2,
-            test_fraction=0.0,
-            disable_env_checker=True,
-        ).unwrapped
+        shape = {**SHAPE, "problems": [text], "max_prompt_tokens": 2}
+        env: Any = gym.make("TextGen-v0", verifier=TwoTurns(), disable_env_checker=True, **shape).unwrapped
         unfinished: list[tuple[int, ...]] = [()]
         while unfinished:
             actions = unfinished.pop()

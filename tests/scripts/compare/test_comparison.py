@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 from _rlenv_scripts.compare.report import write_report
-from _rlenv_scripts.reports.figures.curves import (
-    POINTS,
-    merge_equal,
-    read_curves,
-    spread,
-)
+from _rlenv_scripts.reports.figures.curves import POINTS, merge_equal, read_curves, spread
 from _rlenv_scripts.reports.figures.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from drawn import drawn
 from hypothesis import given

@@ -12,11 +12,7 @@ from agents.policies import ControlPolicy, LanguageModelPolicy
 from rlenv.envs.task import TextGenTask
 
 OPTIONS = {option.name: option.opts[0] for option in train.params}
-TAKERS = {
-    "": AGENTS.values(),
-    "env_kwargs": [TextGenTask],
-    "policy_kwargs": [ControlPolicy, LanguageModelPolicy],
-}
+TAKERS = {"": AGENTS.values(), "env_kwargs": [TextGenTask], "policy_kwargs": [ControlPolicy, LanguageModelPolicy]}
 NETWORK = {"net_arch", "activation_fn", "use_sde"}  # ControlPolicy hands them on to stable-baselines3
 
 

@@ -12,8 +12,6 @@ from inprocess import run
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
 
-PROBLEMS = [{"prompt": "12+34=", "answer": "46", "split": "test"}, {"prompt": "1+1=", "answer": "2", "split": "train"}]
-
 
 def typed(*arguments, lines=()):
     """Return the result of a command that reads these lines."""
@@ -24,16 +22,6 @@ def transcript(outcome, code=0):
     assert outcome.exit_code == code, outcome.output
     assert outcome.stderr == ""
     return "\n".join(line.rstrip() for line in outcome.stdout.split("\n"))
-
-
-@pytest.fixture(scope="module")
-def text_run(tmp_path_factory):
-    """Return a run of an untrained policy with seeded weights, on one sum."""
-    kwargs = {"verifier": "arith", "problems": PROBLEMS, "max_new_tokens": 3}
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, device="cpu", seed=0)
-    folder = tmp_path_factory.mktemp("text")
-    agent.save(folder / "checkpoint")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +38,7 @@ def pole_run(tmp_path_factory):
 
 @pytest.mark.parametrize("command", ["/quit", "  /quit "])
 def test_quitting_in_an_episode(text_run, command):
-    said = transcript(typed("play", text_run, lines=["/help", "a", command]))
+    said = transcript(typed("play", text_run, lines=["/help", "1", command]))
     assert said.count("Type tokens:") == 2
     assert said.endswith("\n0 episodes  (/quit)\n")
 

@@ -24,18 +24,21 @@ def trained(tmp_path_factory):
     return folder, result_of(shown)
 
 
-def test_turns_end_at_gaps_and_where_the_model_ended_them():
-    stopped = lambda turn: turn[-1] == 1  # noqa: E731
-    context = [9, 5, 1, 7, 7, 6, 1, 4, 1]
-    parts = [Segment(0, 2, [7, 7]), Segment(2, 4, []), Segment(4, 6, [])]
-    assert segments([1, 2, 5, 6, 7, 8], context, stopped) == parts
-    assert segments([1, 2], context, stopped) == [Segment(0, 2, [])]
-
-
-def test_a_turn_may_end_with_a_stop_string_and_an_empty_reply():
-    string = lambda turn: list(turn[-2:]) == [7, 7]  # noqa: E731
-    context = [9, 7, 7, 7, 5, 7, 7]
-    assert segments([1, 2, 3, 4, 5, 6], context, string) == [Segment(0, 2, []), Segment(2, 6, [])], "not across turns"
+@pytest.mark.parametrize(
+    ("columns", "context", "end", "parts"),
+    [
+        ([1, 2, 5, 6, 7, 8], [9, 5, 1, 7, 7, 6, 1, 4, 1], [1], [(0, 2, [7, 7]), (2, 4, []), (4, 6, [])]),
+        ([1, 2], [9, 5, 1, 7, 7, 6, 1, 4, 1], [1], [(0, 2, [])]),
+        (
+            [1, 2, 3, 4, 5, 6],
+            [9, 7, 7, 7, 5, 7, 7],
+            [7, 7],
+            [(0, 2, []), (2, 6, [])],
+        ),  # stops are not across turns
+    ],
+)
+def test_turns_end_at_gaps_and_where_the_model_ended_them(columns, context, end, parts):
+    assert segments(columns, context, lambda turn: list(turn[-len(end) :]) == end) == [Segment(*part) for part in parts]
 
 
 def test_samples_have_the_turns_with_their_replies_and_rewards(trained):

@@ -14,16 +14,12 @@ SMALL = ["--sft-steps", 2, "--sft-examples", 8, "--timesteps", 20, "--eval-episo
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
 
 
-def write_sums(path, last=9):
+def write_sums(path):
+    sums = [(a, b) for a in range(10) for b in range(a + 1)]
+    sides = ["train" if (a + b) % 4 else "test" for a, b in sums]
     rows = [
-        {
-            "question": f"{a}+{b}=",
-            "target": a + b,
-            "split": "test" if (a + b) % 4 == 0 else "train",
-            "level": 1 + (a > 4),
-        }
-        for a in range(last + 1)
-        for b in range(a + 1)
+        {"question": f"{a}+{b}=", "target": a + b, "split": side, "level": 1 + (a > 4)}
+        for (a, b), side in zip(sums, sides, strict=True)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
