@@ -13,29 +13,12 @@ from processes import until
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Agent
-from agents.policies.base import weights_digest
 
 pytestmark = pytest.mark.timeout(1800)
 SMALL = [
     "train", "--device", "cpu", "--verifier-arg", "digits=1", "--sft-steps", "60", "--eval-episodes", "8",
     "--eval-every", "0", "--episodes-per-update", "8", "--num-envs", "8", "--no-report",
 ]  # fmt: skip
-
-
-def weights_of(run: Path) -> str:
-    return weights_digest(Agent.load(run / "checkpoint", device="cpu").policy)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(jobs: Jobs, tmp_path: Path) -> None:
-    code, out, errors = jobs.run(*SMALL, "--episodes", 64, "--log-dir", "whole")
-    assert code == 0, errors
-    assert out.count("Run folder") == 1 and errors.count("before: success") == 1
-    halves = [*SMALL, "--lr-schedule", "constant"]
-    assert jobs.run(*halves, "--episodes", 32, "--log-dir", "half")[0] == 0
-    assert jobs.run("train", "--resume", "half", "--episodes", 64)[0] == 0
-    assert jobs.run(*halves, "--episodes", 64, "--log-dir", "straight")[0] == 0
-    assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
 
 
 @pytest.mark.slow
@@ -56,18 +39,6 @@ def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on
     code, _, errors = jobs.run("train", "--resume", "run", "--episodes", before + 16)
     assert code == 0, errors
     assert Agent.load(run / "checkpoint", device="cpu").num_episodes == before + 16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 4])
-def test_a_run_of_two_processes_goes_on_with_another_number(jobs: Jobs, tmp_path: Path, processes: int) -> None:
-    run = tmp_path / "run"
-    code, _, errors = jobs.run(*SMALL, "--episodes-per-update", 16, "--episodes", 32, "--log-dir", "run")
-    assert code == 0, errors
-    code, _, errors = jobs.run("train", "--resume", "run", "--episodes", 64, processes=processes)
-    assert code == 0, errors
-    agent = Agent.load(run / "checkpoint", device="cpu")
-    assert (agent.num_episodes, agent.num_updates) == (64, 4)
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ def test_a_sharded_run_is_resumed_evaluated_and_exported(jobs: Jobs, tmp_path: P
     resumed = ["train", "--resume", "half", "--episodes", 32]
     halves = [*TRAIN, "--episodes", 16, "--log-dir", "half"]
     for command in ([*TRAIN, "--episodes", 32, "--log-dir", "straight"], halves, resumed):
-        code, _, errors = jobs.run(*command)
+        code, out, errors = jobs.run(*command)
         assert code == 0, errors
+        assert out.count("Run folder") == 1 and errors.count("after:") == 1, "one voice"
     assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
     earlier = tmp_path / "half/checkpoint-000003"
     for command in (["export", earlier, "exported"], ["evaluate", earlier, "--episodes", 8]):

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
+from gaps import plain_laws
 from tiny_models import own_rewards, tiny_policy
 
 from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
@@ -50,24 +51,11 @@ def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, toleran
 def check_plain_reference(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
     """Both = log_softmax(model(ids).logits / T), each episode read by itself, without cache or padding."""
     rollout = collect(policy, envs, 12)
-    plain = plain_log_probs(policy, rollout)
+    plain, _ = plain_laws(policy, rollout)
     with torch.no_grad():
         trained = policy.evaluate(rollout)["log_probs"]
     assert_close(rollout.log_probs[rollout.mask], plain[rollout.mask], tolerance, "acting and the plain reference")
     assert_close(trained[rollout.mask], plain[rollout.mask], tolerance, "training and the plain reference")
-
-
-@torch.no_grad()
-def plain_log_probs(policy: LanguageModelPolicy, rollout: Rollout) -> torch.Tensor:
-    model = copy.deepcopy(policy.model).eval()
-    out = torch.zeros_like(rollout.log_probs)
-    for row in range(len(rollout)):
-        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
-        actions = rollout.actions[row, : rollout.lengths[row]]
-        logits = model(torch.cat([prompt, actions])[None]).logits[0]
-        law = torch.log_softmax(logits / policy.temperature, -1)[len(prompt) - 1 : -1]
-        out[row, : len(actions)] = law.gather(1, actions[:, None])[:, 0]
-    return out
 
 
 def check_running_equals_fresh(policy: LanguageModelPolicy, envs: Any, tolerance: float, steps: int = 42) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from dialogues import number_of
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 LETTERS, LENGTH, PROMPT = 4, 60, 3
 BELL = 1  # the action that may be answered
-
-
-def number_of(*values: Any) -> int:
-    return zlib.crc32(repr(values).encode())
 
 
 class TalkingEnv(gym.Env):

@@ -14,7 +14,6 @@ P prompts, D dialogues of a prompt, T steps, K episodes a group.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import gymnasium as gym
 import torch
 from dialogues import number_of
 from identity_checks import collect, double
+from tabular import multisets
 from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
@@ -271,9 +271,7 @@ def groups(chances: torch.Tensor, size: int) -> Iterator[tuple[list[int], float]
     """Yield every group of K dialogues of each prompt once, and its probability, orders and prompts included."""
     of = chances.tolist()
     for prompt in range(P):
-        for rows in itertools.combinations_with_replacement(range(prompt * D, (prompt + 1) * D), size):
-            repeats = math.prod(math.factorial(rows.count(row)) for row in set(rows))
-            orders = math.factorial(size) // repeats
+        for rows, orders in multisets(size, range(prompt * D, (prompt + 1) * D)):
             yield list(rows), orders * math.prod(of[row] for row in rows) / P
 
 

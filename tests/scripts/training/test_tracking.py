@@ -1,20 +1,17 @@
 """What a run logs beside the learner's figures: the KL to the start, and its settings for TensorBoard."""
 
-import csv
-
 import numpy as np
 import pytest
 from _rlenv_scripts.training.tracking import KLFromStart
 from inprocess import result_of, run
-from runs import events_of
+from runs import events_of, table
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from agents import Reinforce
 
 
 def curve(folder, column):
-    with (folder / "progress.csv").open() as file:
-        return [float(row[column]) for row in csv.DictReader(file) if row[column]]
+    return [float(row[column]) for row in table(folder) if row[column]]
 
 
 def train(folder, *args):
