@@ -1,7 +1,6 @@
 """Builds the wheel from a clean clone and tries it outside the repository, in an environment for each Python.
 
     python tests/packaging/wheel_check.py 3.11 3.12 3.13          # minutes: each environment gets torch
-    python tests/packaging/wheel_check.py 3.13 --full             # and the whole main job, once per Python
     python tests/packaging/wheel_check.py                         # builds and checks sdist and wheel, tries nothing
 
 `make wheel-check PYTHONS="3.12 3.13"` and `make release-check` call it. It is not a test of the suite: pip must find
@@ -28,16 +27,12 @@ REWARD += "    return [float(said == right) for said, right in zip(completions, 
 PROBLEMS = "".join(json.dumps({"prompt": f"{n}>", "answer": str(n + 1)}) + "\n" for n in range(40))
 PLACES = {"scripts": "_rlenv_scripts", "labs": "_rlenv_labs", "benchmarks": "_rlenv_benchmarks"}
 PLACES |= {name: name for name in ("rlenv", "agents", "verifiers")}
-NEEDED = {f"{name}/py.typed" for name in ("rlenv", "agents", "verifiers")} | {
-    f"_rlenv_scripts/{name}" for name in ("console/known.json", "reports/page.html", "reports/style.css")
-}
 OUR_WARNING = re.compile(rf"site-packages/({'|'.join(PLACES.values())})/.*Warning")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pythons", nargs="*", help="versions, such as 3.12, to try the wheel with")
-    parser.add_argument("--full", action="store_true", help="also the whole main job: 10 to 30 minutes each")
     parser.add_argument("--folder", type=Path, help="keeps the environments and, in dist/, sdist and wheel")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlenv-wheel-") as scratch:
@@ -46,7 +41,7 @@ def main():
         pythons = {version: find_python(version) for version in given.pythons}
         wheel = build(next(iter(pythons.values()), sys.executable), folder)
         for version, python in pythons.items():
-            try_wheel(version, environment(python, folder / f"env-{version}", wheel), given.full)
+            try_wheel(version, environment(python, folder / f"env-{version}", wheel))
     tried = f"works on Python {', '.join(given.pythons)}" if given.pythons else "and its sdist can be uploaded"
     print(f"{wheel.name} {tried}")
 
@@ -114,7 +109,6 @@ def check_contents(source, wheel, archive):
             wanted.add("/".join([PLACES[path.parts[0]], *path.parts[1:]]))
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == wanted, held ^ wanted
-    assert held >= NEEDED, NEEDED - held
     assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
@@ -125,7 +119,7 @@ def check_contents(source, wheel, archive):
     assert not results, results
 
 
-def try_wheel(version, python, full):
+def try_wheel(version, python):
     """Do what a new user does, in an empty folder."""
     rlenv = python.with_name("rlenv")
     with tempfile.TemporaryDirectory(prefix="rlenv-empty-") as place:
@@ -146,11 +140,6 @@ def try_wheel(version, python, full):
         call(rlenv, "train", "--env", "CartPole-v1", "--timesteps", "2000", "--log-dir", "pole", cwd=place)
         call(rlenv, "lab", cwd=place)
         call(python, "-c", "import rlenv, agents, verifiers; from agents import PPO", cwd=place)
-        if full:
-            result = json.loads(call(rlenv, "train", "--json", cwd=place))
-            before, after = (result[when]["success_rate"] for when in ("initial_eval", "eval"))
-            print(f"Python {version}: the main job, {before:.3f} before and {after:.3f} after", flush=True)
-            assert after > 0.85 > before
     print(f"Python {version}: works", flush=True)
 
 

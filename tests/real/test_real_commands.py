@@ -1,10 +1,9 @@
-"""The commands with SmolLM2: a run that is killed and resumed, exported, dealt out to two processes, and planned."""
+"""The commands with SmolLM2: a run that is exported, dealt out to two processes, and planned."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import torch
 from inprocess import done, result_of, run
 from jobs import Jobs
-from runs import differences, everything, table
+from runs import table
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -43,21 +42,6 @@ def straight(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder)
     assert all(float(row["train/grad_norm"]) > 0 for row in updates_of(folder)), "there must be something to learn"
     return folder
-
-
-def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(straight: Path, problems: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder]
-    with subprocess.Popen(
-        [sys.executable, "-m", "rlenv", *map(str, command)], env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        assert any("checkpoint after 2 updates" in line for line in process.stderr)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL and not (folder / "result.json").exists()
-    done("train", "--resume", folder, "--json")
-    assert differences(everything(straight), everything(folder)) == []
 
 
 def test_an_export_writes_the_text_that_the_run_was_evaluated_with(straight: Path, tmp_path: Path) -> None:

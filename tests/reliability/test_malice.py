@@ -31,27 +31,13 @@ def shout(prompts, completions):
 """
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory, pole_run, text_run):
-    """Return the folder of finished runs, one in each world; in neither are things as an attacker wants them."""
-    folder = tmp_path_factory.mktemp("malice")
-    for world, run in (("CartPole", pole_run), ("TextGen", text_run)):
-        shutil.copytree(run, folder / world)
-        (folder / world / "result.json").unlink()
-        for path in (folder / world).glob("checkpoint-*"):
-            shutil.rmtree(path)
-    return folder
-
-
 @pytest.fixture
-def folder(runs, tmp_path, request):
-    """Return a place with copies of the runs that the test is about, without results."""
-    callspec = getattr(request.node, "callspec", None)
-    known = callspec.params if callspec else {}
-    copy, world = tmp_path / "somebodys", "CartPole" if "plant" in known else "*"
-    for run in runs.glob(known.get("world", world)):
-        shutil.copytree(run, copy / run.name)
-    return copy
+def folder(pole_run, text_run, tmp_path):
+    """Return a place with copies of finished runs, one in each world, without results and earlier checkpoints."""
+    ignore = shutil.ignore_patterns("result.json", "checkpoint-*")
+    for world, run in (("CartPole", pole_run), ("TextGen", text_run)):
+        shutil.copytree(run, tmp_path / "somebodys" / world, ignore=ignore)
+    return tmp_path / "somebodys"
 
 
 @pytest.fixture

@@ -46,7 +46,6 @@ train --temperature 0 | temperature
 train --baseline leave-one | leave-one-out
 train --agent reinforce --baseline none | --baseline
 train --verifier-arg digits=0 | digits '1 to 9'
-train --verifier-arg digits | KEY=VALUE
 train --tokenizer ./no/such/tokenizer | ./no/such/tokenizer
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32

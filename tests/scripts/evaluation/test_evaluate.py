@@ -44,13 +44,6 @@ def name(folder, **facts):
     seal(folder / "checkpoint")
 
 
-def test_a_verifier_of_the_command_line_needs_no_trust(trained):
-    name(trained, env_kwargs={"verifier": "nowhere:f", "problems": PROBLEMS, "max_new_tokens": 4})
-    assert "nowhere" in error_of(run("evaluate", trained, "--episodes", 2))
-    figures = result_of(run("evaluate", trained, "--verifier", f"{MODULE}:shout", "--episodes", 2, "--json"))
-    assert figures["mean_reward"] == 1.0
-
-
 @pytest.mark.parametrize("inner", ["", "checkpoint"])
 def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, trained, tmp_path):
     (trained / "checkpoint").rename(trained / ".checkpoint-old")

@@ -118,10 +118,6 @@ def rows_in(path):
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
-def refusal(*args):
-    return error_of(run("evaluate", *args))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a run folder with an untrained policy on two levels of sums."""
@@ -239,4 +235,4 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
 def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
     out = tmp_path / "mine.jsonl"
     result_of(folder, "--out", out, "--episodes", 2)
-    assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
+    assert "holds another evaluation" in error_of(run("evaluate", folder, "--out", out, "--episodes", 3))

@@ -44,12 +44,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert tag in VOID or self.open.pop() == tag
 
     def handle_data(self, data):
         (self.styles if self.open and self.open[-1] == "style" else self.texts).append(data)
