@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from gaps import gapped, positions_explicit
 from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
 
@@ -30,19 +31,17 @@ def gradients(module):
         *(pytest.param("mistral", critic, marks=pytest.mark.slow) for critic in ("head", "separate")),
     ],
 )
-def test_a_value_reads_the_prompt_and_the_actions_before_its_step_alone(model, critic):
+def test_a_value_reads_the_prompt_and_what_was_said_before_its_step_alone(model, critic):
     envs = text_envs()
     policy = policy_with(critic, envs, model)
-    rollout = collect(policy, envs, 8)
-    values = policy.values(rollout)
     trunk = policy.model.base_model if critic == "head" else policy.critic.trunk
-    for row in range(len(rollout)):
-        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
-        for step in range(rollout.lengths[row]):
-            seen = torch.cat([prompt, rollout.actions[row, :step]])[None]
+    for rollout in (gapped(policy, gaps=False), gapped(policy)):
+        values, tokens = policy.values(rollout), positions_explicit(rollout).observations["tokens"]
+        for row, step in rollout.mask.nonzero().tolist():
+            seen = tokens[row, : rollout.columns[row, step]][None]
             by_itself = policy.critic.head(trunk(seen).last_hidden_state[0, -1])[0]
             torch.testing.assert_close(values[row, step], by_itself, rtol=0, atol=1e-10)
-    assert not values[~rollout.mask].any()
+        assert not values[~rollout.mask].any()
 
 
 @each_critic

@@ -4,29 +4,21 @@ import copy
 
 import pytest
 import torch
+from architectures import CAPS, GEMMA, TOLERANCE, Architecture, InDouble, small_envs
+from architectures import policy_of as model_policy
 from diagonal import slow
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from identity_checks import (
     EXACT,
-    ROUNDING,
     assert_close,
     check_acting_equals_training,
     check_plain_reference,
     check_running_equals_fresh,
     collect,
 )
-from tiny_models import MODELS, SPREAD, norm_in_double, text_envs, tiny_policy
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
 from agents.policies.language.decoding import cuda_graph as captured
@@ -34,7 +26,6 @@ from agents.policies.language.decoding import decoder as decoding
 from agents.policies.language.decoding.cuda_graph import Captures
 from agents.policies.language.decoding.decoder import Decoder
 from agents.policies.language.decoding.kv_cache import SlotCache
-from agents.policies.language.models.loading import has_plain_head
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 SLOTS, VOCAB, LENGTH = 6, 10, 20
@@ -162,21 +153,6 @@ def captured_policy(name, monkeypatch, bucket, **kwargs):
     return policy
 
 
-@pytest.mark.parametrize(
-    ("name", "bucket"),
-    [
-        *(("gpt2", 5), ("llama", 1), slow("gpt2", 1), slow("llama", 5)),
-        *(slow("mistral", 1), slow("mistral", 5)),
-    ],
-)
-def test_a_captured_decoder_equals_a_fresh_one_at_every_step(name, bucket, monkeypatch):
-    monkeypatch.setattr(captured, "BUCKET", bucket)
-    envs = text_envs(3)
-    policy = tiny_policy(name, envs)
-    policy.initial_state = lambda num_envs: decoder_of("captured", policy, num_envs)
-    check_running_equals_fresh(policy, envs, EXACT, steps=30)
-
-
 @models
 def test_two_users_of_a_captured_decoder_do_not_disturb_each_other(name, monkeypatch):
     policy = captured_policy(name, monkeypatch, 4)
@@ -206,93 +182,31 @@ def test_a_copy_of_a_policy_begins_without_captured_steps(generator):
         assert_true(ours, contexts, actions, log_probs)
 
 
-# Families.
-
-SHAPE = {
-    "vocab_size": VOCAB,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "initializer_range": SPREAD,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
+# Families, beside those of test_architectures.py.
 
 
 ROPE = {"rope_theta": 10_000.0, "factor": 2.0}
-EARLIER = {"original_max_position_embeddings": 8}
-CONFIGS = {
-    "llama": lambda: LlamaConfig(**SHAPE),
-    "llama, biases": lambda: LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True, hidden_act="gelu"),
-    "llama, tied": lambda: LlamaConfig(**SHAPE, tie_word_embeddings=True, head_dim=6),
-    "llama, linear": lambda: LlamaConfig(**SHAPE, rope_parameters={"rope_type": "linear", **ROPE}),
-    "llama, yarn": lambda: LlamaConfig(**SHAPE, rope_parameters={"rope_type": "yarn", **ROPE, **EARLIER}),
-    "mistral": lambda: MistralConfig(**SHAPE, sliding_window=4),
-    "qwen2": lambda: Qwen2Config(**SHAPE),
-    "qwen2, mixed": lambda: Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1),
-    "qwen3": lambda: Qwen3Config(**SHAPE, head_dim=4),
-    "dynamic": lambda: LlamaConfig(**SHAPE, rope_parameters={"rope_type": "dynamic", **ROPE}),  # by the length
+UNUSUAL = {
+    "biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
+    "linear": ("LlamaConfig", {"rope_parameters": {"rope_type": "linear", **ROPE}}),
+    "yarn": ("LlamaConfig", {"rope_parameters": {"rope_type": "yarn", "original_max_position_embeddings": 8, **ROPE}}),
+    "dynamic": ("LlamaConfig", {"rope_parameters": {"rope_type": "dynamic", **ROPE}}),  # by the length
+    "mixed": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "eager": ("MistralConfig", {"sliding_window": 4, "attn_implementation": "eager"}),
+    "capped": ("Gemma2Config", {**GEMMA, **CAPS, "pad_token_id": 0}),
+    "scaled": ("GraniteConfig", {"logits_scaling": 3.0}),
 }
 
 
-def model_of(config, dtype="float64", attention="sdpa"):
-    """Return a random model whose norms and biases are not those that make them invisible."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
-        if dtype == "float64":
-            norm_in_double(model)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "norm" in name:
-                    parameter.uniform_(0.5, 1.5)
-                elif name.endswith("bias"):
-                    parameter.normal_(std=SPREAD)
-    return model.to(getattr(torch, dtype))
-
-
-def run(model, slots, even=False):
-    """Read and decode contexts; return logits and those of plain forward passes, step by step."""
-    tokens = torch.randint(VOCAB, (slots, LENGTH), generator=torch.Generator().manual_seed(slots))
-    lengths = torch.full((slots,), 5) if even else 1 + torch.arange(slots) * 5 % 7
-    decoder = Decoder(model, model, None, slots, LENGTH)
-    made, wanted = [], []
-    for t in range(8):
-        starts = torch.full((slots,), t == 0)
-        made.append(decoder.logits(tokens, lengths + t, starts, None))
-        with torch.no_grad():
-            wanted.append(model(tokens).logits[torch.arange(slots), lengths + t - 1])
-    return torch.stack(made), torch.stack(wanted)
-
-
-SHAPES = [(3, False), (20, True)]
-KINDS = [("float64", "sdpa", EXACT), ("float32", "eager", ROUNDING)]
-
-
-@pytest.mark.parametrize(
-    ("config", "slots", "even", "dtype", "attention", "tolerance"),
-    [
-        (config, *shape, *kind) if (i + j + k) % 4 == 0 else slow(config, *shape, *kind)
-        for i, config in enumerate(CONFIGS)
-        for j, shape in enumerate(SHAPES)
-        for k, kind in enumerate(KINDS)
-    ],
-)
-def test_every_step_is_the_model(config, slots, even, dtype, attention, tolerance):
-    ours, wanted = run(model_of(CONFIGS[config](), dtype, attention), slots, even)
-    assert wanted.std() > 0.1
-    assert_close(ours, wanted, tolerance, "a step and the model")
-
-
-class Adapted(torch.nn.Linear):
-    """A projection that is more than its weight, as adapters are."""
-
-    def forward(self, x):
-        return super().forward(x) + x.mean(-1, keepdim=True)
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_a_model_of_unusual_settings_acts_as_it_is_trained(kind):
+    """Embeddings of a padding token are zero: nothing can be learned about a head that caps from them."""
+    envs, (config, sizes) = small_envs(), UNUSUAL[kind]
+    with InDouble():
+        policy = model_policy(Architecture(kind, config, "", sizes).model(), envs)
+        check_plain_reference(policy, envs, TOLERANCE)
+        check_running_equals_fresh(policy, envs, TOLERANCE, steps=24)
+    assert policy.head_is_plain == (kind not in ("capped", "scaled"))
 
 
 # Weights that lie elsewhere, and modules that somebody listens to.
@@ -347,6 +261,13 @@ def test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere(move,
     assert policy.initial_state(SLOTS).capture is state.capture is not capture
 
 
+class Adapted(torch.nn.Linear):
+    """A projection that is more than its weight, as adapters are."""
+
+    def forward(self, x):
+        return super().forward(x) + x.mean(-1, keepdim=True)
+
+
 class Doubled(torch.nn.Module):
     def forward(self, weight):
         return 2 * weight
@@ -387,29 +308,6 @@ def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place):
     actions, log_probs, _ = policy.act(observe(contexts), None, flags(range(4), 4))
     assert_true(policy, contexts, actions, log_probs)
     check_acting_equals_training(policy, envs, EXACT, episodes=64)
-
-
-# Heads that are more than a product.
-
-
-CAPPED = {"head_dim": 4, "query_pre_attn_scalar": 4, "sliding_window": 4}
-HEADS = {
-    "gemma2": lambda: Gemma2Config(**SHAPE, **CAPPED, final_logit_softcapping=2.0),
-    "gemma2 with a padding token": lambda: Gemma2Config(
-        **{**SHAPE, "pad_token_id": 0}, **CAPPED, final_logit_softcapping=2.0
-    ),
-    "granite": lambda: GraniteConfig(**SHAPE, logits_scaling=3.0),
-}
-
-
-@pytest.mark.parametrize("config", ["gemma2 with a padding token", "granite", slow("gemma2")])
-def test_a_head_that_caps_or_scales_is_not_plain_and_acts_as_it_is_trained(config):
-    """Embeddings of a padding token are zero: nothing can be learned about a head from them."""
-    model, envs = model_of(HEADS[config](), "float32", "eager"), text_envs(8, group_size=4)
-    assert not has_plain_head(model)
-    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
-    check_acting_equals_training(policy, envs, ROUNDING, episodes=40)  # most are as long as they may be
-    check_plain_reference(policy, envs, ROUNDING)
 
 
 def test_columns_of_a_cache_that_nobody_has_written_are_zero():

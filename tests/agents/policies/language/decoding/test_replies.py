@@ -121,6 +121,12 @@ def test_slots_that_do_not_play_have_replies_too():
             appended, starts = world.step(actions)
 
 
+def test_a_reply_beyond_the_captured_window_is_read_by_a_wider_one(monkeypatch):
+    monkeypatch.setattr(cuda_graph, "BUCKET", 8)
+    state = check_running(policy_with("captured"), steps=20)
+    assert len(state.capture.runs) > 2
+
+
 def test_many_replies_are_read_in_parts(monkeypatch):
     monkeypatch.setattr(decoding, "PREFILL", 16)
     check_running(policy_with("plain"), steps=24)
@@ -146,35 +152,6 @@ def policy_state(policy):
     return LanguageModelPolicy.initial_state(policy, SLOTS)
 
 
-@kinds
-def test_equal_turns_with_replies_that_end_alike_stay_apart(kind):
-    policy = policy_with(kind)
-    tokens = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64)
-    state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
-    lengths = torch.full((SLOTS,), 4)
-    _, _, state = policy.act({"tokens": tokens, "length": lengths}, state, starts, True)
-    tokens[:, 4:7] = torch.tensor([2, 0, 1])
-    tokens[::2, 5] = 2  # another reply, the same last token
-    obs = {"tokens": tokens, "length": lengths + 3}
-    _, log_probs, _ = policy.act(obs, state, ~starts, True, appended=torch.full((SLOTS,), 2))
-    _, fresh, _ = policy.act(obs, policy_state(policy), starts, True)
-    assert_close(log_probs, fresh, EXACT, "running and fresh state")
-    assert log_probs[0] != log_probs[1]
-
-
-def test_a_reply_beyond_the_captured_window_is_read_by_a_wider_one(monkeypatch):
-    monkeypatch.setattr(cuda_graph, "BUCKET", 8)
-    policy = policy_with("captured")
-    world, state = World(policy), policy.initial_state(SLOTS)
-    starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
-    for step in range(20):
-        actions, log_probs, state = policy.act(world.obs, state, starts, True, None, appended=appended)
-        _, fresh, _ = policy.act(world.obs, policy_state(policy), torch.ones(SLOTS, dtype=torch.bool), True)
-        assert_close(log_probs, fresh, EXACT, f"running and fresh state in step {step}")
-        appended, starts = world.step(actions)
-    assert len(state.capture.runs) > 2
-
-
 def test_looking_at_a_policy_reads_replies():
     policy = policy_with("plain")
     world, state = World(policy), None
@@ -185,22 +162,6 @@ def test_looking_at_a_policy_reads_replies():
         assert_close(law, fresh, EXACT, "looking")
         _, starts = world.step(law.argmax(1))
     assert world.replies > 5
-
-
-@kinds
-def test_who_waits_for_a_reply_stays_apart_from_who_goes_on_with_the_same_token(kind):
-    """Both have the same context; one gets an empty reply and repeats its last token, the other still waits."""
-    policy = policy_with(kind)
-    tokens, lengths = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64), torch.full((SLOTS,), 4)
-    tokens[:, :2] = torch.tensor([1, 2])
-    state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
-    for _ in range(3):
-        obs = {"tokens": tokens, "length": lengths.clone()}
-        _, log_probs, state = policy.act(obs, state, starts, True, appended=0)
-        _, fresh, _ = policy.act(obs, policy_state(policy), torch.ones_like(starts), True)
-        assert_close(log_probs, fresh, EXACT, "running and fresh state")
-        starts = torch.zeros_like(starts)
-        lengths[::2] += 1  # all further tokens are 0
 
 
 @kinds

@@ -106,13 +106,3 @@ def test_a_forest_never_costs_more_than_plain_rows(episodes, width):
         assert torch.equal(shared.ids, merged.ids)
     else:
         assert shared.ids.numel() < WORTH_IT * rows * wide * (1 + wide / width)
-
-
-@flags
-def test_what_stands_beside_prompts_and_actions_has_no_effect(merge, width):
-    episodes = [([7] * 9 + [1, 2], [3, k]) for k in range(3)] + [([7] * 9 + [1], [2, 3, 1])]
-    readings = [plan_reading(rollout_of(episodes, *beside), merge, width) for beside in ((0, 0), (4, 6))]
-    assert readings[0].ids.shape == readings[1].ids.shape
-    for name in ("nodes", "actions", "edge_of_step"):
-        assert torch.equal(*(getattr(reading, name) for reading in readings))
-    check(readings[1], episodes)

@@ -46,18 +46,6 @@ def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switch
     assert_close(entropies, plain_entropies, EXACT, "entropies")
 
 
-@pytest.mark.parametrize("critic", ["head", "separate"])
-def test_the_critic_values_what_is_seen_after_the_reply(critic):
-    policy = tiny_policy("llama", text_envs(4), critic=critic)
-    rollout = gapped(policy)
-    values = policy.values(rollout)
-    trunk = policy.model.base_model if policy.critic.trunk is None else policy.critic.trunk
-    for row in range(len(rollout)):
-        at = rollout.positions[row][rollout.mask[row]]
-        hidden = trunk(rollout.observations["tokens"][row, : int(at.max())][None]).last_hidden_state[0]
-        assert_close(values[row, : len(at)], policy.critic.head(hidden[at - 1])[:, 0], EXACT, "values")
-
-
 @models
 def test_positions_without_gaps_change_nothing(name):
     policy = tiny_policy(name, text_envs(4))
