@@ -159,10 +159,6 @@ REFUSED = {  # made by, the error
         lambda path: folder_with(path, model_type="vit"),
         r"'vit' is not a causal language model of transformers; supported: ",
     ),
-    "encoder-decoder": (
-        lambda path: folder_with(path, model_type="bart"),
-        r"'bart' is an encoder-decoder; supported: ",
-    ),
 }
 
 
