@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
-from agents import PPO, Agent, Batch, DivergedError, Reinforce, ReinforceBaseline
+from agents import PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
 from agents.checkpoints import checkpoint
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import seal
@@ -22,10 +22,6 @@ SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
 def pole(cls=ReinforceBaseline, **kwargs):
     return cls("MlpPolicy", "CartPole-v1", **{**SMALL, **kwargs})
-
-
-class Louder(ReinforceBaseline):
-    """Somebody's own algorithm."""
 
 
 def reward(prompts, completions, **columns):
@@ -42,11 +38,6 @@ def test_a_path_that_holds_something_else_is_not_replaced(name, tmp_path):
     assert (tmp_path / "results" / "figure.png").read_text() == "years of work"
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_class_of_the_users_own_is_saved_and_loaded_through_itself(tmp_path):
-    pole(Louder).save(tmp_path / "agent")
-    assert type(Louder.load(tmp_path / "agent")) is Louder
 
 
 def test_another_class_is_refused(tmp_path):
@@ -72,14 +63,6 @@ def test_the_reference_is_left_where_it_is_when_nobody_pays_for_it(tmp_path):
     agent.save(tmp_path / "agent")
     assert ReinforceBaseline.load(tmp_path / "agent").anchor.reference is not None
     assert ReinforceBaseline.load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
-
-
-@pytest.mark.parametrize(("text", "message"), [("{", "is damaged"), (json.dumps({"format": 99}), "format 99")])
-def test_a_damaged_or_foreign_checkpoint_is_one_clear_line(text, message, tmp_path):
-    pole().save(tmp_path / "agent")
-    (tmp_path / "agent" / "agent.json").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        ReinforceBaseline.load(tmp_path / "agent")
 
 
 def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
@@ -170,17 +153,6 @@ def test_a_file_that_was_changed_is_named(tmp_path, change):
     else:
         file.unlink()
     with pytest.raises(ValueError, match=f"'.*agent' is damaged: .*{file.name}.*(differs|missing)"):
-        Agent.load(tmp_path / "agent")
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    pole().save(tmp_path / "agent")
-
-    def fail(stream, digest):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("hashlib.file_digest", fail)
-    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
         Agent.load(tmp_path / "agent")
 
 
@@ -299,22 +271,6 @@ def test_a_checkpoint_sets_nothing_that_it_does_not_keep(name, tmp_path):
         Agent.load(altered(path, settings=kept | {name: "x"}), device="cpu")
 
 
-def test_loading_calls_no_function_that_only_the_checkpoint_names(tmp_path):
-    ran = tmp_path / "ran"
-    row = {"prompt": "12+34=", "args": f"touch {ran}", "shell": True}
-    facts = {"env_kwargs": {"verifier": "subprocess:Popen", **LISTED, "problems": [row]}}
-    with pytest.raises(ValueError, match=r"'subprocess:Popen'.*trust=True"):
-        agent = Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
-        agent.evaluate(agent.env, 4)
-    assert not ran.exists()
-
-
-def test_loading_lifts_no_sandbox_that_only_the_checkpoint_wants_lifted(tmp_path):
-    facts = {"env_kwargs": {"verifier": "code", "verifier_kwargs": {"unsafe_local_exec": True}, **LISTED}}
-    with pytest.raises(ValueError, match=r"unsafe_local_exec.*trust=True"):
-        Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
-
-
 def test_a_checkpoint_that_is_trusted_imports_what_it_names(somebodys, tmp_path):
     agent = Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": f"{MODULE}:shout", **LISTED}, **SMALL)
     agent.save(tmp_path / "agent")
@@ -431,21 +387,3 @@ def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_repl
     agent.num_updates = 7
     agent.save(tmp_path / "agent")
     assert Agent.load(found, device="cpu").num_updates == 7 and len(checked) == 2
-
-
-class Prepared(Agent):
-    """Has no advantages, since it makes the whole batch."""
-
-    def prepare(self, rollout):
-        return Batch.of(rollout, advantages=rollout.rewards, weights=rollout.mask.float())
-
-
-def test_an_agent_that_prepares_its_batches_is_loaded_by_its_class(tmp_path):
-    agent = Prepared("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu").learn(
-        total_episodes=2
-    )
-    agent.save(tmp_path / "saved")
-    loaded = Prepared.load(tmp_path / "saved")
-    assert loaded.num_updates == 1 and type(loaded) is Prepared
-    with pytest.raises(ValueError, match=r"class of your own: call that class's load\(\)"):
-        Agent.load(tmp_path / "saved")

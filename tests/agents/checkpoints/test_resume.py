@@ -373,20 +373,6 @@ def test_what_other_processes_hold_is_not_lost_silently(make, tmp_path):
         Reinforce.load(tmp_path / "agent", env=make(), continue_env=True, device="cpu").env.close()
 
 
-def test_other_problems_are_refused(tmp_path):
-    def make(*prompts):
-        kwargs = {"verifier": "length", "problems": list(prompts), "test_fraction": 0.0}
-        return gym.make_vec("TextGen-v0", num_envs=4, **kwargs)
-
-    agent = Reinforce("tiny", make("ab", "cd"), **{**SMALL, "num_envs": None})
-    run(agent, 1)
-    agent.save(tmp_path / "agent")
-    with pytest.raises(
-        ValueError, match=r"the problems have changed since the checkpoint was written.*continue_env=False"
-    ):
-        Reinforce.load(tmp_path / "agent", env=make("ab", "dc"), continue_env=True, device="cpu")
-
-
 def test_slots_and_groups_of_ones_own_start_anew(tmp_path):
     agent = made("reinforce", "text")
     run(agent, 1)

@@ -125,23 +125,6 @@ def test_the_statistics_stand_still_while_a_rollout_is_collected_and_trained_on(
     assert own.count == 8 * 60 and reference.net.pi_features_extractor.count == 6 * 60
 
 
-def test_evaluation_prediction_and_a_loaded_agent_use_the_same_statistics(tmp_path):
-    agent = Reinforce(
-        "MlpPolicy", "MountainCar-v0", env_kwargs={"max_episode_steps": 20}, episodes_per_update=2, device="cpu",
-        policy_kwargs={"normalize_observations": True}, normalize_rewards=True,
-    ).learn(total_episodes=4)  # fmt: skip
-    agent.save(tmp_path / "saved")
-    loaded = Reinforce.load(tmp_path / "saved", device="cpu")
-    assert loaded.normalize_rewards and loaded.policy.normalize_observations
-    assert loaded.reward_scale.state_dict() == agent.reward_scale.state_dict()
-    obs = torch.tensor([[-0.5, 0.0], [0.2, 0.05]])
-    features = agent.policy.net.features_extractor(obs)
-    assert torch.equal(loaded.policy.net.features_extractor(obs), features) and not torch.equal(features, obs)
-    assert (
-        loaded.predict(obs.numpy(), deterministic=True)[0] == agent.predict(obs.numpy(), deterministic=True)[0]
-    ).all()
-
-
 def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
     agent = Reinforce(
         "MlpPolicy", "Pendulum-v1", episodes_per_update=3, gamma=0.9, normalize_rewards=True, device="cpu"

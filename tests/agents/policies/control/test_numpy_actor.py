@@ -51,13 +51,6 @@ def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
             torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("env", WORLDS)
-def test_log_probabilities_while_acting_are_those_of_training(env) -> None:
-    [rollout, _], _, policy = rollouts(env, True, False, net_arch=[24, 8], activation_fn=torch.nn.ReLU)
-    evaluated = policy.evaluate(rollout)["log_probs"]
-    assert (evaluated - rollout.log_probs)[rollout.mask].abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_they_agree_to_1e_12_in_double_precision(env) -> None:
     policy = policy_for(env)

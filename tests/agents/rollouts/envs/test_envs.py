@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import pytest
 from gymnasium.vector import SyncVectorEnv
@@ -65,13 +63,6 @@ def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> 
     assert DrGRPO("tiny", **text).longest == 6
     assert DAPO("tiny", overlong_buffer=2, **text).longest == 6
     assert DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu").longest == 12
-
-
-@pytest.mark.parametrize(("cls", "settings"), [(DrGRPO, {}), (DAPO, {"overlong_buffer": 1})])
-def test_agents_that_need_the_longest_episode_ask_for_it_in_one_line(cls: Any, settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^the environment does not say how long an episode may be: pass max_steps$"):
-        cls(TabularPolicy(), tiny_world(), device="cpu", **settings)
-    assert cls(TabularPolicy(), tiny_world(), device="cpu", max_steps=3, **settings).max_steps == 3
 
 
 def test_without_an_overlong_penalty_nobody_has_to_say() -> None:

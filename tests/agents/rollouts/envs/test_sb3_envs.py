@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -100,14 +98,6 @@ def test_groups_on_them_are_refused() -> None:
 
 
 # Ours for their tools.
-
-
-def test_the_example_of_the_page_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "environments.md").read_text(encoding="utf-8")
-    [example] = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "checkpoints" in each]
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "environments.md", "exec"), {})
-    assert list((tmp_path / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("name", ["native", *MODES, "recorded"])
