@@ -89,13 +89,6 @@ def test_actions_of_several_dimensions_are_followed_by_one_of_the_same_shape() -
     assert rollout.after_truncation(obs_from_actions=False).actions.shape == (2, 1, 4)
 
 
-@kinds
-def test_selecting_rows_selects_their_final_observations(kind: str) -> None:
-    chosen = rollout_of([3, 1, 2], kind=kind, cut=(1, 2)).select(torch.tensor([2, 0]))
-    assert whole(chosen.final_observations).tolist() == [[399, -3], [0, 0]]
-    assert all(len(part.final_observations) == len(part) for part in rollout_of([1] * 5, cut=(0,)).split(2))
-
-
 # Several rollouts as one.
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from _rlenv_scripts.evaluation.answers import play, rounds
+from _rlenv_scripts.evaluation.answers import rounds
 from _rlenv_scripts.evaluation.completions import Pass, blocks
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal
@@ -256,24 +256,6 @@ def test_a_warm_start_is_shared(two: Ranks) -> None:
         assert distance < 1e-12
         assert losses == pytest.approx(expected, rel=1e-12)
         assert losses[-1] < losses[0]
-
-
-def completed(problems: int) -> list[dict[str, Any]]:
-    """Return the rows of an evaluation, greedy and sampled."""
-
-    def envs_for(one: Pass) -> Any:
-        return make_envs("TextGen-v0", 64, {**ARITH, "split": "test", "group_size": one.samples})
-
-    with parallel.alone():
-        policy = text_agent().policy
-    planned = blocks([Pass("greedy", 1), Pass("sampled", 300)], problems)
-    return [row for rows, _ in play(policy, envs_for, planned, 0, lambda done, note: None) for row in rows]
-
-
-def test_completions_are_those_of_one_process(two: Ranks) -> None:
-    single = completed(3)
-    assert len(single) == 3 * 301 and len({row["completion"] for row in single}) > 100
-    assert two(completed, 3) == [single, single]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])

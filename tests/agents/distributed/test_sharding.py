@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from gaps import gapped
 from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
-from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout
+from agents import AGENTS, Agent, DivergedError, Rollout
+from agents.core.rollout import join
 from agents.distributed import parallel
 from agents.distributed.fsdp import full, gathered, local, whole
 from agents.distributed.parallel import alone
@@ -40,14 +41,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its s
 
 
 def sampled() -> Rollout:
-    """Return the same 16 episodes of unequal length in every process, from a policy that none of the agents has."""
+    """Return the same 16 episodes in every process, half of which have replies, from a policy that no agent has."""
     with alone():
-        envs = text_envs(num_envs=4, group_size=4)
-        collector = Collector(envs, torch.device("cpu"))
-        collector.seed(0)
-        rollout = collector.collect(tiny_policy("llama", envs), 16, torch.Generator().manual_seed(0))
-    assert rollout is not None
-    return rollout
+        policy = tiny_policy("llama", text_envs(num_envs=4, group_size=4), seed=2)
+        parts = [gapped(policy, 8), gapped(policy, 8, gaps=False, seed=1)]
+    return join([replace(part, groups=part.groups + 2 * number) for number, part in enumerate(parts)], True)
 
 
 def an_agent(case: str, shard: bool, **more: Any) -> Agent:
@@ -149,25 +147,6 @@ def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(t
         assert moved
 
 
-def acted(lora_rank: int | None) -> list[int]:
-    """Play three times as many episodes in the first process as in the other ones."""
-    agent = text_agent(policy_kwargs={"lora_rank": lora_rank})
-    lengths: list[int] = []
-    with gathered(agent.policy):
-        for _ in range(3 if parallel.is_main() else 1):
-            rollout = agent.collector.collect(agent.policy, 4, agent.generator)
-            assert rollout is not None
-            lengths += rollout.lengths.tolist()
-    return lengths
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lora_rank", [None, 2])
-def test_processes_may_act_for_different_numbers_of_steps(two: Ranks, lora_rank: int | None) -> None:
-    first, second = two(acted, lora_rank)
-    assert (len(first), len(second)) == (12, 4)
-
-
 # Memory.
 
 
@@ -179,26 +158,11 @@ def tensor_bytes() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def untied(shard: bool, lora_rank: int | None, width: int = 128) -> tuple[Agent, int]:
-    """Return an agent with a language model of several layers, and its number of parameters."""
-    envs = text_envs(num_envs=4, group_size=4)
-    model = LlamaConfig(
-        vocab_size=int(envs.single_action_space.n), hidden_size=width, intermediate_size=4 * width, num_hidden_layers=4,
-        num_attention_heads=4, max_position_embeddings=64,
-    )  # fmt: skip
-    policy = LanguageModelPolicy(
-        envs.single_observation_space, envs.single_action_space, AutoModelForCausalLM.from_config(model),
-        lora_rank=lora_rank,
-    )  # fmt: skip
-    parameters = sum(parameter.numel() for parameter in policy.parameters())
-    return AGENTS["rloo"](policy, envs, shard=shard, episodes_per_update=8, device="cpu"), parameters
-
-
 def held(shard: bool, lora_rank: int | None) -> tuple[int, int, int, int]:
     """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
     before = tensor_bytes()
     with contextlib.nullcontext() if shard else alone():
-        agent, _ = untied(shard, lora_rank)
+        agent = text_agent(shard=shard, policy_kwargs={"lora_rank": lora_rank})
         agent.learn(total_episodes=16)
     mine = sum(local(p).numel() for p in agent.policy.parameters())
     states = agent.optimizer.state.values()

@@ -78,19 +78,3 @@ def test_an_actor_of_its_own_makes_the_rollout_that_act_makes(mode: AutoresetMod
     assert ours is not None and theirs is not None
     for name in ("observations", "actions", "log_probs", "rewards", "mask", "terminated", "truncated"):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-
-
-class Named(CountingPolicy):
-    """Has a network of the most usual name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.actor = torch.nn.Identity()
-
-    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().act(self.actor(obs), state)
-
-
-def test_a_network_may_be_called_actor() -> None:
-    rollout = Collector(counting_envs(2, AutoresetMode.DISABLED, [3, 1, 4, 2, 5]), CPU).collect(Named(), 3)
-    assert rollout is not None and len(rollout) == 3

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from identity_checks import EXACT, assert_close, collect
-from tiny_models import text_envs, tiny_model, tiny_policy
+from identity_checks import EXACT, assert_close
+from tiny_models import text_envs, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -94,37 +94,6 @@ def test_no_rows_give_empty_outputs(monkeypatch):
 
 
 # A policy.
-
-
-def figures(policy, reference, rollout):
-    """Return what training asks a policy for, and the gradient of a mixture of it."""
-    policy.zero_grad()
-    made = list(policy.evaluate(rollout, ("log_probs", "entropy", "kl"), reference).values())
-    generator = torch.Generator().manual_seed(0)
-    sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in made).backward()
-    gradient = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
-    return *(x.detach() for x in made), gradient / gradient.abs().max()
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_policy_computes_the_same_in_chunks(name, monkeypatch):
-    envs = text_envs(4)
-    policy, reference = (tiny_policy(name, envs, seed=seed) for seed in (0, 1))
-    rollout = collect(policy, envs, 8)
-    whole = figures(policy, reference, rollout)
-    called, checkpoint = [], chunks.checkpoint
-
-    def counted(*args, **kwargs):
-        called.append(1)
-        return checkpoint(*args, **kwargs)
-
-    monkeypatch.setattr(chunks, "checkpoint", counted)
-    for rows in (1, 5):
-        monkeypatch.setattr(chunks, "ELEMENTS", rows * policy.vocab_size)
-        called.clear()
-        for ours, theirs in zip(figures(policy, reference, rollout), whole, strict=True):
-            assert_close(ours, theirs, EXACT, f"chunks of {rows}")
-        assert len(called) > 2
 
 
 @pytest.mark.parametrize("want", [("log_probs",), ("log_probs", "entropy"), ("kl",)])

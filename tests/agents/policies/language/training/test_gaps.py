@@ -13,7 +13,6 @@ from tiny_models import text_envs, tiny_policy
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import join
 from agents.distributed import parallel
-from agents.distributed.fsdp import full
 from agents.policies.language.training import reading
 
 SWITCHES = [(False, False), (True, False), (True, True)]
@@ -121,27 +120,3 @@ def test_two_processes_of_which_one_got_no_reply_make_the_update_of_one(two: Ran
     for shared, rows in two(updated):
         assert rows == 16
         assert_close(shared / whole.abs().max(), whole / whole.abs().max(), EXACT, "two processes")
-
-
-def sharded_update(shard: bool) -> torch.Tensor:
-    """Return the weights after an update on 8 episodes with replies and 8 without, in passes of few tokens."""
-    agent = agent_of(RLOO, "llama", shard=shard, micro_batch_tokens=40)
-    with parallel.alone():
-        policy = tiny_policy("llama", text_envs(4))
-        parts = [gapped(policy, 8), gapped(policy, 8, gaps=False, seed=1)]
-        rollout = join([replace(part, groups=part.groups + 2 * i) for i, part in enumerate(parts)], True)
-    agent.update(rollout)
-    return torch.cat([full(p).detach().flatten() for p in agent.policy.parameters()])
-
-
-def sharded_against_one() -> tuple[float, float]:
-    together = sharded_update(True)
-    with parallel.alone():
-        start = torch.cat([p.detach().flatten() for p in agent_of(RLOO, "llama").policy.parameters()])
-        one = sharded_update(False)
-    return float((together - one).abs().max()), float((one - start).abs().max())
-
-
-def test_two_processes_with_shards_and_unequal_replies_make_the_update_of_one(two: Ranks) -> None:
-    for distance, moved in two(sharded_against_one):
-        assert distance < 1e-10 and moved > 1e-5

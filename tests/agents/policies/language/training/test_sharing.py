@@ -13,6 +13,7 @@ from tiny_models import MODELS, hash_reward, tiny_policy
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import ERROR
 from agents.policies.language.decoding.acting_copy import is_changed
+from agents.policies.language.training import reading
 from verifiers.function import FunctionVerifier
 
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
@@ -98,14 +99,17 @@ def agent_of(kind, name, **kwargs):
 # The gradient.
 
 
-EVERYWHERE = [("grpo, everything", "llama"), ("ppo, everything", "gpt2")]
+EVERYWHERE = [
+    *(("grpo, everything", "llama"), ("ppo, everything", "gpt2")),
+    *(("rloo, entropy", "gpt2"), ("rloo, k3 in the loss", "llama")),  # who agrees is needed for these
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [*EVERYWHERE, *(slow(*pair) for pair in product(AGENTS, MODELS) if pair not in EVERYWHERE)],
 )
-def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
+def test_gradient_is_the_same_with_every_combination_of_switches_and_in_chunks(kind, name, monkeypatch):
     agent, rollout = agent_of(kind, name)
     switch(agent, False, False, False)
     plain = gradient(agent, rollout)
@@ -114,6 +118,9 @@ def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
     for switches in SWITCHES[1:]:
         switch(agent, *switches)
         assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} with {switches}")
+    for rows in (1, 5):
+        monkeypatch.setattr(reading, "ELEMENTS", rows * agent.policy.vocab_size)
+        assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} in chunks of {rows}")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,7 @@ def test_the_model_is_as_before_also_after_an_error():
         *(slow("mistral", "head"), slow("mistral", "separate")),
     ],
 )
-def test_values_are_the_same_row_by_row(name, critic):
+def test_values_are_the_same_row_by_row(name, critic, monkeypatch):
     envs = short_envs(group_size=GROUP)
     policy = tiny_policy(name, envs, temperature=1.3, critic=critic)
     if critic == "separate":  # one that is no copy of the policy
@@ -166,7 +173,9 @@ def test_values_are_the_same_row_by_row(name, critic):
                 parameter.mul_(1.1)
     reference, rollout = tiny_policy(name, envs, seed=1), repetitive(policy, envs)
     found = []
-    for policy.merge_rows, policy.share_prefixes in product((False, True), repeat=2):
+    for merge, share, chunk in product((False, True), (False, True), (5, 1000)):
+        policy.merge_rows, policy.share_prefixes = merge, share
+        monkeypatch.setattr(reading, "ELEMENTS", chunk * policy.vocab_size)
         with torch.no_grad():
             alone, want = policy.evaluate(rollout), ("entropy", "log_probs", "kl", "score_norms")
             together = policy.evaluate(rollout, want, reference)
@@ -216,44 +225,3 @@ def test_work_shrinks_with_every_switch(name):
         merged = work[skip, True, False]
         assert (rows, width) == merged if name == "mistral" else rows * width < merged[0] * merged[1], "not in windows"
         assert rows * width >= len({c[: n + 1] for c in (alive if skip else contexts) for n in range(len(c))})
-
-
-def rows_evaluated(agent, rollout, monkeypatch):
-    """Return how many rows the policy evaluates with gradients in an update."""
-    rows, evaluate = [], agent.policy.evaluate
-
-    def counted(batch, *args):
-        if torch.is_grad_enabled():
-            rows.append(len(batch))
-        return evaluate(batch, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(agent.policy, "evaluate", counted)
-        gradient(agent, rollout)
-    return sum(rows)
-
-
-FAST = ("rloo", "rloo, KL charged", "rloo, exact KL in the loss", "rloo, entropy", "grpo", "ppo, head")
-
-
-@pytest.mark.parametrize("kind", [kind if kind in FAST else slow(kind) for kind in AGENTS])
-def test_idle_rows_are_skipped_only_where_nothing_else_needs_them(kind, monkeypatch):
-    agent, rollout = agent_of(kind, "gpt2")
-    idle = int((agent.prepare(rollout).advantages == 0).all(1).sum())
-    needs_all = kind.startswith("ppo") or "entropy" in kind or "loss" in kind or "everything" in kind
-    assert agent.skip_idle_rows, "the default"
-    if kind.startswith(("rloo", "grpo")):
-        assert GROUP <= idle < EPISODES, "equal episodes agree, whatever they are charged"
-    assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES - (0 if needs_all else idle)
-    agent.skip_idle_rows = False
-    assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES
-
-
-def test_where_every_row_is_idle_the_gradient_is_zero():
-    agent, rollout = agent_of("rloo", "llama")
-    rollout.rewards[:] = rollout.rewards.new_zeros(())
-    for switches in SWITCHES:
-        switch(agent, *switches)
-        assert not gradient(agent, rollout).any()
-        [(rows, _)] = tokens_read(agent, rollout)
-        assert rows == 1 or not switches[0], "one row, so that there is a pass"
