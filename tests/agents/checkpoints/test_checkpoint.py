@@ -319,18 +319,6 @@ def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_p
 # Parts.
 
 
-@pytest.mark.parametrize("name", ["agent", "policy_kind", "settings", "env", "env_kwargs"])
-def test_a_fact_that_is_missing_is_named(name, tmp_path):
-    pole().save(tmp_path / "agent")
-    file = tmp_path / "agent" / "agent.json"
-    facts = json.loads(file.read_text())
-    del facts[name]
-    file.write_text(json.dumps(facts))
-    seal(tmp_path / "agent")
-    with pytest.raises(ValueError, match=f"agent.json' is damaged: its {name} is missing$"):
-        Agent.load(tmp_path / "agent", device="cpu")
-
-
 class Counting:
     """A part that counts what it was asked."""
 

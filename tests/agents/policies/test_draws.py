@@ -45,12 +45,6 @@ def test_episodes_steps_and_seeds_differ() -> None:
     assert not set(drawn([STEPS] * 5, 2, seed=1).values()) & set(numbers.values())
 
 
-def test_a_second_rollout_of_one_generator_has_other_numbers() -> None:
-    generator, one = torch.Generator().manual_seed(0), np.ones(1, dtype=bool)
-    first, second = (EpisodeDraws(generator, 1).take(one, one) for _ in range(2))
-    assert first != second
-
-
 def test_numbers_are_uniform_and_steps_are_not_correlated() -> None:
     numbers = np.concatenate([uniform(7, 0, block, 2000) for block in range(2)], axis=1)
     assert numbers.min() >= 0 and numbers.max() < 1

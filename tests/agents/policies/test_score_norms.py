@@ -1,6 +1,5 @@
 """The norms of the scores that a policy gives, from the probabilities of all actions at each step."""
 
-import gymnasium as gym
 import pytest
 import torch
 from identity_checks import EXACT, assert_close, collect
@@ -8,7 +7,6 @@ from tabular import TabularPolicy, random_episodes
 from tiny_models import text_envs, tiny_policy
 
 from agents import ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline, make_envs
-from agents.policies.base import episodes_of
 from agents.policies.language.training import reading as chunks
 
 
@@ -59,15 +57,6 @@ def test_of_a_table_they_are_those_of_its_rows():
         assert float(policy.evaluate(rollout, ("score_norms",))["score_norms"][row, t]) == pytest.approx(
             float(wanted), abs=1e-14
         )
-
-
-def test_images_with_discrete_actions_have_them():
-    seen = gym.spaces.Box(0, 255, (3, 36, 36), dtype="uint8")
-    policy = ControlPolicy(seen, gym.spaces.Discrete(4), "CnnPolicy")
-    rollout = episodes_of(policy, torch.randint(256, (5, 3, 36, 36), dtype=torch.uint8))
-    log_probs, found = policy.evaluate(rollout, ("log_probs", "score_norms")).values()
-    assert found.shape == (5, 1)
-    assert (found >= (1 - log_probs.exp()).square()).all() and (found <= 2).all()
 
 
 def test_nobody_asks_for_them_unless_the_baseline_needs_them(monkeypatch):

@@ -6,6 +6,7 @@ import sys
 import peft
 import pytest
 import torch
+from diagonal import slow
 from identity_checks import (
     EXACT,
     ROUNDING,
@@ -18,7 +19,7 @@ from identity_checks import (
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
-from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy
+from agents import A2C, RLOO, Agent, LanguageModelPolicy
 from agents.policies.base import actor_parameters, weights_digest
 from agents.policies.language.models import adapters
 from rlenv.text.tokenizer import character_tokenizer
@@ -76,13 +77,7 @@ def own_bytes(model):
 
 @pytest.mark.parametrize(
     ("name", "dtype", "tolerance"),
-    [
-        ("llama", "float64", EXACT),
-        pytest.param("llama", "float32", ROUNDING, marks=pytest.mark.slow),
-        ("gpt2", "float32", ROUNDING),
-        pytest.param("gpt2", "float64", EXACT, marks=pytest.mark.slow),
-        pytest.param("mistral", "float64", EXACT, marks=pytest.mark.slow),
-    ],
+    [("llama", "float64", EXACT), ("gpt2", "float32", ROUNDING), slow("mistral", "float64", EXACT)],
 )
 def test_a_policy_with_an_adapter_acts_as_it_trains(name, dtype, tolerance):
     envs = few_envs()
@@ -146,13 +141,7 @@ def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
 # The reference.
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *(("gpt2", "float32"), ("llama", "bfloat16")),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gpt2", "bfloat16"), ("llama", "float32"))),
-    ],
-)
+@pytest.mark.parametrize(("name", "dtype"), [("gpt2", "float32"), ("llama", "bfloat16")])
 def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
     envs = few_envs()
     policy = adapted(name, envs, dtype, trained=False)
@@ -179,19 +168,6 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     check_acting_equals_training(reference, envs, EXACT, episodes=12)
     assert not any(weight.requires_grad for weight in reference.parameters())
     assert all(weight.requires_grad == ("lora_" in name) for name, weight in policy.named_parameters())
-
-
-def test_a_changed_base_is_noticed_by_the_reference():
-    envs = few_envs()
-    policy = adapted("llama", envs)
-    agent = RLOO(policy, envs, kl_coef=0.1, **SMALL)
-    agent.anchor.freeze_reference(policy)
-    agent.learn(total_episodes=8)
-    agent.anchor.check_reference()
-    with torch.no_grad():
-        policy.model.model.layers[0].mlp.up_proj.base_layer.weight.mul_(1.001)
-    with pytest.raises(DivergedError, match="reference have changed"):
-        agent.anchor.check_reference()
 
 
 # What is trained.

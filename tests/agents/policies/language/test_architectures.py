@@ -53,11 +53,6 @@ def test_another_architecture_is_refused_by_the_name_of_its_type(name, tmp_path)
         policy_of(tmp_path, text_envs(2))
 
 
-def test_at_least_sixteen_architectures_are_supported():
-    assert len(SUPPORTED) >= 16
-    assert len(NAMES) == len(ARCHITECTURES)
-
-
 @torch.no_grad()
 def test_acting_and_training_choose_the_same_experts():
     envs = text_envs(1)

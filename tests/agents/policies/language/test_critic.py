@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from diagonal import slow
 from gaps import gapped, positions_explicit
 from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
@@ -24,12 +25,7 @@ def gradients(module):
 
 
 @pytest.mark.parametrize(
-    ("model", "critic"),
-    [
-        *(("gpt2", "head"), ("llama", "separate")),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gpt2", "separate"), ("llama", "head"))),
-        *(pytest.param("mistral", critic, marks=pytest.mark.slow) for critic in ("head", "separate")),
-    ],
+    ("model", "critic"), [("gpt2", "head"), ("llama", "separate"), slow("mistral", "head"), slow("mistral", "separate")]
 )
 def test_a_value_reads_the_prompt_and_what_was_said_before_its_step_alone(model, critic):
     envs = text_envs()

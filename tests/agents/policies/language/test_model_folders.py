@@ -33,8 +33,8 @@ def save(model, folder, tokenizer=None):
         *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((10, True), (16, False))),
     ],
 )
-def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vocab_size, tied, tmp_path):
-    """Tokens beyond the tokenizer's are never chosen and have no share of the probability."""
+def test_padded_vocabularies_and_tied_heads_act_train_and_save_alike(vocab_size, tied, tmp_path):
+    """Tokens beyond the tokenizer's have no share of the probability; tests/scripts/tools/test_export.py generates."""
     model = tiny_model("llama", vocab_size)
     model.config.tie_word_embeddings = tied
     if tied:
@@ -52,10 +52,6 @@ def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vo
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "made" / "model", dtype="float64")
         assert theirs.config.vocab_size == vocab_size
         assert theirs.config.tie_word_embeddings == tied
-        episodes = greedy_episodes(policy, envs, 16)
-        for prompt, written in episodes.items():
-            assert written == generated(theirs, list(prompt), 10, 6, envs.task.eos_token_id)
-    assert len(episodes) > 4
 
 
 # Special tokens.

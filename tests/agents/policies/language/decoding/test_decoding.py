@@ -290,14 +290,13 @@ CHANGES = {
     "parametrization": lambda module: torch.nn.utils.parametrize.register_parametrization(module, "weight", Doubled()),
     "forward": lambda module: setattr(module, "forward", lambda x, made=module.forward: 1.25 * made(x)),
 }
-PLACES = ["model.layers.0.self_attn.v_proj", "model.layers.1.mlp.down_proj"]
 WHERE = [
-    *((change, place) for change in CHANGES for place in PLACES),
+    *((change, "model.layers.1.mlp.down_proj") for change in CHANGES),
     *(("hook", place) for place in ("", "model", "lm_head", "model.layers.0.mlp", "model.layers.1.input_layernorm")),
 ]
 
 
-@pytest.mark.parametrize(("change", "place"), [*WHERE[:4], *(slow(*pair) for pair in WHERE[4:-5]), *WHERE[-5:]])
+@pytest.mark.parametrize(("change", "place"), WHERE)
 def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place):
     envs = text_envs(4, group_size=2, max_new_tokens=6)
     policy = tiny_policy("llama", envs)

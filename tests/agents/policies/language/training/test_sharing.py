@@ -12,7 +12,6 @@ from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
 from agents.core.rollout import ERROR
-from agents.policies.language.decoding.acting_copy import is_changed
 from agents.policies.language.training import reading
 from verifiers.function import FunctionVerifier
 
@@ -69,8 +68,6 @@ AGENTS = {
     "rloo, k3 in the loss": (RLOO, None, {"kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "k3"}),
     "rloo, exact KL in the loss": (RLOO, None, {"kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}),
     "rloo, entropy": (RLOO, None, {"ent_coef": 0.1}),
-    "rloo, rows": (RLOO, None, {"micro_batch_size": 5}),
-    "rloo, tokens": (RLOO, None, {"micro_batch_tokens": 40}),
     "grpo": (GRPO, None, {"clip_range": 0.02}),
     "grpo, everything": (GRPO, None, {"clip_range": 0.02, "micro_batch_tokens": 40, **EVERYTHING}),
     "ppo, head": (PPO, "head", {"clip_range": 0.02}),
@@ -140,18 +137,6 @@ def test_gradient_is_the_same_with_activation_checkpointing(kind, name, share):
     scale = plain.abs().max()
     assert scale > 1e-3, "there must be a gradient"
     assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} of {name}")
-
-
-def test_the_model_is_as_before_also_after_an_error():
-    agent, rollout = agent_of("rloo", "llama")
-    policy = agent.policy
-    assert policy._reading(rollout).forest is not None
-    policy.evaluate(rollout)["log_probs"].sum().backward()
-    assert policy.model.config._attn_implementation == "sdpa"
-    policy.model.model.layers[1].forward = lambda *args, **kwargs: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        policy.evaluate(rollout)
-    assert policy.model.config._attn_implementation == "sdpa" and not is_changed(policy.model.model.layers[0])
 
 
 # What is evaluated.
