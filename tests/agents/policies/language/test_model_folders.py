@@ -89,18 +89,6 @@ def test_the_beginning_token_is_read_exactly_once_and_padding_does_not_matter(ki
             assert written == generated(policy.model, list(prompt), 11, 6, tokenizer.eos_token_id)
 
 
-def test_several_end_tokens_of_a_checkpoint_and_its_sampling_settings_do_not_change_the_policy(tmp_path):
-    model = tiny_model("llama")
-    model.generation_config.eos_token_id = [1, 5, 7]
-    model.generation_config.update(do_sample=True, temperature=0.1, top_k=2)
-    model.config.eos_token_id = [1, 5]
-    save(model, tmp_path)
-    envs = text_envs(8, group_size=4)
-    policy = Reinforce(tmp_path, envs, **SMALL).policy
-    assert policy.model.config.eos_token_id == [1, 5]
-    check_plain_reference(policy, envs, 1e-5)
-
-
 # What is missing, too small, or not supported: one line that says what was given, what is allowed, what to do.
 
 

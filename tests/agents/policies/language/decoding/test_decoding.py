@@ -23,7 +23,6 @@ from tiny_models import MODELS, text_envs, tiny_policy
 from agents import LanguageModelPolicy
 from agents.policies.language.decoding import cuda_graph as captured
 from agents.policies.language.decoding import decoder as decoding
-from agents.policies.language.decoding.cuda_graph import Captures
 from agents.policies.language.decoding.decoder import Decoder
 from agents.policies.language.decoding.kv_cache import SlotCache
 
@@ -71,7 +70,7 @@ ALL, NONE = flags(range(SLOTS)), flags()
 
 def decoder_of(kind, policy, slots=SLOTS):
     if kind == "captured":
-        return Captures().decoder(policy.model, policy._choose, slots, policy.max_length)
+        return policy._captures.decoder(policy.model, policy._choose, slots, policy.max_length)
     return LanguageModelPolicy.initial_state(policy, slots)
 
 
@@ -144,18 +143,11 @@ def test_a_state_for_another_number_of_slots_is_not_used():
 # The captured step, which is simply run on a CPU.
 
 
-def captured_policy(name, monkeypatch, bucket, **kwargs):
-    """Return a policy that acts with a captured step, whose windows grow in small buckets."""
-    monkeypatch.setattr(captured, "BUCKET", bucket)
-    policy = policy_of(name, **kwargs)
-    parts = (policy.model, policy._choose, SLOTS, policy.max_length)
-    policy.initial_state = lambda num_envs: policy._captures.decoder(*parts)
-    return policy
-
-
 @models
 def test_two_users_of_a_captured_decoder_do_not_disturb_each_other(name, monkeypatch):
-    policy = captured_policy(name, monkeypatch, 4)
+    monkeypatch.setattr(captured, "BUCKET", 4)  # so that windows grow
+    policy = policy_of(name)
+    policy.initial_state = lambda num_envs: decoder_of("captured", policy)
     contexts = [[[1, 2], [3], [3], [4, 5, 6], [1], [2]], [[5], [6], [1, 2, 3], [4], [4], [7, 8]]]
     states, starts = [None, None], [ALL, ALL]
     for user in [0, 1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 0]:
@@ -168,7 +160,7 @@ def test_two_users_of_a_captured_decoder_do_not_disturb_each_other(name, monkeyp
 
 def test_a_copy_of_a_policy_begins_without_captured_steps(generator):
     policy = policy_of("llama")
-    state = policy._captures.decoder(policy.model, policy._choose, SLOTS, policy.max_length)
+    state = decoder_of("captured", policy)
     contexts = [[1, 2], [3], [3, 4], [5], [1], [1]]
     policy.act(observe(contexts), state, ALL, generator=generator)
     twin = copy.deepcopy(policy)
