@@ -65,6 +65,14 @@ def test_the_reference_is_left_where_it_is_when_nobody_pays_for_it(tmp_path):
     assert ReinforceBaseline.load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
 
 
+@pytest.mark.parametrize(("text", "message"), [("{", "is damaged"), (json.dumps({"format": 99}), "format 99")])
+def test_a_damaged_or_foreign_checkpoint_is_one_clear_line(text, message, tmp_path):
+    pole().save(tmp_path / "agent")
+    (tmp_path / "agent" / "agent.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ReinforceBaseline.load(tmp_path / "agent")
+
+
 def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
@@ -153,6 +161,17 @@ def test_a_file_that_was_changed_is_named(tmp_path, change):
     else:
         file.unlink()
     with pytest.raises(ValueError, match=f"'.*agent' is damaged: .*{file.name}.*(differs|missing)"):
+        Agent.load(tmp_path / "agent")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    pole().save(tmp_path / "agent")
+
+    def fail(stream, digest):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("hashlib.file_digest", fail)
+    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
         Agent.load(tmp_path / "agent")
 
 
