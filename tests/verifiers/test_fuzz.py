@@ -100,7 +100,7 @@ SETTINGS = {
     "json_schema": ({},),
     "length": ({}, {"maximum": 60, "minimum": 10, "unit": "words"}),
     "math": ({},),
-    "numeric": ({},),
+    "numeric": ({}, {"place": "boxed"}, {"place": "last"}),
     "reasoning_gym:leg_counting": ({},),
     "regex": ({},),
     "weighted": ({"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}},),

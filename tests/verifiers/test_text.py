@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.text import collapsed, has_visible, last_line, normal_form, section
+from verifiers.text import collapsed, last_line, normal_form, section
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,3 @@ def test_any_text_is_read(text):
     assert section(f"<x>{text}</x>", "x") == (text if "<x>" not in text and "</x>" not in text else None)
     normal = normal_form(text, "NFKC")
     assert normal is None or normal_form(normal, "NFKC") in (normal, None)
-
-
-@pytest.mark.parametrize("text", ["a", " 6 ", "\u200b.", "\u0665", "=", "\U0001f914", "\ufffd", "\x00" * 9 + "x"])
-def test_a_reader_sees_letters_digits_punctuation_and_symbols(text):
-    assert has_visible(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", " \n", "\u00a0\u2003", "\u200b\u200d\u2060\ufeff\u00ad", "\u0301", "\x1b\x7f", "\ud800"]
-)
-def test_a_reader_sees_nothing_else(text):
-    assert not has_visible(text)
-    assert not has_visible("\u3164\u115f\u1160\uffa0\u2800" + text)

@@ -92,15 +92,6 @@ def test_prompts_are_those_of_the_episodes_in_the_order_asked_for(episodes):
     assert [prompt.problem for prompt in prompts] == [task.stream[episode // 3] for episode in episodes]
 
 
-def test_long_prompts_are_skipped_where_that_is_wanted_and_counted():
-    listed = ["a", "bb", "ccc", "cccc"]
-    with pytest.warns(UserWarning, match=r"^2 of 4 prompts have more than 2 tokens \(max_prompt_tokens\)") as said:
-        task = silent(listed, max_prompt_tokens=2, long_prompts="skip")
-    assert len(said) == 1
-    assert task.skipped_prompts == 2
-    assert {prompt.problem.prompt for prompt in task.prompts(range(8))} == {"a", "bb"}
-
-
 def test_long_sampled_prompts_are_skipped_too():
     class Uneven(Silent):
         def sample(self, rng):

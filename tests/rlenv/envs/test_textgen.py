@@ -9,7 +9,6 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
-from textgen_reference import OddVerifier
 
 from rlenv.envs.textgen import TextGenEnv
 
@@ -67,15 +66,6 @@ def test_observations_only_ever_grow_by_the_action(seed, actions):
             break
 
 
-def test_the_first_observation_is_the_prompt_and_padding():
-    env = TextGenEnv(**SUM)
-    observation, info = env.reset(seed=0)
-    length = len("12+34=")
-    assert observation["length"] == length
-    assert observation["tokens"].tolist() == tokens_of(env, "12+34=") + [PAD] * (env.task.max_length - length)
-    assert info == {"group": 0, "prompt": "12+34="}
-
-
 def test_observations_given_out_do_not_change_and_are_not_the_environments_own():
     env = TextGenEnv(**SUM)
     first, _ = env.reset(seed=0)
@@ -127,17 +117,7 @@ def test_a_pickled_environment_goes_on_in_the_same_episode_and_stream(workers):
     again.close()
 
 
-def test_parts_of_the_verdict_are_in_the_info():
-    env = TextGenEnv(verifier=OddVerifier(), problems=["b"], test_fraction=0.0)
-    _, reward, _, _, info = say(env, "ab")
-    assert (reward, info["verdict"]) == (0.75, {"a": 1.0, "b": -1.5})
-
-
-@pytest.mark.parametrize(
-    ("nothing", "failed"),
-    [(None, False), (float("nan"), True), (1e39, True), (-1e39, True)],
-    ids=["not applicable", "nan", "beyond float32", "below float32"],
-)
+@pytest.mark.parametrize(("nothing", "failed"), [(None, False), (float("nan"), True)], ids=["not applicable", "nan"])
 def test_a_verdict_that_was_not_reached_pays_nothing_and_is_a_failure_where_the_verifier_is_at_fault(nothing, failed):
     env = TextGenEnv(verifier=lambda prompts, completions: [nothing], problems=["a"], test_fraction=0.0)
     _, reward, terminated, _, info = say(env, "b")
@@ -153,25 +133,15 @@ def test_whole_numbers_of_any_kind_are_actions(action):
     assert env.step(action)[0]["tokens"][6] == 4
 
 
-def test_stepping_before_the_first_reset_is_refused():
-    with pytest.raises(RuntimeError, match=r"call reset\(\) before step"):
-        TextGenEnv(**SUM).step(4)
-
-
-def test_stepping_after_the_end_is_refused_until_the_next_reset():
+def test_stepping_is_refused_before_the_first_reset_and_from_the_end_until_the_next():
     env = TextGenEnv(**SUM)
+    with pytest.raises(RuntimeError, match=r"call reset\(\) before step"):
+        env.step(4)
     say(env, "46")
     with pytest.raises(RuntimeError, match="the episode is over"):
         env.step(4)
     env.reset()
     assert env.step(4)[1:] == (0.0, False, False, {})
-
-
-@drawn(40)
-@given(st.integers(0, 2**32))
-def test_the_same_seed_poses_the_same_problems(seed):
-    env = TextGenEnv(verifier="arith")
-    assert prompts(env, 5, seed) == prompts(TextGenEnv(verifier="arith"), 5, seed) == prompts(env, 5, seed)
 
 
 def test_environments_that_nobody_seeded_differ_even_when_their_generator_was_looked_at():

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from datasets import Dataset, DatasetDict
 from drawn import drawn
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from refused import check_refused
 
@@ -63,17 +63,11 @@ WRITERS = {
     "p.parquet": write_parquet,
     "folder": write_datasets,
 }
-FORMATS = pytest.mark.parametrize(("name", "write"), WRITERS.items(), ids=WRITERS)
 
 
-@FORMATS
-def test_strange_text_survives_in_every_format(tmp_path, name, write):
-    write(tmp_path / name, [{"prompt": STRANGE, "answer": STRANGE[::-1], "note": STRANGE}])
-    assert list(load_problems(tmp_path / name)) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
-
-
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
+@pytest.mark.parametrize("name", WRITERS)
 @drawn(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([(STRANGE, STRANGE[::-1], STRANGE)])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
 def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     write = WRITERS[name]
@@ -123,17 +117,6 @@ def test_a_template_is_filled_in(tmp_path, template, prompt):
     write_lines(tmp_path / "p.jsonl", [row])
     (problem,) = load_problems(tmp_path / "p.jsonl", {"prompt": "question", "answer": "target"}, template)
     assert (problem.prompt, problem.answer) == (prompt, "2")
-
-
-@drawn(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=st.text(), value=st.text(min_size=1), after=st.text())
-def test_what_a_row_says_is_inserted_as_it_is(tmp_path, before, value, after):
-    def escaped(text):
-        return text.replace("{", "{{").replace("}", "}}")
-
-    write_lines(tmp_path / "p.jsonl", [{"q": value}])
-    (problem,) = load_problems(tmp_path / "p.jsonl", template=f"{escaped(before)}{{q}}{escaped(after)}")
-    assert problem.prompt == before + value + after
 
 
 def test_the_split_of_a_row_is_read(tmp_path):

@@ -47,14 +47,6 @@ def pairs(post_processor=None):
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
 
 
-@drawn(40)
-@given(st.text(ALPHABET, min_size=1))
-def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text):
-    ids = encode(PRINTABLE, text)
-    assert ids == [2 + ALPHABET.index(character) for character in text]
-    assert decode(PRINTABLE, ids) == text
-
-
 def test_control_tokens_come_first_and_every_character_once():
     tokenizer = character_tokenizer("banana")
     assert tokenizer.get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}

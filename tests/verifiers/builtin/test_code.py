@@ -104,22 +104,13 @@ VALUES = [
 ]
 
 
-def test_other_values_than_the_expected_ones_earn_nothing():
+@pytest.mark.parametrize("equal", [True, False])
+def test_values_compare_as_in_python_whatever_their_class_says(equal):
     """All in one program, since every program needs a sandbox, with a right one last that shows that all of it ran."""
-    wrong = [case[:2] for case in VALUES if not case[2]]
-    tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate([*wrong, ("assert f()", "1")])]
-    program = "".join(
-        f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate([*wrong, ("", "1")])
-    )
-    assert reward(asks(*tests), program, partial=True) == 1 / len(tests)
-
-
-def test_values_compare_as_in_python_whatever_their_class_says():
-    """All in one program, since every program needs a sandbox."""
-    right = [case[:2] for case in VALUES if case[2]]
-    tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate(right)]
-    program = "".join(f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate(right))
-    assert reward(asks(*tests), program, partial=True) == 1.0
+    cases = [*((test, value) for test, value, is_equal in VALUES if is_equal is equal), ("assert f()", "1")]
+    tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate(cases)]
+    program = "".join(f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate(cases))
+    assert reward(asks(*tests), program, partial=True) == (1.0 if equal else 1 / len(tests))
 
 
 FORGERIES = {
@@ -159,17 +150,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_success_is_a_failed_test(name):
-    problem = asks(f"assert f('x') == {TOKEN!r}")
-    assert reward(problem, FORGERIES[name]) == 0.0
-
-
-def test_what_the_forgeries_forge_is_a_success():
-    assert reward(asks(f"assert f('x') == {TOKEN!r}"), f"def f(x): return {TOKEN!r}\n") == 1.0
-
-
-def test_what_the_forgeries_try_does_fool_an_assertion_in_the_same_process():
-    program = FORGERIES["equal to everything"] + f"assert f('x') == {TOKEN!r}\nprint('fooled')\n"
-    assert sandbox.run({"main.py": program}).output == b"fooled\n"
+    assert reward(asks(f"assert f('x') == {TOKEN!r}"), FORGERIES[name]) == 0.0
 
 
 SEARCH = """

@@ -23,8 +23,7 @@ SETTINGS = st.integers(2, 6).flatmap(
 
 
 COMPLETIONS = {
-    " 3 * 7 + 5\n": 1.0,
-    "3 x 7 + 5 = 21 + 5 = 26!": 1.0,
+    "3 x 7 + 5 = 26!": 1.0,
     "$\\boxed{3 \\times 7 + 5}$": 1.0,
     "<think>3*7+7</think>\n<answer>3 * 7 + 5</answer>": 1.0,
     "7 * 3 = 21\n21 + 5 = 26\n\nSo the expression is **7 · 3 + 5**.": 1.0,
@@ -32,7 +31,6 @@ COMPLETIONS = {
     "7*5-7-3+1": 0.0,  # a 1 that is not there
     "26": 0.0,
     "３*7+5": 0.0,
-    "3*7+5 or 7*3+5": 0.0,
     "3*7+5.0": 0.0,
     "\\boxed{3*7+5} \\boxed{3*7+7}": 0.0,
     "": 0.0,

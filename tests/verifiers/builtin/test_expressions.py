@@ -1,9 +1,4 @@
-import operator
-
 import pytest
-from drawn import drawn
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verifiers.builtin.countdown import LONGEST, ExpressionError, evaluate
 
@@ -40,25 +35,3 @@ def test_the_value_and_the_numbers_of_an_expression(text, value, numbers):
 def test_anything_else_is_refused(text):
     with pytest.raises(ExpressionError):
         evaluate(text)
-
-
-TREES = st.recursive(
-    st.integers(0, 99).map(lambda number: (str(number), number)),
-    lambda parts: st.builds(
-        lambda left, symbol, right: (
-            f"({left[0]}{symbol}{right[0]})",
-            {"+": operator.add, "-": operator.sub, "*": operator.mul}[symbol](left[1], right[1]),
-        ),
-        parts,
-        st.sampled_from("+-*"),
-        parts,
-    ),
-    max_leaves=8,
-)
-
-
-@drawn(15)
-@given(TREES)
-def test_nested_expressions_have_the_value_they_were_made_with(tree):
-    text, value = tree
-    assert evaluate(text)[0] == value

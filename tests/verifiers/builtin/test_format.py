@@ -31,7 +31,7 @@ def test_sections_in_order_are_the_form(completion):
         "<answer>6</answer><think>x</think>",
         "<think>x</think><answer> \n\u00a0</answer>",
         "<think>\u2060 \ufeff</think><answer>6</answer>",
-        "<think>x</think><answer>\u3164\u115f\u2800</answer>",
+        "<think>x</think><answer>\u3164\u115f\u1160\uffa0\u2800</answer>",
         "<think>x</think><answer>\u0301</answer>",
         "<think>x</think><answer>\x00\x1b</answer>",
         "<think>x</think><answer>\ud800\ue000\u00ad\u202e\u034f\ufe0f\U000e0041</answer>",

@@ -139,14 +139,6 @@ def test_no_answer_runs(task, tmp_path):
     assert not mark.exists()
 
 
-def test_the_payloads_would_run_without_the_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr("verifiers.builtin.reasoning_gym.verifier.is_harmless", lambda task, answer: True)
-    mark = tmp_path / "ran"
-    verifier = ReasoningGym("string_insertion", size=2)
-    verifier.verify(verifier.examples()[0], f'[__import__("pathlib").Path({str(mark)!r}).touch()]')
-    assert mark.exists()
-
-
 NO_FORMULAS = [
     "x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "aa", "1;2", "x=1",
     "lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__", "1e999",
@@ -230,7 +222,6 @@ def posed(answer, question="?", **metadata):
 
 PLACED = [
     ("products", "4200", "It is **4,200.0** apples", 1.0),
-    ("syllogism", "No", "They need not be dogs.\n\n**No.**", 1.0),
     ("list_functions", "[50, 88, 29]", "The output is `[50,88,29]`.", 1.0),
     ("pool_matrix", "1.5 2.0\n3.0 4.25", "```\n1.50 2\n3 4.25\n```", 1.0),
     ("pool_matrix", "1.5 2.0\n3.0 4.25", "1.5 2.0 3.0 4.25", 0.0),
