@@ -37,9 +37,6 @@ def test_a_foreign_package_is_named_by_its_file_without_importing_it(foreign):
     assert "rlenv_test_foreign" not in sys.modules
 
 
-# Our distribution, whose name is not that of the package: on PyPI, `rlenv` is somebody else's.
-
-
 # The whole way: from Python and from the command line.
 
 
@@ -92,9 +89,6 @@ def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours, com
     assert "pip uninstall stranger" in line
 
 
-NAME = "rlenv-lm"
-
-
 def test_a_foreign_package_without_a_distribution_is_to_be_renamed(foreign):
     with pytest.raises(ImportError, match=r"\(not an installed package\); rename it"):
         check_neighbours("rlenv_test_foreign")
@@ -106,4 +100,4 @@ def test_a_package_that_is_not_there_is_said_to_be_missing():
 
 
 def test_the_distribution_has_one_name():
-    assert DISTRIBUTION == _OURS == NAME
+    assert DISTRIBUTION == _OURS == "rlenv-lm", "on PyPI, `rlenv` is somebody else's"

@@ -102,8 +102,6 @@ def test_a_template_without_tools_and_system_says_them_before_the_first_question
     _, info = env.reset(seed=0)
     assert info["prompt"].startswith("<s>[INST] You may call functions") and '"name": "shout"' in info["prompt"]
     assert info["prompt"].endswith(f"\n\n{env.problem.prompt[-1]['content']}[/INST]")
-    obs, *_ = say(env, HERMES)
-    assert text_of(env, obs).rstrip().endswith("[INST]  46[/INST]")
 
 
 @pytest.mark.parametrize(("family", "ends"), [(llama2, "[INST] 46 [/INST]"), (mistral, "[INST]  46[/INST]")])

@@ -5,7 +5,6 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.problems.listed import as_problem
 from rlenv.problems.splits import in_test_split
 from rlenv.problems.stream import ProblemStream
 from verifiers import Arith, Problem
@@ -100,18 +99,6 @@ def test_listed_problems_are_split_as_sampled_ones_are():
 def test_a_problem_listed_twice_is_asked_twice():
     problems = stream(problems=["a", "a", "b"], test_fraction=0.0)
     assert sorted(take(problems, 3)) == ["a", "a", "b"]
-
-
-def test_a_mapping_keeps_its_other_columns_as_metadata():
-    assert as_problem({"prompt": "1+1=", "answer": 2, "level": 3}) == Problem("1+1=", "2", {"level": 3})
-    assert as_problem({"prompt": "1+1="}) == Problem("1+1=")
-
-
-def test_a_list_is_a_conversation():
-    messages = [{"role": "user", "content": "1+1="}]
-    assert as_problem(messages) == as_problem({"prompt": messages}) == Problem(messages)
-    assert as_problem({"messages": messages, "answer": 2, "level": 3}) == Problem(messages, "2", {"level": 3})
-    assert as_problem({"messages": messages, "prompt": "a"}) == Problem("a", "", {"messages": messages})
 
 
 def test_listed_problems_may_name_their_split():

@@ -12,6 +12,7 @@ from rlenv.text.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
+SPACES = {f"llama2, {scheme} space": llama2(scheme) for scheme in ("first", "always", "never", "normalizer")}
 STRANGE = "e\u0301 é 字 🙂\u200d🙂 \u202eabc\u202c \x07 \u2028 \ufeff 730194628500005829164037 {{ x }} {% y"
 FORMS = ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\nc", "{}user\n", STRANGE + "{}")
 
@@ -55,7 +56,7 @@ def control_of(tokenizer, ids, tokens=control_tokens):
     return [token for token in ids if token in control]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *SPACES])
 @drawn(5)
 @given(
     texts=st.lists(
@@ -63,18 +64,10 @@ def control_of(tokenizer, ids, tokens=control_tokens):
     ).map("".join)
 )
 def test_tokens_are_those_of_the_whole_rendered_text_if_no_message_spells_a_special_token(name, texts):
-    tokenizer = MADE[name]
+    tokenizer = (MADE | SPACES)[name]
     for prompt in conversations(name, f"{texts}?"):
         if name == "llama3" and prompt[0]["role"] == "system":
             continue  # prints the date
-        whole = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-        assert Encoder(tokenizer).prompts([prompt]) == [whole]
-
-
-@pytest.mark.parametrize("scheme", ["first", "always", "never", "normalizer"])
-def test_the_ways_to_mark_the_first_space_are_kept(scheme):
-    tokenizer = llama2(scheme)
-    for prompt in conversations("llama2", "It is 46. "):
         whole = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
         assert Encoder(tokenizer).prompts([prompt]) == [whole]
 
@@ -83,6 +76,8 @@ def test_the_ways_to_mark_the_first_space_are_kept(scheme):
 def test_no_message_becomes_a_special_token_but_what_the_system_may_use(name):
     tokenizer = MADE[name]
     encoder, control, may_use = Encoder(tokenizer), chat_tokens(tokenizer), of_system(tokenizer)
+    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
+    assert not may_use & set(turns), "a system message never begins or ends a turn"
     for spelled, token in control.items():
         for form in FORMS:
             text = form.replace("{}", spelled)
@@ -140,12 +135,8 @@ def test_tokens_that_a_template_puts_together_from_parts_are_found():
 def test_what_a_template_cuts_from_an_answer_stays_cut():
     prompt = [user("1+1="), assistant("<think>one and one</think>\n\n2"), user("2+2=")]
     encoder = Encoder(MADE["chatml"])
-    assert "<|im_start|>assistant\n2<|im_end|>" in encoder_text(encoder, prompt)
-
-
-def encoder_text(encoder, prompt):
     encoder.prompts([prompt])
-    return encoder.shown_text(prompt)
+    assert "<|im_start|>assistant\n2<|im_end|>" in encoder.shown_text(prompt)
 
 
 def with_template(template):
@@ -281,13 +272,6 @@ def test_a_call_with_the_text_of_a_control_token_is_refused(name):
         for spoiled in (calling(a=spelled), calling(name=f"f{spelled}"), calling(**{spelled: {"b": [f"x{spelled}"]}})):
             with pytest.raises(ValueError, match="control token"):
                 Encoder(tokenizer).prompts([[user("12+34="), spoiled, result("46")]])
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_system_message_never_begins_or_ends_a_turn(name):
-    tokenizer = MADE[name]
-    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
-    assert not of_system(tokenizer) & set(turns)
 
 
 def test_a_reply_may_say_something_after_one_that_said_nothing():

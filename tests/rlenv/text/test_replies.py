@@ -24,9 +24,10 @@ def whole(encoder, *contents):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_reply_has_the_last_tokens_of_the_whole_conversation(name):
     encoder = Encoder(MADE[name])
-    reply = encoder.reply([message("user", "1+1="), message("assistant", "2")], "And 2+2= ?", CUT, chat=True)
     after = whole(encoder, "1+1=", "2", "And 2+2= ?")
-    assert after[-len(reply) :] == reply
+    for asked, turn in (("1+1=", "2"), ("hi", "<think>a</think> b"), ("x", "<|im_end|>")):
+        reply = encoder.reply([message("user", asked), message("assistant", turn)], "And 2+2= ?", CUT, chat=True)
+        assert after[-len(reply) :] == reply
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -37,16 +38,6 @@ def test_a_turn_that_the_model_has_ended_is_not_ended_twice(name):
     end = encoder.end_of_turn
     assert ended == (cut if end is None else cut[cut.index(end) + 1 :])
     assert end is None or (cut.count(end) == ended.count(end) + 1 and len(cut) > len(ended))
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_was_said_changes_no_token_of_a_reply(name):
-    encoder = Encoder(MADE[name])
-    replies = [
-        encoder.reply([message("user", first), message("assistant", turn)], "no", STOP, chat=True)
-        for first, turn in (("1+1=", "2"), ("hi", "<think>a</think> b"), ("x", "<|im_end|>"))
-    ]
-    assert replies[0] == replies[1] == replies[2]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -39,33 +39,23 @@ def test_a_negative_answer_has_one_spelling(completion, reward):
     assert Arith(digits=1, operators="-").verify(Problem("0-9=", "-9"), completion).reward == reward
 
 
-@drawn(40)
-@given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from(OPERATORS), st.text(max_size=4))
-def test_the_answer_is_right_and_nothing_longer_is(seed, digits, operators, more):
-    verifier = Arith(digits, operators)
-    problem = verifier.sample(random.Random(seed))
-    a, symbol, b = re.fullmatch(r"(\d+)([-+*])(\d+)=", problem.prompt).groups()
-    assert int(problem.answer) == {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[symbol]
-    assert symbol in operators
-    assert len(a) == len(b) == digits
-    assert digits == 1 or "0" not in (a[0], b[0])
-    assert verifier.verify(problem, problem.answer).reward == 1.0
-    assert verifier.verify(problem, problem.answer + more).reward == float(not more)
-
-
 CHAINS = st.fixed_dictionaries(
     {"digits": st.integers(1, 9), "operators": st.sampled_from(OPERATORS), "operands": st.integers(2, 9)}
 )
 
 
 @drawn(40)
-@given(st.integers(0, 2**32), CHAINS)
-def test_a_chain_is_computed_with_products_before_sums(seed, arguments):
+@given(st.integers(0, 2**32), CHAINS, st.text(max_size=4))
+def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_right(seed, arguments, more):
     verifier = Arith(**arguments)
     problem = verifier.sample(random.Random(seed))
     numbers, symbols = re.findall(r"\d+", problem.prompt), re.findall(r"[-+*]", problem.prompt)
     assert len(numbers) == arguments["operands"]
     assert {len(number) for number in numbers} == {arguments["digits"]}
+    assert arguments["digits"] == 1 or all(number[0] != "0" for number in numbers)
+    assert set(symbols) <= set(arguments["operators"])
+    assert verifier.verify(problem, problem.answer).reward == 1.0
+    assert verifier.verify(problem, problem.answer + more).reward == float(not more)
     assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
     assert len(symbols) == len(numbers) - 1
     assert set(problem.prompt + problem.answer) <= set(verifier.alphabet)

@@ -29,14 +29,3 @@ def test_a_choice_is_named_by_its_label_or_text(text, choice):
 )
 def test_labels_may_be_given(metadata, answer, text):
     assert Choice().verify(Problem("Which?", answer, metadata), text).reward == 1.0
-
-
-def test_a_reference_that_is_no_choice_is_an_error():
-    verdict = Choice().verify(Problem("Which?", "Bonn", CAPITALS.metadata), "B")
-    assert verdict.status == "error" and "'Bonn'" in verdict.reason
-
-
-def test_a_place_may_be_asked_for():
-    verifier = Choice(place="boxed")
-    assert verifier.verify(CAPITALS, verifier.demonstration(CAPITALS)).reward == 1.0
-    assert verifier.verify(CAPITALS, "B").reward == 0.0

@@ -12,7 +12,6 @@ import pytest
 import reasoning_gym
 
 from verifiers import Problem, ReasoningGym, make_verifier
-from verifiers.answer import PLACES
 from verifiers.builtin.reasoning_gym.rules import (
     EXPRESSIONS,
     FORMS,
@@ -232,14 +231,6 @@ PLACED = [
 @pytest.mark.parametrize(("task", "answer", "completion", "reward"), PLACED)
 def test_the_text_in_the_place_is_the_answer(task, answer, completion, reward):
     assert ReasoningGym(task, size=1).verify(posed(answer), completion).reward == reward
-
-
-def test_the_place_is_a_choice():
-    text = "6 * 7 = 42. The answer is \\boxed{42}.\n\nI checked 3 times."
-    made = {place: ReasoningGym("products", size=1, place=place) for place in PLACES}
-    rewards = {place: verifier.verify(posed("42"), text).reward for place, verifier in made.items()}
-    assert rewards == {"any": 1.0, "boxed": 1.0, "hash": 0.0, "tag": 0.0, "stated": 1.0, "last": 0.0}
-    assert [made["any"].extract(posed("42.0"), text) for text in ("42", "43", "I do not know.")] == ["42.0", "43", None]
 
 
 def test_other_right_answers_score():

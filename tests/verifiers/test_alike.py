@@ -1,8 +1,9 @@
-"""What models think between tags is not judged, where a verifier is told so."""
+"""What verifiers of answers do alike: thoughts, the place of the answer, and references that cannot be judged by."""
 
 import pytest
 
 from verifiers import Problem, make_verifier
+from verifiers.answer import PLACES
 from verifiers.text import conclusion
 
 VERIFIERS = {
@@ -85,3 +86,47 @@ def test_a_tag_in_quotes_is_text(text):
     assert conclusion(text) == text
     assert conclusion(f"<think>{text}</think>{text}") == text
     assert conclusion(f"{text} <think>{text}") == f"{text} "
+
+
+TARGET = Problem("3 5 7=26:", "3*7+5", {"numbers": [3, 5, 7], "target": 26})
+PLACED = {"numeric": VERIFIERS["numeric"], "math": Problem("?", r"3\pi"), "choice": VERIFIERS["choice"],
+          "countdown": TARGET, "reasoning_gym:gcd": BY_DEFAULT["reasoning_gym"][1]}  # fmt: skip
+FORMS = {
+    "boxed": "\\boxed{{{}}}\n1",
+    "hash": "1\n#### {}\n2",
+    "tag": "<answer>{}</answer>\n1",
+    "stated": "It is {}.\n1",
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_the_place_of_the_answer_is_chosen(name):
+    problem = PLACED[name]
+    for place in PLACES:
+        verifier = make_verifier(name, place=place)
+        paid = [verifier.verify(problem, form.format(problem.answer)).reward for form in FORMS.values()]
+        assert paid == [float(place in (each, "any")) for each in FORMS], place
+        alone = verifier.verify(problem, f"9 tens\n{problem.answer}").reward
+        assert alone == float(place in ("any", "last")), place
+        assert verifier.verify(problem, verifier.demonstration(problem)).reward == 1.0
+        assert verifier.extract(problem, "I do not know.") is None
+
+
+COUNTS = [{}, {"numbers": [3, 5]}, {"target": 8}, {"numbers": "35", "target": 8}, {"numbers": None, "target": 0},
+          {"numbers": [3, "5"], "target": 8}, {"numbers": [3, [5]], "target": 8},
+          {"numbers": [3, 5], "target": "8"}]  # fmt: skip
+UNUSABLE = [
+    *(("exact", {}, Problem("p", answer), "no reference answer") for answer in ("", " \n")),
+    ("exact", {"ignore_punctuation": True}, Problem("p", "?!"), "no reference answer"),
+    ("numeric", {}, Problem("How many?", "many"), "'many'"),
+    *(("math", {}, Problem("?", answer), repr(answer)) for answer in ("", "9^{9^{9^9}}", "(((")),
+    ("choice", {}, Problem("Which?", "Bonn", {"choices": ["Quito", "Lima"]}), "'Bonn'"),
+    *(("countdown", {}, Problem("3 5=8:", "3+5", metadata), "'numbers'") for metadata in COUNTS),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "problem", "named"), UNUSABLE)
+def test_a_reference_that_cannot_be_read_is_an_error_and_no_reward_of_zero(name, options, problem, named):
+    for text in ("", "43", "anything", problem.answer):
+        verdict = make_verifier(name, **options).verify(problem, text)
+        assert (verdict.reward, verdict.status) == (0.0, "error") and named in verdict.reason
