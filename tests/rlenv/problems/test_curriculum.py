@@ -104,23 +104,6 @@ def test_a_stream_poses_the_levels_reached_so_far(problems):
 
 
 @pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
-@drawn(40)
-@given(history=st.lists(st.one_of(st.integers(0, 50), st.booleans()), max_size=40))
-def test_the_same_history_poses_the_same_problems(problems, history):
-    def replay():
-        posed, prompts = stream(problems), []
-        for event in history:
-            if isinstance(event, bool):
-                for _ in range(200):
-                    posed.curriculum.record(posed.curriculum.level, event)
-            else:
-                prompts.append(posed[event].prompt)
-        return prompts
-
-    assert replay() == replay()
-
-
-@pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
 def test_a_group_keeps_its_problem_when_the_level_changes_in_its_middle(problems):
     task = TextGenTask(Graded(), problems=problems, test_fraction=0.0, group_size=4, curriculum=0.5)
     drawn_anew = []

@@ -12,7 +12,7 @@ from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer, control_tokens
-from verifiers import Problem, Verdict, Verifier
+from verifiers import Problem
 
 PAD, EOS = 0, 1
 ALPHABET = string.printable + "äßé字🙂\u0301\u200d\xa0"
@@ -93,31 +93,6 @@ def test_tokens_without_a_pad_token_are_padded_with_the_end_token():
     assert set(observation["tokens"][6:].tolist()) == {EOS}
 
 
-@pytest.mark.parametrize("spelled", ["<eos>", "<pad>", "<eos><eos>", "1<pad>2", "<<eos>>"])
-@pytest.mark.parametrize("given", [None, "object", "folder"])
-def test_text_that_spells_a_control_token_stays_text(tmp_path, spelled, given):
-    class Tags(Verifier):
-        alphabet = DIGITS + "<>/peosad"
-
-        def verify(self, problem, completion):
-            return Verdict(float(completion == problem.prompt))
-
-    tokenizer = None if given is None else character_tokenizer(Tags.alphabet)
-    if given == "folder":
-        tokenizer.save_pretrained(tmp_path)
-        tokenizer = str(tmp_path)
-    env = TextGenEnv(verifier=Tags(), problems=[spelled], tokenizer=tokenizer, test_fraction=0.0)
-    observation, _ = env.reset(seed=0)
-    prompt = observation["tokens"][: observation["length"]].tolist()
-    assert len(prompt) == len(spelled)
-    assert not {PAD, EOS} & set(prompt)
-    for token in prompt:
-        observation = env.step(token)[0]
-    assert observation["tokens"][len(prompt) : 2 * len(prompt)].tolist() == prompt
-    _, reward, _, _, info = env.step(EOS)
-    assert (reward, info["completion"]) == (1.0, spelled)
-
-
 def test_tokens_that_text_would_cut_otherwise_are_kept():
     tokenizer = pairs()
     env = TextGenEnv(tokenizer=tokenizer, **SUM)
@@ -131,28 +106,17 @@ def test_tokens_that_text_would_cut_otherwise_are_kept():
     assert reward == 1.0
 
 
-@pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A", "<pad> $A <eos>"])
+@pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A", "<pad> $A <eos>", "<eos> $A", "<eos> $A <eos>"])
 def test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds(template):
-    env = TextGenEnv(tokenizer=pairs(template), **SUM)
+    tokenizer = pairs(template)
+    if template.startswith("<eos>"):  # as where one token is unknown, start and end
+        tokenizer.unk_token = tokenizer.bos_token = tokenizer.eos_token
+    env = TextGenEnv(tokenizer=tokenizer, **SUM)
     observation, _ = env.reset(seed=0)
     prompt = observation["tokens"][: observation["length"]].tolist()
-    start = [PAD] if template.startswith("<pad>") else []
+    start = {"<pad>": [PAD], "<eos>": [EOS]}.get(template.split(" ")[0], [])
     assert prompt == start + encode(pairs(), "12+34=")
-
-
-@pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A <eos>"])
-def test_a_demonstration_has_one_end_token_whatever_a_tokenizer_adds(template):
-    task = TextGenTask(tokenizer=pairs(template), **SUM)
-    assert task.demonstration(Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS]
-
-
-@pytest.mark.parametrize("template", ["<eos> $A", "$A <eos>", "<eos> $A <eos>"])
-def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_refuse_a_prompt(template):
-    tokenizer = pairs(template)
-    tokenizer.unk_token = tokenizer.bos_token = tokenizer.eos_token
-    observation, _ = TextGenEnv(tokenizer=tokenizer, **SUM).reset(seed=0)
-    start = [EOS] if template.startswith("<eos>") else []
-    assert observation["tokens"][: observation["length"]].tolist() == start + encode(pairs(), "12+34=")
+    assert env.task.demonstration(Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS], "with one end token"
 
 
 CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]

@@ -36,9 +36,20 @@ def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
+OUTPUTS = {
+    "print(sum(map(int, input().split())))": 1.0,
+    "a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()": 1.0,
+    "if __name__ == '__main__': print(sum(map(int, input().split())))": 1.0,
+    "print(' 3')": 0.0,
+    "print('passed')\nraise SystemExit(0)": 0.0,
+    "print(sum(map(int, input().split())), flush=True)\nwhile True: pass": 0.0,
+}
+
+
 @pytest.mark.parametrize(
     ("completion", "share"),
     [
+        *OUTPUTS.items(),
         (RIGHT, 1.0),
         ("def add(a, b):\n    return 1 / (a != 'a')", 0.0),
         ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.5),
@@ -54,7 +65,7 @@ def asks(*tests):
 )
 def test_a_program_is_worth_the_tests_it_passes(completion, share):
     timeout = 0.5 if "while True" in completion else 5.0
-    assert reward(ADD, completion, timeout=timeout, partial=True) == share
+    assert reward(CASES if completion in OUTPUTS else ADD, completion, timeout=timeout, partial=True) == share
 
 
 @pytest.mark.parametrize(("problem", "half"), [(ADD, "def add(a, b): return 3"), (CASES, "print(3)")])
@@ -178,22 +189,6 @@ def f(x):
 def test_what_is_expected_is_nowhere_in_the_sandbox():
     assert reward(asks(f"assert f('x') == {TOKEN!r}"), SEARCH) == 0.0
     assert reward(asks(f"assert f({TOKEN!r}) == {TOKEN!r}"), SEARCH) == 1.0  # the search finds what is there
-
-
-@pytest.mark.parametrize(
-    ("program", "share"),
-    [
-        ("print(sum(map(int, input().split())))", 1.0),
-        ("a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()", 1.0),
-        ("if __name__ == '__main__': print(sum(map(int, input().split())))", 1.0),
-        ("print(' 3')", 0.0),
-        ("print('passed')\nraise SystemExit(0)", 0.0),
-        ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0),
-    ],
-)
-def test_a_program_is_judged_by_its_output(program, share):
-    timeout = 0.3 if "while True" in program else 5.0
-    assert reward(CASES, program, timeout=timeout, partial=True) == share
 
 
 plain = st.recursive(

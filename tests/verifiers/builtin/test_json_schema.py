@@ -125,16 +125,8 @@ def test_a_schema_without_end_is_an_error_not_a_crash():
     assert "refers to itself without end" in verdict.reason
 
 
-DOUBLING = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
-ENDLESS = {
-    "nested repeats": ({"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")),
-    "doubling references": ({"$ref": "#/$defs/d0", "$defs": DOUBLING | {"d40": {"type": "integer"}}}, "1"),
-}
-
-
-@pytest.mark.parametrize("kind", ["nested repeats", pytest.param("doubling references", marks=pytest.mark.slow)])
-def test_a_schema_that_takes_for_ever_ends_at_the_deadline(kind):
-    schema, completion = ENDLESS[kind]
+def test_a_schema_that_takes_for_ever_ends_at_the_deadline():
+    schema, completion = {"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")
     by_default = isolate(JsonSchema(schema))
     assert isinstance(by_default, Isolated)  # or the next line would not come back
     verifier = Isolated(JsonSchema(schema), workers=1, timeout=0.3)
