@@ -11,25 +11,6 @@ SHELLEY = Problem("Who wrote Frankenstein?", "Mary Shelley")
 
 
 @pytest.mark.parametrize(
-    ("completion", "reward"),
-    [
-        ("Mary Shelley", 1.0),
-        (" Mary Shelley\r\n\t", 1.0),
-        ("", 0.0),
-        ("Mary", 0.0),
-        ("Mary Shelley.", 0.0),
-        ("Mary Shelley Mary Shelley", 0.0),
-        ("Маry Shelley", 0.0),
-        ("Mary Shelley\x00", 0.0),
-        ("\x1cMary Shelley", 0.0),
-        ("Mary Shelley" + " " * 100_000, 1.0),
-    ],
-)
-def test_only_the_answer_is_rewarded(completion, reward):
-    assert Exact().verify(SHELLEY, completion).reward == reward
-
-
-@pytest.mark.parametrize(
     ("options", "completion"),
     [
         ({"ignore_case": True}, "MARY shelley"),
@@ -86,10 +67,11 @@ def test_without_the_section_that_is_judged_nothing_is_rewarded():
     assert verifier.demonstration(SHELLEY) == "<answer>Mary Shelley</answer>"
 
 
-@given(st.text(), st.text())
-def test_two_texts_match_where_their_forms_do(answer, completion):
+@given(st.text(), st.text(), st.sampled_from(["{1}", " {0}\r\n\t", "{0}.", "{0}{0}", "{0}\x00", "\x1c{0}", "{0}{1}"]))
+def test_two_texts_match_where_their_forms_do(answer, other, form):
     def plain(text):
         return unicodedata.normalize("NFC", text.strip(" \t\r\n"))
 
+    completion = form.format(answer, other)
     verdict = Exact().verify(Problem("p", answer), completion)
     assert verdict.reward == float(bool(plain(answer)) and plain(answer) == plain(completion))
