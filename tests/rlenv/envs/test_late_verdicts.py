@@ -58,6 +58,11 @@ def batched(broken=False, undecided=False, interrupted=False):
     return Batched()
 
 
+def late(slots, verifier=None, **settings):
+    """Return an environment with late verdicts."""
+    return TextGenVectorEnv(slots, verifier=verifier or batched(), late_verdicts=True, test_fraction=0.0, **settings)
+
+
 def played(env, rounds=1):
     """Return the infos of each slot at the end of `rounds` episodes, whose completions differ, and the rewards."""
     ends = []
@@ -74,10 +79,9 @@ def played(env, rounds=1):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_future_has_the_reward_and_the_infos_that_the_step_would_have_had(workers):
-    settings = {"test_fraction": 0.0, "flag_errors": True}
-    late = TextGenVectorEnv(4, verifier=batched(), late_verdicts=True, verifier_workers=workers, **settings)
-    at_once = TextGenVectorEnv(4, verifier=batched(), **settings)
-    for (nan, info), (reward, expected) in zip(played(late, 2), played(at_once, 2), strict=True):
+    env = late(4, verifier_workers=workers, flag_errors=True)
+    at_once = TextGenVectorEnv(4, verifier=batched(), test_fraction=0.0, flag_errors=True)
+    for (nan, info), (reward, expected) in zip(played(env, 2), played(at_once, 2), strict=True):
         assert math.isnan(nan) and info.keys() == {"completion", "verdict_future"}
         assert isinstance(info["verdict_future"], Future) and not info["verdict_future"].cancel()
         result = info["verdict_future"].result(timeout=60)
@@ -85,11 +89,11 @@ def test_a_future_has_the_reward_and_the_infos_that_the_step_would_have_had(work
         kinds = {"a": (True, False, "ok"), "b": (False, True, "timeout"), "c": (False, False, "not_applicable")}
         told = tuple(result[key] for key in ("is_success", "verifier_failed", "verdict_status"))
         assert told == kinds[info["completion"]]
-    late.close()
+    env.close()
 
 
 def test_a_verifier_that_prefers_batches_judges_once_when_the_first_result_is_asked_for():
-    env = TextGenVectorEnv(3, verifier=batched(), test_fraction=0.0, late_verdicts=True)
+    env = late(3)
     futures = [info["verdict_future"] for _, info in played(env, 2)]
     assert env.task.verifier.sizes == [] and not any(future.done() for future in futures)
     with ThreadPoolExecutor(4) as threads:
@@ -100,14 +104,7 @@ def test_a_verifier_that_prefers_batches_judges_once_when_the_first_result_is_as
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises(workers):
-    env = TextGenVectorEnv(
-        3,
-        verifier=batched(broken=True),
-        test_fraction=0.0,
-        late_verdicts=True,
-        flag_errors=True,
-        verifier_workers=workers,
-    )
+    env = late(3, batched(broken=True), flag_errors=True, verifier_workers=workers)
     results = [info["verdict_future"].result(timeout=60) for _, info in played(env)]
     assert [result["verdict_status"] for result in results] == ["ok", "error", "not_applicable"]
     assert [result["verifier_failed"] for result in results] == [False, True, False]
@@ -117,9 +114,7 @@ def test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises(workers
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_bug_in_is_success_leaves_nobody_waiting(workers):
-    env = TextGenVectorEnv(
-        1, verifier=batched(undecided=True), test_fraction=0.0, late_verdicts=True, verifier_workers=workers
-    )
+    env = late(1, batched(undecided=True), verifier_workers=workers)
     [(_, info)] = played(env)
     with pytest.raises(KeyError, match="undecided"):
         info["verdict_future"].result(timeout=60)
@@ -144,10 +139,7 @@ class Graded(Arith):
 def graded(verifier=None, **settings):
     """Return an environment with the curriculum 1+1=, 2+2=, ..., whose first level is mastered after 256 successes."""
     problems = [{"prompt": f"{level}+{level}=", "answer": str(2 * level), "level": level} for level in (1, 2)]
-    return TextGenVectorEnv(
-        5, verifier=verifier or Graded(), problems=problems, late_verdicts=True, test_fraction=0.0, curriculum=0.5,
-        max_new_tokens=256, **settings,
-    )  # fmt: skip
+    return late(5, verifier or Graded(), problems=problems, curriculum=0.5, max_new_tokens=256, **settings)
 
 
 def ended(env, rounds):
@@ -208,7 +200,7 @@ def letters_then_end(env):
 
 
 def test_an_environment_nobody_holds_gives_back_its_workers():
-    env = TextGenVectorEnv(2, verifier=batched(), test_fraction=0.0, verifier_workers=1, late_verdicts=True)
+    env = late(2, verifier_workers=1)
     env.reset(seed=0)
     infos = env.step([EOS] * 2)[-1]
     assert [future.result(timeout=60)["verdict_status"] for future in infos["verdict_future"]] == ["ok", "ok"]
@@ -224,9 +216,7 @@ def test_an_environment_nobody_holds_gives_back_its_workers():
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_the_curriculum_hears_in_every_mode(mode):
-    env = TextGenVectorEnv(
-        4, verifier=batched(), late_verdicts=True, autoreset_mode=mode, curriculum=0.5, test_fraction=0.0
-    )
+    env = late(4, autoreset_mode=mode, curriculum=0.5)
     env.reset(seed=0)
     for _ in range(100):
         letters_then_end(env)
@@ -238,7 +228,7 @@ def test_the_curriculum_hears_in_every_mode(mode):
 
 
 def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
-    env = TextGenVectorEnv(2, verifier=batched(interrupted=True), late_verdicts=True, test_fraction=0.0)
+    env = late(2, batched(interrupted=True))
     env.reset(seed=0)
     first, second = letters_then_end(env)["verdict_future"]
     with pytest.raises(KeyboardInterrupt):
@@ -247,9 +237,7 @@ def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
 
 
 def test_a_closed_pool_leaves_nothing_to_wait_for():
-    env = TextGenVectorEnv(
-        2, verifier=batched(), verifier_workers=1, late_verdicts=True, curriculum=0.5, test_fraction=0.0
-    )
+    env = late(2, verifier_workers=1, curriculum=0.5)
     env.reset(seed=0)
     env.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -258,7 +246,7 @@ def test_a_closed_pool_leaves_nothing_to_wait_for():
 
 
 def test_an_exception_is_raised_once_and_can_be_asked_for():
-    env = TextGenVectorEnv(2, verifier=batched(broken=True), late_verdicts=True, curriculum=0.5, test_fraction=0.0)
+    env = late(2, batched(broken=True), curriculum=0.5)
     env.reset(seed=0)
     first, second = letters_then_end(env)["verdict_future"]
     assert isinstance(first.exception(), ZeroDivisionError)

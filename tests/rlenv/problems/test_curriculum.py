@@ -6,9 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from drawn import drawn
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.vector import TextGenVectorEnv
@@ -60,19 +57,6 @@ def test_the_next_level_comes_when_the_last_verdicts_on_this_one_reach_the_thres
     for verdict in verdicts:
         curriculum.record(*verdict)
     assert curriculum.level == level
-
-
-@drawn(40)
-@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=60))
-def test_it_never_goes_down_and_the_same_verdicts_lead_to_the_same_level(verdicts):
-    one, other = Curriculum([1, 2, 3], 0.6, window=3), Curriculum([3, 1, 2, 1], 0.6, window=3)
-    levels = []
-    for verdict in verdicts:
-        one.record(*verdict)
-        other.record(*verdict)
-        levels.append(one.level)
-        assert other.level == one.level
-    assert levels == sorted(levels)
 
 
 def test_half_of_the_problems_are_of_the_newest_level_and_the_others_of_those_before():

@@ -24,11 +24,12 @@ def test_columns_and_splits_are_read(tmp_path):
     assert load_pairs(file, {"prompt": "q"}) == [Pair("1+1=", "2", "3", "test"), Pair("1+2=", "3", "", None)]
 
 
-def test_pairs_of_a_prompt_stay_together():
-    pairs = [Pair(f"{n % 50}", str(n), "x") for n in range(200)]
+def test_pairs_of_a_prompt_stay_together_be_it_text_or_a_conversation():
+    prompts = [prompt for n in range(50) for prompt in (f"{n}", [{"role": "user", "content": f"{n}"}])]
+    pairs = [Pair(prompt, str(n), "x") for n in range(2) for prompt in prompts]
     train, held_out = split_pairs(pairs, 0.3)
     assert len(train) + len(held_out) == 200 and 20 < len(held_out) < 120
-    assert not {pair.prompt for pair in train} & {pair.prompt for pair in held_out}
+    assert not {Problem(pair.prompt).text for pair in train} & {Problem(pair.prompt).text for pair in held_out}
     assert split_pairs(pairs, 0.0) == (pairs, [])
 
 
@@ -53,12 +54,6 @@ WRONG, SYSTEM = {"role": "assistant", "content": "3"}, {"role": "system", "conte
 def test_a_conversation_stays_one(tmp_path, row, prompt):
     (pair,) = load_pairs(written(tmp_path / "p.jsonl", row))
     assert pair == Pair(prompt, "2", "3")
-
-
-def test_pairs_of_a_conversation_stay_together_with_those_of_its_text():
-    pairs = [Pair(prompt, "a", "b") for n in range(50) for prompt in (f"{n}", [{"role": "user", "content": f"{n}"}])]
-    train, held_out = split_pairs(pairs, 0.3)
-    assert len(train) % 2 == len(held_out) % 2 == 0 and held_out
 
 
 def test_tokens_of_a_conversation_are_those_of_the_chat_template():
