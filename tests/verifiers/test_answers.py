@@ -20,4 +20,5 @@ def test_an_answer_earns_what_is_kept_about_it(name, row):
     verifier = make_verifier(name, **row.get("kwargs", {}))
     verdict = verifier.verify(Problem(row["prompt"], row["answer"], row.get("metadata", {})), row["completion"])
     assert verdict.status == "ok", verdict.reason
-    assert verifier.is_success(verdict) == row.get("paid", row["right"]), row
+    paid = row.get("paid", row["right"])
+    assert (verdict.reward, verifier.is_success(verdict)) == (float(paid), paid), row

@@ -12,33 +12,6 @@ from verifiers.builtin.countdown import evaluate
 OPERATORS = ["+", "-", "*", "+-", "+-*"]
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward"),
-    [
-        ("46", 1.0),
-        ("", 0.0),
-        ("47", 0.0),
-        ("-46", 0.0),
-        ("+46", 0.0),
-        ("46.0", 0.0),
-        (" 46", 0.0),
-        ("4 6", 0.0),
-        ("460", 0.0),
-        ("4<pad>6", 0.0),
-        ("٤٦", 0.0),
-        ("0x2e", 0.0),
-        ("9" * 10_000, 0.0),
-    ],
-)
-def test_only_the_exact_answer_is_rewarded(completion, reward):
-    assert Arith().verify(Problem("12+34=", "46"), completion).reward == reward
-
-
-@pytest.mark.parametrize(("completion", "reward"), [("-9", 1.0), ("9", 0.0), ("−9", 0.0), ("- 9", 0.0), ("-09", 0.0)])
-def test_a_negative_answer_has_one_spelling(completion, reward):
-    assert Arith(digits=1, operators="-").verify(Problem("0-9=", "-9"), completion).reward == reward
-
-
 CHAINS = st.fixed_dictionaries(
     {"digits": st.integers(1, 9), "operators": st.sampled_from(OPERATORS), "operands": st.integers(2, 9)}
 )

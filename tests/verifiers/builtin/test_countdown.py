@@ -1,7 +1,6 @@
 import random
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,37 +20,11 @@ SETTINGS = st.integers(2, 6).flatmap(
 )
 
 
-COMPLETIONS = {
-    "3 x 7 + 5 = 26!": 1.0,
-    "$\\boxed{3 \\times 7 + 5}$": 1.0,
-    "<think>3*7+7</think>\n<answer>3 * 7 + 5</answer>": 1.0,
-    "7 * 3 = 21\n21 + 5 = 26\n\nSo the expression is **7 · 3 + 5**.": 1.0,
-    "3*7+5 = 27": 1.0,  # what follows "=" is cut off
-    "7*5-7-3+1": 0.0,  # a 1 that is not there
-    "26": 0.0,
-    "３*7+5": 0.0,
-    "3*7+5.0": 0.0,
-    "\\boxed{3*7+5} \\boxed{3*7+7}": 0.0,
-    "": 0.0,
-    "3*7+5" + "*1" * 50_000: 0.0,
-    "(" * 50_000 + "3*7+5" + ")" * 50_000: 0.0,
-    "\\frac{" * 20_000 + "3*7+5": 0.0,
-}
-
-
-@pytest.mark.parametrize("completion", COMPLETIONS)
-def test_an_expression_of_the_given_numbers_has_to_reach_the_target(completion):
-    assert Countdown().verify(PROBLEM, completion).reward == COMPLETIONS[completion]
-
-
-def test_fractions_on_the_way_are_exact():
-    problem = Problem("3 3 8 8=24:", "", {"numbers": [3, 3, 8, 8], "target": 24})
-    assert Countdown().verify(problem, "8/\\left(3-\\frac{8}{3}\\right) = 24").reward == 1.0
-
-
-def test_a_number_given_twice_may_be_used_twice():
-    assert Countdown().verify(Problem("7 7=14:", "7+7", {"numbers": (7, 7), "target": 14}), "7+7").reward == 1.0
-    assert Countdown().verify(Problem("7 3=14:", "", {"numbers": (7, 3), "target": 14}), "7+7").reward == 0.0
+def test_a_text_of_any_length_is_read_and_votes_are_for_its_expression():
+    for text in ("3*7+5" + "*1" * 50_000, "(" * 50_000 + "3*7+5" + ")" * 50_000, "\\frac{" * 20_000 + "3*7+5"):
+        assert Countdown().verify(PROBLEM, text).reward == 0.0
+    texts = ("The answer is $\\boxed{3*7+5}$.\n3*7+7", "3 * 7 + 5 = 26")
+    assert {Countdown().extract(PROBLEM, text) for text in texts} == {"3*7+5"}
 
 
 @given(st.integers(0, 2**32), SETTINGS)

@@ -12,15 +12,7 @@ import pytest
 import reasoning_gym
 
 from verifiers import Problem, ReasoningGym, make_verifier
-from verifiers.builtin.reasoning_gym.rules import (
-    EXPRESSIONS,
-    FORMS,
-    LITERALS,
-    SAME,
-    TARGETS,
-    is_formula,
-    is_literal,
-)
+from verifiers.builtin.reasoning_gym.rules import EXPRESSIONS, FORMS, LITERALS, SAME, TARGETS, is_formula, is_literal
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",
@@ -261,3 +253,8 @@ def test_nothing_is_written_where_it_runs(tmp_path, monkeypatch):
     verifier = ReasoningGym("n_queens", size=2)
     verifier.verify(verifier.examples()[0], "[['Q']]")
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_vote_is_for_the_reference_or_for_what_is_said():
+    verifier = ReasoningGym("products", size=1)
+    assert [verifier.extract(posed("42.0"), f"It is {text}.") for text in ("42", "43")] == ["42.0", "43"]

@@ -5,12 +5,7 @@ import random
 import pytest
 import torch
 from chat_families import chatml
-from transformers import (
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-)
+from transformers import GPT2Config, GPT2ForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, conversation, make_verifier

@@ -60,14 +60,7 @@ class TestRunning:
             assert outcome.ended == "flood"
             assert len(outcome.output + outcome.errors) == 5000
 
-    @pytest.mark.parametrize(
-        "end",
-        [
-            "import os; os._exit(0)",
-            "import os; os.abort()",
-            "\0",
-        ],
-    )
+    @pytest.mark.parametrize("end", ["import os; os._exit(0)", "import os; os.abort()", "\0"])
     def test_no_end_is_told_from_another(self, isolated, end):
         outcome = run({"main.py": end}, isolated=isolated)
         assert (outcome.output, outcome.ended) == (b"", "itself")

@@ -9,17 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from host import (
-    MARK,
-    ancestors,
-    named,
-    output_of,
-    processes_named,
-    run,
-    run_impatiently,
-    running,
-    status_of,
-)
+from host import MARK, ancestors, named, output_of, processes_named, run, run_impatiently, running, status_of
 from other_user import USERS, OtherUser, uid
 from processes import eventually
 
