@@ -211,28 +211,6 @@ def posed(answer, question="?", **metadata):
     return Problem("", answer, {"entry": {"question": question, "answer": answer, "metadata": metadata}})
 
 
-PLACED = [
-    ("products", "4200", "It is **4,200.0** apples", 1.0),
-    ("list_functions", "[50, 88, 29]", "The output is `[50,88,29]`.", 1.0),
-    ("pool_matrix", "1.5 2.0\n3.0 4.25", "```\n1.50 2\n3 4.25\n```", 1.0),
-    ("pool_matrix", "1.5 2.0\n3.0 4.25", "1.5 2.0 3.0 4.25", 0.0),
-    ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "#### Amelia is a hero, and Bo is a fool.", 1.0),
-]
-
-
-@pytest.mark.parametrize(("task", "answer", "completion", "reward"), PLACED)
-def test_the_text_in_the_place_is_the_answer(task, answer, completion, reward):
-    assert ReasoningGym(task, size=1).verify(posed(answer), completion).reward == reward
-
-
-def test_other_right_answers_score():
-    puzzle, verifier = posed("8/(3 - 8/3)", numbers=[3, 3, 8, 8]), ReasoningGym("puzzle24", size=1)
-    assert verifier.verify(puzzle, "8/(3-8/3) = 24").reward == 1.0
-    assert verifier.verify(puzzle, "(3+8-3)*3").reward == 0.0
-    rewards = [ReasoningGym("coin_flip", size=1).verify(posed("0.3125"), text).reward for text in ("5/16", "0.31")]
-    assert rewards == [1.0, 0.0]
-
-
 def test_settings_reach_the_task():
     few = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=2, max_terms=2)
     many = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=6, max_terms=6)
