@@ -130,3 +130,32 @@ def test_a_reference_that_cannot_be_read_is_an_error_and_no_reward_of_zero(name,
     for text in ("", "43", "anything", problem.answer):
         verdict = make_verifier(name, **options).verify(problem, text)
         assert (verdict.reward, verdict.status) == (0.0, "error") and named in verdict.reason
+
+
+CAPITALS = Problem("What is the capital of Peru?", "B", {"choices": ["Quito", "Lima", "New Lima", "La Paz"]})
+PRODUCT = Problem("", "42.0", {"entry": {"question": "?", "answer": "42.0", "metadata": {}}})
+LEFT = Problem("How much is left?", "1/4")
+VOTES = [
+    ("numeric", LEFT, {"0.25": "1/4", "25%": "1/4", "It is 1/4.": "1/4", "\\boxed{0.250}": "1/4", "nothing": None}),
+    (
+        "choice",
+        CAPITALS,
+        {"(b)": "B", "Lima": "B", "It is New Lima.": "C", "B) Quito": None, "A or B": None, "E": None},
+    ),
+    ("math", Problem("?", "46"), {"\\boxed{46}": "46", "46.0": "46", "\\boxed{ \\dfrac{x}{2} + 1}": "\\frac{x}{2}+1"}),
+    ("countdown", TARGET, {"It is $\\boxed{3*7+5}$.\n3*7+7": "3*7+5", "3 * 7 + 5 = 26": "3*7+5"}),
+    ("reasoning_gym:products", PRODUCT, {"It is 42.": "42.0", "It is 43.": "43"}),
+]
+
+
+@pytest.mark.parametrize(("name", "problem", "votes"), VOTES)
+def test_votes_are_for_what_an_answer_means(name, problem, votes):
+    verifier = make_verifier(name)
+    assert {text: verifier.extract(problem, text) for text in votes} == votes
+
+
+def test_documents_that_are_equal_vote_together():
+    verifier, problem, *_ = BY_DEFAULT["json_schema"]
+    texts = ('{"a": 1, "year": 1815}', '```\n{"year": 1815, "a": 1}\n```', "I do not know.")
+    one, other, none = (verifier.extract(problem, text) for text in texts)
+    assert one == other and none is None

@@ -20,11 +20,9 @@ SETTINGS = st.integers(2, 6).flatmap(
 )
 
 
-def test_a_text_of_any_length_is_read_and_votes_are_for_its_expression():
+def test_a_text_of_any_length_is_read():
     for text in ("3*7+5" + "*1" * 50_000, "(" * 50_000 + "3*7+5" + ")" * 50_000, "\\frac{" * 20_000 + "3*7+5"):
         assert Countdown().verify(PROBLEM, text).reward == 0.0
-    texts = ("The answer is $\\boxed{3*7+5}$.\n3*7+7", "3 * 7 + 5 = 26")
-    assert {Countdown().extract(PROBLEM, text) for text in texts} == {"3*7+5"}
 
 
 @given(st.integers(0, 2**32), SETTINGS)

@@ -24,13 +24,6 @@ def test_a_document_that_is_too_long_or_too_deep_is_none(text):
     assert JsonSchema(BOOK).verify(PROBLEM, text).reward == 0.0
 
 
-def test_equal_documents_vote_together():
-    verifier = JsonSchema(BOOK)
-    one, other = (verifier.extract(PROBLEM, text) for text in (EMMA, '```\n{"year": 1815, "title": "Emma"}\n```'))
-    assert one == other
-    assert verifier.extract(PROBLEM, "I do not know.") is None
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()

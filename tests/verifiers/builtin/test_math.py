@@ -27,27 +27,6 @@ def reward(math, answer, completion, prompt="What is it?\n"):
     return verdict.reward
 
 
-@pytest.mark.parametrize(
-    ("answer", "right", "wrong"),
-    [
-        ("46", ["46.0", r"\frac{46}{1}", "x = 18 + 28 = 46", "$46$ km", "it is 46."], ["47", "18+28", "46x", "46!"]),
-        (r"\frac{3}{4}", ["3/4", "0.75", r"\frac34", r"\dfrac{6}{8}", "75%"], ["4/3", "0.7501", r"3/4\pi"]),
-        (r"3\sqrt{2}", [r"\sqrt{18}", "3√2", "3 sqrt(2) ≈ 4", "4.242641", r"3\sqrt2\text{ m}"], ["4.2", r"3\sqrt{2}x"]),
-        ("(x-1)(x+1)", ["x^2-1", "x² - 1", "f(x) = (x+1)(x-1)", "x^2 - 1 is it"], ["x^2+1", "y^2-1", "x"]),
-        (r"\frac{1}{2}mv^2", ["½mv²", "E = mv²/2", r"$\frac{mv^2}{2}$, where m is the mass"], ["mv^2", "m v^3"]),
-        (r"\pm 3", ["x = 3 or x = -3", "So x = 3, x = -3.", "$x = 3$ and $x = -3$.", r"\{-3, 3\}"], ["3", "x = ±2"]),
-        ("x = 2, y = 3", ["y = 3, x = 2", "So $x = 2$ and $y = 3$."], ["x = 3, y = 2", "x = 2"]),
-        ("2x+3y=6", ["3y + 2x = 6", "The line is $4x+6y=12$."], ["2x+3y=7", "6"]),
-        ("(-∞, 2)", [r"$(-\infty, 2)$", "x < 2", r"\left(-\infty, 2\right)"], ["(-∞, 2]", "x > 2", "2"]),
-        (r"5\text{ cm}", ["5 cm", "5", "$5$ centimeters"], ["5 m", "50 mm", "5 kg", "6 cm"]),
-        (r"\text{even}", ["even", r"\boxed{\text{even}}", "The answer is Even."], ["odd", "not even", "even or odd"]),
-    ],
-)  # fmt: skip
-def test_a_formula_is_compared_as_mathematics_and_a_number_as_a_number(math, answer, right, wrong):
-    assert [text for text in right if reward(math, answer, text) != 1.0] == []
-    assert [text for text in wrong if reward(math, answer, text) != 0.0] == []
-
-
 def test_demonstrations_and_spellings_score_and_counterexamples_do_not(math):
     for problem in math.examples():
         wrong = [form.format(problem.answer) for form in WRONG]
@@ -72,12 +51,6 @@ def test_any_text_has_formulas_or_none(text):
     found = [*formulas(text), *formulas(text, several=True), leading_formula(text)]
     assert all(each is None or (each.text and each.latex) for each in found)
     Math().verify(Problem("?", "x+1"), text)
-
-
-def test_a_vote_has_numbers_and_formulas(math):
-    texts = ("The answer is $\\boxed{46}$.", "46.0", "$x = 46$", "\\boxed{ \\dfrac{x}{2} + 1}", "I do not know")
-    found = [math.extract(Problem("?", "46"), text) for text in texts]
-    assert found == ["46", "46", "46", "\\frac{x}{2}+1", None]
 
 
 def test_a_thread_reaches_the_same_verdicts(math):

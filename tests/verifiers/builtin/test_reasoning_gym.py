@@ -231,8 +231,3 @@ def test_nothing_is_written_where_it_runs(tmp_path, monkeypatch):
     verifier = ReasoningGym("n_queens", size=2)
     verifier.verify(verifier.examples()[0], "[['Q']]")
     assert list(Path.cwd().iterdir()) == []
-
-
-def test_a_vote_is_for_the_reference_or_for_what_is_said():
-    verifier = ReasoningGym("products", size=1)
-    assert [verifier.extract(posed("42.0"), f"It is {text}.") for text in ("42", "43")] == ["42.0", "43"]
