@@ -13,20 +13,15 @@ import rlenv
 from rlenv._neighbours import _OURS, check_neighbours
 
 
-def without_installed(monkeypatch, folder):
-    """Have Python find a folder first, and look for the owners of packages in no other that has installed ones."""
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if "-packages" not in place])
-    importlib.invalidate_caches()
-
-
 @pytest.fixture
 def foreign(tmp_path, monkeypatch):
-    """A package of somebody else, first on the path."""
+    """A package of somebody else, first on the path, which has no other folder of installed packages."""
     package = tmp_path / "rlenv_test_foreign"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('never import a stranger to look at it')\n")
-    without_installed(monkeypatch, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if "-packages" not in place])
+    importlib.invalidate_caches()
     return package / "__init__.py"
 
 

@@ -29,7 +29,6 @@ def test_problems_and_verdicts_cannot_be_changed():
         (Verdict(1.0), True),
         (Verdict(0.99), False),
         (Verdict(1.0, status="timeout"), False),
-        (Verdict(1.0, status="error"), False),
     ],
 )
 def test_success_needs_the_reward_and_a_verdict_that_was_reached(verdict, success):

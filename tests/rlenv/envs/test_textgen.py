@@ -1,7 +1,6 @@
 import pickle
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from drawn import drawn
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
@@ -124,13 +123,6 @@ def test_a_verdict_that_was_not_reached_pays_nothing_and_is_a_failure_where_the_
     assert (reward, terminated) == (0.0, True)
     assert (info["verifier_failed"], info["is_success"]) == (failed, False)
     assert info["verdict_status"] == ("error" if failed else "not_applicable")
-
-
-@pytest.mark.parametrize("action", [4, np.int64(4), np.array(4)])
-def test_whole_numbers_of_any_kind_are_actions(action):
-    env = TextGenEnv(**SUM)
-    env.reset(seed=0)
-    assert env.step(action)[0]["tokens"][6] == 4
 
 
 def test_stepping_is_refused_before_the_first_reset_and_from_the_end_until_the_next():

@@ -6,9 +6,7 @@ from verifiers.builtin.countdown import LONGEST, ExpressionError, evaluate
 @pytest.mark.parametrize(
     ("text", "value", "numbers"),
     [
-        ("7", 7, [7]),
         ("3*7+5", 26, [3, 7, 5]),
-        ("5+3*7", 26, [5, 3, 7]),
         ("(5+3)*7", 56, [5, 3, 7]),
         ("9-5-1", 3, [9, 5, 1]),
         ("9-(5-1)", 5, [9, 5, 1]),

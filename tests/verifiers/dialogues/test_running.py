@@ -4,7 +4,7 @@ import pytest
 from dialogues import Echoing, Hashing
 
 from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
-from verifiers.dialogues import begin, replay, reply_to, verdict_without_budget
+from verifiers.dialogues import begin, reply_to, verdict_without_budget
 
 TURNS = ["a", "bb", "", "dcba", "c"]
 
@@ -60,14 +60,6 @@ def test_verify_closes_a_dialogue_that_fails():
     with pytest.raises(OSError, match="gone"):
         Talking().verify(Problem("?"), "a")
     assert len(closed) == 1
-
-
-def test_a_replayed_dialogue_gives_the_replies_of_a_live_one():
-    verifier = Echoing()
-    for number in range(40):
-        problem = Problem("abcd"[number % 4] * (1 + number // 4))
-        replies = live(verifier, problem)
-        assert [replay(verifier, problem, TURNS[: n + 1], False) for n in range(len(replies))] == replies
 
 
 def test_workers_give_the_replies_of_live_dialogues_and_a_wrapped_verifier_is_asked_there():
