@@ -6,24 +6,6 @@ from verifiers.text import collapsed, last_line, normal_form, section
 
 
 @pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        ("<a>46</a>", "46"),
-        ("<a></a>", ""),
-        ("<a><b></a>", "<b>"),
-        ("46", None),
-        ("<a>46", None),
-        ("<a>46</a><a>47</a>", None),
-        ("<a><a>46</a>", None),
-        ("<a >46</a>", None),
-        ("<a>" * 30_000, None),
-    ],
-)
-def test_a_section_stands_between_two_tags_that_come_once(text, inside):
-    assert section(text, "a") == inside
-
-
-@pytest.mark.parametrize(
     ("text", "line"), [("", ""), (" \n ", ""), ("46", "46"), ("a\n\n b \r\n 46 \n\n", "46"), ("a\n\x0b", "\x0b")]
 )
 def test_the_last_line_is_the_last_that_is_not_blank(text, line):
