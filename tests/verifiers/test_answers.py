@@ -1,4 +1,7 @@
-"""Answers and what they earn: made ones in the file of a verifier, and those of a model in real.jsonl."""
+"""Answers and what they earn: made ones in the file of a verifier, and those of a model in real.jsonl.
+
+A row has a problem, a completion and whether that is right; `kwargs` of the verifier, and `reward` where it is a part.
+"""
 
 import json
 from pathlib import Path
@@ -21,4 +24,4 @@ def test_an_answer_earns_what_is_kept_about_it(name, row):
     verdict = verifier.verify(Problem(row["prompt"], row["answer"], row.get("metadata", {})), row["completion"])
     assert verdict.status == "ok", verdict.reason
     paid = row.get("paid", row["right"])
-    assert (verdict.reward, verifier.is_success(verdict)) == (float(paid), paid), row
+    assert (verdict.reward, verifier.is_success(verdict)) == (row.get("reward", float(paid)), paid), row
