@@ -90,19 +90,22 @@ class ActingLinear(nn.Module):
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's output [..., out], given x [..., in]."""
-        y = self._product(x)
-        if self._apart is None:
-            return y
-        (layer,) = self._apart
-        a, b = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
-        return y + F.linear(F.linear(x, a), b) * layer.scaling[NAME]
-
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
         packs = self._packs and x.numel() // x.shape[-1] >= ROWS[x.dtype] and torch.is_inference_mode_enabled()
-        if not packs:
-            return F.linear(x, self.weight.T if self._transposed else self.weight, self.bias)
+        if self._apart is None:
+            return self._product(x, self.weight) if packs else self._linear(x)
+        (layer,) = self._apart
+        low, b, scale = F.linear(x, layer.lora_A[NAME].weight), layer.lora_B[NAME].weight, layer.scaling[NAME]
+        if packs:  # [W, s B] [x; A x], in one product
+            return self._product(torch.cat([x, low], -1), self.weight, b, scale)
+        return self._linear(x) + F.linear(low, b) * scale
+
+    def _linear(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight.T if self._transposed else self.weight, self.bias)
+
+    def _product(self, x: torch.Tensor, weight: torch.Tensor, b: Any = None, scale: float = 1.0) -> torch.Tensor:
         if self._packed is None:
-            self._packed = pack(self.weight.detach())
+            whole = weight if b is None else torch.cat([weight, b * scale], 1)
+            self._packed = pack(whole.detach())
         return product(x, self._packed, self.bias)
 
 
