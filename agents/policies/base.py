@@ -120,7 +120,7 @@ class Policy(nn.Module):
     def distribution(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
 
-        For looking at a policy. `act` draws from the same distribution, but its states are others: do not mix them.
+        For looking at a policy: `act` draws from the same distribution.
 
         Args:
             obs: [B, ...].

@@ -38,7 +38,7 @@ class Turn(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the environment does after a turn.
+    """The environment's part after a turn.
 
     Attributes:
         reward: of the step that ended the turn.
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Completions:
-    """What a task without dialogues does after the only turn of an episode: it has it judged.
+    """The other side of a task without dialogues: it has the only turn of an episode judged.
 
     Args:
         judge: judges.
@@ -91,7 +91,7 @@ class Completions:
 
 @dataclass(frozen=True)
 class Dialogues:
-    """What a task with dialogues does after turns.
+    """The other side of a task with dialogues: it replies to turns, and ends episodes.
 
     Args:
         judge: asks for replies.
@@ -116,7 +116,7 @@ class Dialogues:
         return Exchange(problem, self.encoder.is_chat(prompt), messages)
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
-        """Ask for the replies to turns that ended in one step, all together, and return what follows from each."""
+        """Ask for the replies to turns that ended in one step, all together, and return the answers."""
         self.say(turns)
         return self.follow(turns, self.judge.replies([turn.exchange for turn in turns]))
 
@@ -128,7 +128,7 @@ class Dialogues:
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
 
     def follow(self, turns: Sequence[Turn], given: Sequence[Reply]) -> list[Answer]:
-        """Return what follows from the replies to turns."""
+        """Return the answers that follow from the replies to turns."""
         exchanges = [turn.exchange for turn in turns]
         replies = [self._spelled(*pair) for pair in zip(turns, given, strict=True)]
         spent = [row for row, (reply, tokens) in enumerate(replies) if reply.verdict is None and tokens is None]

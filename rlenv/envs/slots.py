@@ -70,7 +70,7 @@ class Slots:
             self.waiting[row] = False
 
     def answer(self, turns: Mapping[int, Turn], going: int) -> dict[int, Answer]:
-        """Return what follows from turns that are over, by slot: now, or at a later call.
+        """Return the answers to turns that are over, by slot: now, or at a later call.
 
         Args:
             turns: that ended in this step, by slot.

@@ -20,7 +20,7 @@ Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor
 
 
 class Decoder:
-    """What acts in B slots during one rollout: prompts are read once, then the newest token of each slot.
+    """The state of acting in B slots during one rollout: prompts are read once, then each slot's newest token.
 
     On a CPU only slots that play have a row in the cache, always the first ones: whoever stops gives its row to the
     last. Elsewhere each slot has the row of its number, since the host would have to wait to learn who plays.
@@ -216,11 +216,7 @@ class Decoder:
 
 
 def read_newest(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    positions: torch.Tensor,
-    cache: SlotCache,
-    window: int,
+    model: PreTrainedModel, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int
 ) -> torch.Tensor:
     """Read one token per row and return the logits after it [R, V].
 

@@ -83,7 +83,7 @@ def plan_reading(rollout: Rollout, merge_rows: bool, width: int | None) -> Readi
     Args:
         rollout: its observations are `tokens` [N, L] and `length` [N]; see `Rollout`.
         merge_rows: whether equal episodes are read once.
-        width: of a row in which attention costs a sixth of all else; None if no forest may be read.
+        width: tokens of a row in which attention costs as much as all else; None if no forest may be read.
     """
     device = rollout.mask.device
     ids, lengths, steps, columns, actions = _sequences(rollout)
