@@ -20,13 +20,7 @@ from .models import adapters
 
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
-_SWITCHES = (
-    "merge_rows",
-    "share_prefixes",
-    "pack_weights",
-    "cuda_graphs",
-    "activation_checkpointing",
-)
+_SWITCHES = ("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs", "activation_checkpointing")
 
 
 def write(policy: Any, folder: Path) -> None:

@@ -71,9 +71,9 @@ class ActingLinear(nn.Module):
         super().__init__()
         base = getattr(layer, "base_layer", layer)
         self.bias, self.weight, self._transposed = base.bias, base.weight, isinstance(base, Conv1D)
-        self._merged = self._apart = None  # peft's layer, whose parts are no parts of this module
+        self._merged = self._apart = None  # peft's layer, or A, B and s; in tuples, whose items are not registered here
         if base is not layer and base.weight.dtype in HALVES:
-            self._apart = (layer,)
+            self._apart = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, layer.scaling[NAME]
         elif base is not layer:
             self._merged = (layer,)
             self.weight = nn.Parameter(torch.empty_like(base.weight), requires_grad=False)
@@ -92,20 +92,22 @@ class ActingLinear(nn.Module):
         """Return the layer's output [..., out], given x [..., in]."""
         packs = self._packs and x.numel() // x.shape[-1] >= ROWS[x.dtype] and torch.is_inference_mode_enabled()
         if self._apart is None:
-            return self._product(x, self.weight) if packs else self._linear(x)
-        (layer,) = self._apart
-        low, b, scale = F.linear(x, layer.lora_A[NAME].weight), layer.lora_B[NAME].weight, layer.scaling[NAME]
-        if packs:  # [W, s B] [x; A x], in one product
-            return self._product(torch.cat([x, low], -1), self.weight, b, scale)
-        return self._linear(x) + F.linear(low, b) * scale
+            return self._product(x) if packs else self._linear(x)
+        a, b, scale = self._apart
+        low = F.linear(x, a)
+        return self._product(torch.cat([x, low], -1)) if packs else self._linear(x) + F.linear(low, b) * scale
 
     def _linear(self, x: torch.Tensor) -> torch.Tensor:
         return F.linear(x, self.weight.T if self._transposed else self.weight, self.bias)
 
-    def _product(self, x: torch.Tensor, weight: torch.Tensor, b: Any = None, scale: float = 1.0) -> torch.Tensor:
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the product with the packed weights: W x, or [W, s B] [x; A x] if the adapter stays apart."""
         if self._packed is None:
-            whole = weight if b is None else torch.cat([weight, b * scale], 1)
-            self._packed = pack(whole.detach())
+            whole = self.weight.detach()
+            if self._apart is not None:
+                _, b, scale = self._apart
+                whole = torch.cat([whole, b.detach() * scale], 1)
+            self._packed = pack(whole)
         return product(x, self._packed, self.bias)
 
 

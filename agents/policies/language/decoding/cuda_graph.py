@@ -57,7 +57,8 @@ class Captures:
         layout += [(each.data_ptr(), each.dtype) for each in (*source.parameters(), *source.buffers())]
         if self._layout != layout:
             self._layout, self.by_slots, self._model = layout, {}, acting_copy(source)
-        refresh(self._model)
+        else:
+            refresh(self._model)
         if num_slots not in self.by_slots:
             self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
         return CapturedDecoder(self.by_slots[num_slots], self._model, source, choose, num_slots, max_length)

@@ -78,7 +78,7 @@ class SlotCache(Cache):
     """
 
     def __init__(self, num_layers: int, num_rows: int, max_length: int) -> None:
-        self.num_rows, self.max_length = num_rows, max_length
+        self.max_length = max_length
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
     def begin(self, positions: torch.Tensor, window: int) -> None:
