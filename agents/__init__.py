@@ -24,16 +24,16 @@ from .algorithms.rloo import RLOO
 from .algorithms.sapo import SAPO
 from .algorithms.topr import TOPR
 from .algorithms.vapo import VAPO
-from .core.errors import DivergedError, VerifierError
-from .core.rollout import Batch, Rollout
-from .core.settings import setting
-from .learner.supervised import warm_start
+from .errors import DivergedError, VerifierError
 from .policies import ControlPolicy, Policy, make_policy
 from .policies.control.token_extractor import TokenExtractor
+from .rollout import Batch, Rollout
 from .rollouts.collector import Collector
-from .rollouts.envs.make_envs import make_envs
-from .rollouts.envs.sb3_envs import as_vec_env
-from .trainer.agent import Agent
+from .rollouts.envs import make_envs
+from .rollouts.sb3_envs import as_vec_env
+from .settings import setting
+from .training.agent import Agent
+from .training.supervised import warm_start
 
 if TYPE_CHECKING:
     from .policies import LanguageModelPolicy

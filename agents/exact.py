@@ -19,11 +19,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from .core.rollout import Batch, Rollout
 from .policies import Policy
 from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices
-from .trainer.agent import Agent
-from .trainer.callbacks import as_callback
+from .rollout import Batch, Rollout
+from .training.agent import Agent
+from .training.callbacks import as_callback
 
 MOST_ROLLOUTS = 5_000  # 3 ms each, with several rounds 10
 TOLERANCE = 1e-6  # rollouts have numbers in float32

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agents.core.checks import check_choice
+from agents.checks import check_choice
 
 BENCHMARKS = {  # name: the module with its function `cases`, and what it measures
     "trl-grpo": ("against_trl", "an update of GRPO on short answers, against TRL"),

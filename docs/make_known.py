@@ -17,10 +17,10 @@ from _rlenv_scripts.setup.defaults import NOT_SETTINGS, keywords
 from click import Context
 
 from agents import AGENTS, Agent
-from agents.core.declaration import ANY, Setting
-from agents.core.foreign_names import FOREIGN
-from agents.core.settings import declared_by, default_of
+from agents.declaration import ANY, Setting
+from agents.foreign_names import FOREIGN
 from agents.policies import NAMES
+from agents.settings import declared_by, default_of
 from rlenv.envs.task import TextGenTask
 
 PAGES = [Path(__file__).with_name(name) for name in ("settings.md", "settings-agents.md")]

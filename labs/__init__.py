@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from agents.core.checks import check_choice
+from agents.checks import check_choice
 
 from .base import Finding
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..core.checks import check_choice
-from ..trainer.agent import Agent
+from ..checks import check_choice
+from ..training.agent import Agent
 from .a2c import A2C
 from .cispo import CISPO
 from .covariance import ClipCov, KLCov

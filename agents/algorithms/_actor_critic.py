@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.declaration import ANY, Given
-from ..core.rollout import Rollout
-from ..core.settings import setting
+from ..declaration import ANY, Given
 from ..estimators.returns import generalized_advantage
-from ..trainer.agent import Agent
+from ..rollout import Rollout
+from ..settings import setting
+from ..training.agent import Agent
 
 
 class ActorCritic(Agent):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, gates
-from ..trainer.proximal import PassesAgent
+from ..rollout import Batch, Rollout
+from ..settings import setting
+from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
 
 

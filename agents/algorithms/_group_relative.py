@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators import returns, scaling
-from ..trainer.agent import Agent
+from ..rollout import Rollout
+from ..settings import setting
+from ..training.agent import Agent
 
 
 class GroupRelative(Agent):

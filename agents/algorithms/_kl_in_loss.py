@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..core.settings import setting
-from ..learner.settings import LearnerSettings
+from ..settings import setting
+from ..training.settings import LearnerSettings
 
 
 class KLInLoss(LearnerSettings):

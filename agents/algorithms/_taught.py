@@ -9,9 +9,9 @@ from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checkpoints.teacher import frozen_teacher
-from ..core.settings import setting
 from ..policies import Policy
-from ..trainer.proximal import PassesAgent
+from ..settings import setting
+from ..training.proximal import PassesAgent
 
 
 class Taught(PassesAgent):

@@ -7,10 +7,10 @@ import math
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch
-from ..core.settings import setting
 from ..estimators import aggregation, losses
-from ..trainer.proximal import PassesAgent
+from ..rollout import Batch
+from ..settings import setting
+from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
 from ..estimators import gates, kl
+from ..rollout import Batch, Rollout
+from ..settings import setting
 from ._by_covariance import CovarianceAgent
 
 

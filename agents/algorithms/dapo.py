@@ -9,11 +9,11 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..core.rollout import NOT_APPLICABLE, Batch, Rollout, join
-from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
-from ..rollouts.envs.make_envs import step_limit
-from ..trainer.proximal import ProximalAgent
+from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
+from ..rollouts.envs import step_limit
+from ..settings import setting
+from ..training.proximal import ProximalAgent
 
 
 class DAPO(ProximalAgent):

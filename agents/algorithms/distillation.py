@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..policies import Policy
+from ..rollout import Batch, Rollout
+from ..settings import setting
 from ._taught import Taught
 
 SAMPLED, CENTRED = "sampled", "centred"

@@ -6,11 +6,11 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, baselines, returns
-from ..rollouts.envs.make_envs import step_limit
-from ..trainer.proximal import ProximalAgent
+from ..rollout import Rollout
+from ..rollouts.envs import step_limit
+from ..settings import setting
+from ..training.proximal import ProximalAgent
 
 
 class DrGRPO(ProximalAgent):

@@ -10,11 +10,11 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from ..core.rollout import PARTS, Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
-from ..learner.metrics import column_name
-from ..trainer.proximal import ProximalAgent
+from ..rollout import PARTS, Rollout
+from ..settings import setting
+from ..training.metrics import column_name
+from ..training.proximal import ProximalAgent
 from ._kl_in_loss import KLInLoss
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..estimators import aggregation
-from ..trainer.proximal import ProximalAgent
+from ..training.proximal import ProximalAgent
 from ._group_relative import GroupRelative
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch
-from ..core.settings import setting
 from ..estimators import losses
+from ..rollout import Batch
+from ..settings import setting
 from .grpo import GRPO
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Rollout
 from ..estimators import aggregation, returns, scaling
-from ..trainer.proximal import ProximalAgent
+from ..rollout import Rollout
+from ..training.proximal import ProximalAgent
 from ._kl_in_loss import KLInLoss
 
 

@@ -6,10 +6,10 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, best_of_k, returns
-from ..trainer.agent import Agent
+from ..rollout import Rollout
+from ..settings import setting
+from ..training.agent import Agent
 from ._kl_in_loss import KLInLoss
 
 USUAL = 4

@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
-from ..core.checks import Scheduled
-from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
+from ..checks import Scheduled
 from ..estimators import aggregation, losses, scaling
-from ..trainer.proximal import ProximalAgent
+from ..rollout import Batch, Rollout
+from ..settings import setting
+from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
 
 

@@ -8,11 +8,11 @@ import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
-from ..trainer.agent import Agent
+from ..rollout import Rollout
+from ..settings import setting
+from ..training.agent import Agent
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
 OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token")

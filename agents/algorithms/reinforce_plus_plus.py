@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
-from ..trainer.proximal import ProximalAgent
+from ..rollout import Rollout
+from ..settings import setting
+from ..training.proximal import ProximalAgent
 
 
 class ReinforcePlusPlus(ProximalAgent):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Rollout
 from ..estimators import aggregation, baselines, returns
-from ..trainer.agent import Agent
+from ..rollout import Rollout
+from ..training.agent import Agent
 
 
 class RLOO(Agent):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch
-from ..core.settings import setting
 from ..estimators import aggregation, gates
-from ..trainer.proximal import PassesAgent
+from ..rollout import Batch
+from ..settings import setting
+from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
 from ..estimators import aggregation, gates, losses, returns
-from ..trainer.proximal import PassesAgent
+from ..rollout import Batch, Rollout
+from ..settings import setting
+from ..training.proximal import PassesAgent
 
 
 class TOPR(PassesAgent):

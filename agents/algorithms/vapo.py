@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Rollout
-from ..core.settings import setting
 from ..estimators.returns import generalized_advantage, length_adaptive_lambda
+from ..rollout import Rollout
+from ..settings import setting
 from .ppo import PPO
 
 

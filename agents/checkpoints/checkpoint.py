@@ -21,9 +21,9 @@ from zipfile import is_zipfile
 
 from gymnasium.vector import VectorEnv
 
-from ..core.errors import DivergedError
-from ..core.files import check_seal, read_table, reading, seal, whole_folder, write_folder
-from ..distributed.fsdp import frozen_from
+from ..errors import DivergedError
+from ..files import check_seal, read_table, reading, seal, whole_folder, write_folder
+from ..fsdp import frozen_from
 from ..policies import KINDS, Policy, SavedPolicy
 from .declared import Count, misfit
 from .state import read_state, write_state

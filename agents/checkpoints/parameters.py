@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from gymnasium.spaces import Space
 
-from ..core.checks import first_line
-from ..core.stateful import Stateful
-from ..distributed.fsdp import check_whole
+from ..checks import first_line
+from ..fsdp import check_whole
 from ..policies import Policy
+from ..stateful import Stateful
 from .checkpoint import read_checkpoint
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from gymnasium.vector import VectorEnv
 
-from ..core.checks import SHOWN, first_line
-from ..core.errors import UnknownModelError
-from ..core.files import whole_folder
-from ..distributed.fsdp import frozen_from
+from ..checks import SHOWN, first_line
+from ..errors import UnknownModelError
+from ..files import whole_folder
+from ..fsdp import frozen_from
 from ..policies import NAMES, Policy, SavedPolicy
 from ..policies.make import LANGUAGE
 from .checkpoint import read_checkpoint

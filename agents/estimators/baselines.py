@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..core.rollout import Rollout
+from ..rollout import Rollout
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 

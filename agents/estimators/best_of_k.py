@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..core.rollout import Rollout
+from ..rollout import Rollout
 from .baselines import counted, group_sum, numbered
 
 BASELINES = ("none", "loo", "loo-1")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from ..core.rollout import NOT_APPLICABLE, Rollout
+from ..rollout import NOT_APPLICABLE, Rollout
 from .baselines import counted, group_mean, group_sum
 
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from torch import nn
 from typing_extensions import override
 
-from ..core.devices import to_device
-from ..core.rollout import Obs, Rollout, map_obs
-from ..distributed.fsdp import local
+from ..devices import to_device
+from ..fsdp import local
+from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor, for_env
 from .choosing import LOG_PROBS, Evaluated, Want
 from .draws import EpisodeDraws

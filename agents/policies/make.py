@@ -12,7 +12,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ..core.files import reading
+from ..files import reading
 from .base import Policy
 from .control.policy import CLASSES, ControlPolicy
 from .language.models.presets import PACKAGED, PRESETS

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.rollout import map_obs
 from ..policies import Policy
 from ..policies.choosing import choose
+from ..rollout import map_obs
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ..core.devices import to_host
-from ..core.rollout import STATUSES, Rollout, map_many, map_obs
+from ..devices import to_host
 from ..policies import Policy
-from .envs.env_state import env_state, load_env_state
-from .envs.make_envs import longest_episode
-from .envs.traits import EnvTraits
+from ..rollout import STATUSES, Rollout, map_many, map_obs
+from .env_state import env_state, load_env_state
+from .envs import longest_episode
 from .record import Record
+from .traits import EnvTraits
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
 ENDLESS = 100_000  # steps of each slot without an end, after which an environment without a limit is refused

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.devices import to_device
-from ..core.rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
+from ..devices import to_device
+from ..rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
 from .replies import Replies
 
 TOLD = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers

@@ -97,7 +97,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     report.md, report.json, curves.png and report.html. The same command again continues an interrupted comparison; it
     may add agents and seeds.
     """
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..runs.torchrun import join
     from .study import Study
@@ -105,7 +105,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     agents = _agents(given["agents"])
     device = join(given["device"], limit=None)  # one may have a run more than the others
     given = _with_defaults(given)
-    with parallel.alone():
+    with processes.alone():
         warm = _check(agents, given | {"device": device})
     if given["sft_steps"] and not warm:
         given["sft_steps"] = 0
@@ -115,8 +115,8 @@ def compare(**given: Any) -> None:  # fmt: skip
         except KeyboardInterrupt:
             click.echo("Interrupted; the same command continues from here.", err=True)
             sys.exit(130)
-        report = parallel.on_main(lambda: study.report(failed))
-    if parallel.is_main():
+        report = processes.on_main(lambda: study.report(failed))
+    if processes.is_main():
         page = study.folder / "report.md"
         click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
         click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
@@ -143,7 +143,7 @@ def _agents(names: str) -> list[str]:
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
-    from agents.rollouts.envs.registered import find_spec, traits_of
+    from agents.rollouts.registered import find_spec, traits_of
 
     from ..setup.model_defaults import warm_start_steps
     from ..setup.settings import is_text
@@ -171,8 +171,8 @@ def _check(agents: list[str], given: dict[str, Any]) -> bool:
     Returns:
         Whether there is a warm start.
     """
-    from agents.core.checks import check_number
-    from agents.rollouts.envs.make_envs import resolve_device
+    from agents.checks import check_number
+    from agents.rollouts.envs import resolve_device
 
     from ..setup import session, settings
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
-from agents.core.files import Lock
-from agents.distributed import parallel
+from agents import processes
+from agents.files import Lock
 
 from ..console.parameters import names_of
 from ..runs import run_folder
@@ -78,7 +78,7 @@ class Study:
             ValueError: as `claim` says.
         """
         with ExitStack() as stack:
-            settings = parallel.on_main(lambda: claim(given, agents, stack))
+            settings = processes.on_main(lambda: claim(given, agents, stack))
             yield cls(given, settings["agents"].split(","), settings["seeds"], device)
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
@@ -90,19 +90,19 @@ class Study:
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
         wanted = self.runs(agents, self.given["seeds"])
-        missing = parallel.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
+        missing = processes.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
         if len(missing) < len(wanted):
             click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
         if not missing:
             return []
-        model = parallel.on_main(self._start_model)
-        own = self._run(missing[parallel.rank() :: parallel.size()], model, len(wanted) - len(missing), len(wanted))
-        return [run for failed in parallel.gather(own) for run in failed]
+        model = processes.on_main(self._start_model)
+        own = self._run(missing[processes.rank() :: processes.size()], model, len(wanted) - len(missing), len(wanted))
+        return [run for failed in processes.gather(own) for run in failed]
 
     def _run(self, missing: list[Run], model: str, done: int, total: int) -> list[dict[str, Any]]:
         """Run what is this process's, and say how each run ended; return those that failed."""
         cores = max(1, available_cores() // count_here())
-        limit = self.given["jobs"] or (cores if parallel.size() == 1 else 1)
+        limit = self.given["jobs"] or (cores if processes.size() == 1 else 1)
         together = min(limit, len(missing))
         options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
         jobs = {self._job(run, options[run.agent]): run for run in missing}
@@ -116,7 +116,7 @@ class Study:
                     error = job.last_line()
                     failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
                     note = f"failed with exit code {code}: {error}  (see {job.log})"
-                number = min(done + count * parallel.size(), total)
+                number = min(done + count * processes.size(), total)
                 click.echo(f"{number}/{total}  {run.agent}, seed {run.seed}: {note}", err=True)
         return failed
 
@@ -154,7 +154,7 @@ class Study:
         options |= {"as_json": True, "overwrite": False, "log_kl": True, "report": False}
         if self.text:
             options["sft_steps"] = 0
-            with parallel.alone():  # as each run is
+            with processes.alone():  # as each run is
                 options["micro_batch_tokens"] = passes(options, together)
         return options
 

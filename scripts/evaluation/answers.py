@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents import Collector, Policy, Rollout
-from agents.core.rollout import STATUSES
-from agents.distributed import parallel
+from agents import Collector, Policy, Rollout, processes
+from agents.rollout import STATUSES
 from agents.rollouts.collector import OnStep
 from rlenv.envs.task import TextGenTask
 
@@ -66,15 +65,15 @@ def play(
         The completions of one block or more, and why the verifier failed the last time (empty if it never did).
     """
     count = _Count(show, done)
-    for one, group in groupby(rounds(todo, parallel.size()), key=lambda dealt: dealt[0].of):
-        with parallel.alone():
+    for one, group in groupby(rounds(todo, processes.size()), key=lambda dealt: dealt[0].of):
+        with processes.alone():
             envs = envs_for(one)
         try:
             collector = Collector(envs, policy.device)
             for dealt in group:
                 count.begin(dealt)
-                own = dealt[parallel.rank()] if parallel.rank() < len(dealt) else None
-                parts = parallel.together(partial(_answer, policy, collector, own, seed, count))
+                own = dealt[processes.rank()] if processes.rank() < len(dealt) else None
+                parts = processes.together(partial(_answer, policy, collector, own, seed, count))
                 failure = next((reason for _, reason in parts if reason), "")
                 yield [row for rows, _ in parts for row in rows], failure
         finally:

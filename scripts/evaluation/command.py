@@ -109,7 +109,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..console.progress import progress_bar
     from ..setup import session
@@ -121,7 +121,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("samples", "temperature", "top_p", "out"):
         if given_by_user(name):
             raise ValueError(f"--{name.replace('_', '-')} has no meaning for {subject.env_id}")
-    loaded = _load(subject, given, parallel.gather(subject.content)[0])
+    loaded = _load(subject, given, processes.gather(subject.content)[0])
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
     with progress_bar("evaluate", count) as show:
@@ -131,7 +131,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..console.progress import say
     from .completions import CompletionFile
@@ -140,22 +140,22 @@ def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     settings = _settings(subject, given)
     name = f"{subject.label}-{given['split']}-{_title(settings)}"
     with ExitStack() as stack:  # the main process has the file; the others know what is in it
-        path = parallel.on_main(lambda: stack.enter_context(claim(given["out"], subject.home, name, settings)))
-        file = parallel.on_main(lambda: CompletionFile(path, settings, given["overwrite"]))
+        path = processes.on_main(lambda: stack.enter_context(claim(given["out"], subject.home, name, settings)))
+        file = processes.on_main(lambda: CompletionFile(path, settings, given["overwrite"]))
         if file.figures is None:
             _play(subject, file, given)
         else:
             say(f"{path}: evaluated before, with the same settings; --overwrite evaluates again")
         assert file.figures is not None
-        if parallel.is_main():
+        if processes.is_main():
             _show_samples(file, given)
         return file.figures | {"completions": str(path)}
 
 
 def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return everything that decides what an evaluation finds."""
-    from agents.core.checks import check_number
-    from agents.rollouts.envs.make_envs import resolve_device
+    from agents.checks import check_number
+    from agents.rollouts.envs import resolve_device
     from rlenv.version import __version__
 
     from .subject import policy_arguments
@@ -197,7 +197,7 @@ def _title(settings: dict[str, Any]) -> str:
 
 def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     """Write the completions that are missing, and the figures."""
-    from agents.distributed import parallel
+    from agents import processes
     from agents.policies import SampledPolicy
 
     from ..console.progress import progress_bar, say
@@ -214,7 +214,7 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     passes = [Pass("greedy" if given["deterministic"] else "sampled", 1)]
     passes += [Pass("sampled", given["samples"])] if given["samples"] else []
     planned = blocks(passes, problems)
-    todo = parallel.on_main(lambda: file.resume(planned))
+    todo = processes.on_main(lambda: file.resume(planned))
     policy = SampledPolicy(loaded.policy, given["temperature"], given["top_p"])
     slots = {one: min(problems * one.samples, session.EVAL_SLOTS) for one in passes}
 
@@ -227,10 +227,10 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     failure = ""
     with progress_bar("evaluate", total, done) as show:
         for rows, reason in play(policy, envs_for, todo, given["seed"], show, done):
-            parallel.on_main(partial(file.add, rows))
+            processes.on_main(partial(file.add, rows))
             failure = reason or failure
     settings = settings | {"temperature": policy.temperature}
-    file.figures = parallel.on_main(lambda: _concluded(file, settings, given["seed"], failure))
+    file.figures = processes.on_main(lambda: _concluded(file, settings, given["seed"], failure))
 
 
 def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
@@ -242,17 +242,17 @@ def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
     Raises:
         ValueError: if a run that goes on has replaced its checkpoint meanwhile.
     """
-    from agents.distributed import parallel
+    from agents import processes
 
     loaded: list[Loaded] = []
 
     def load() -> None:
-        with parallel.alone():  # the updates of the agent may not be for so many processes
+        with processes.alone():  # the updates of the agent may not be for so many processes
             loaded.append(subject.load(given))
 
     before = subject.content
-    parallel.together(load)
-    if parallel.any_of(before != content or subject.content != content):
+    processes.together(load)
+    if processes.any_of(before != content or subject.content != content):
         raise ValueError(
             f"{subject.spec!r} has been replaced by a later checkpoint while it was read: evaluate again, "
             "or name one that stays, such as RUN/checkpoint-000100"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.files import read_table
+from agents.files import read_table
 
 from ..console.progress import say
 from ..runs.logged import read_lines

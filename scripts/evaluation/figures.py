@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
-from agents.learner.metrics import mean_by_level, outcome_metrics
+from agents.training.metrics import mean_by_level, outcome_metrics
 
 Row = Mapping[str, Any]
 MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`

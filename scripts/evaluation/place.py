@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.core.files import Lock
+from agents.files import Lock
 
 from ..console.progress import say
 from ..runs.run_folder import check_place

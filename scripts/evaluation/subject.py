@@ -13,10 +13,10 @@ import torch
 
 from agents import make_envs, make_policy
 from agents.checkpoints.checkpoint import Checkpoint
-from agents.core.files import MANIFEST, whole_folder
+from agents.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
-from agents.rollouts.envs.make_envs import LOOP_OFFERS, resolve_device, with_tokenizer
-from agents.rollouts.envs.registered import named_by_checkpoint
+from agents.rollouts.envs import LOOP_OFFERS, resolve_device, with_tokenizer
+from agents.rollouts.registered import named_by_checkpoint
 from rlenv.envs.task import TextGenTask
 
 from ..console.parameters import given_by_user

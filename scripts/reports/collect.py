@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.files import read_table
+from agents.files import read_table
 
 from ..console.terminal import plain
 from ..runs import run_folder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.core.files import is_locked
+from agents.files import is_locked
 
 from ..runs import run_folder
 from ..setup.agent_names import resume_command

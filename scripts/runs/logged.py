@@ -48,7 +48,7 @@ def read_lines(file: Path, read: Callable[[Any], T]) -> list[T]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a file; unlike agents.core.files.read_table without an import of torch.
+    """Return the object in a file; unlike agents.files.read_table without an import of torch.
 
     Raises:
         ValueError: if it holds anything else.

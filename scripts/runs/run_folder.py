@@ -27,7 +27,7 @@ from typing import Any
 import click
 
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from agents.core.files import Lock, read_table, sync, versions, whole_folder
+from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from ..console.progress import say
 from .logged import read_json

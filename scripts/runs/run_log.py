@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
 from agents.checkpoints.declared import Count
-from agents.core.files import sync
+from agents.files import sync
 
 from ..console.terminal import plain
 from .run_files import CSV, EPISODES, write_text

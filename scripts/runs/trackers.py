@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from stable_baselines3.common.logger import KVWriter
 from typing_extensions import override
 
-from agents.core.checks import first_line
-from agents.core.files import read_table
+from agents.checks import first_line
+from agents.files import read_table
 from verifiers.plugins.extras import require
 
 from ..console.progress import say

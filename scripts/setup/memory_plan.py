@@ -43,13 +43,12 @@ def dry_run(given: dict[str, Any]) -> None:
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    from agents import make_envs
-    from agents.core.settings import default_of
-    from agents.distributed import parallel
-    from agents.distributed.fsdp import check_shard
+    from agents import make_envs, processes
+    from agents.fsdp import check_shard
     from agents.policies.language.models.loading import config_of
     from agents.policies.memory import Workload
-    from agents.rollouts.envs.make_envs import resolve_device
+    from agents.rollouts.envs import resolve_device
+    from agents.settings import default_of
 
     from ..runs import run_folder
     from . import session
@@ -57,7 +56,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from .defaults import agent_settings
     from .settings import agent_arguments, env_arguments, policy_arguments
 
-    cls, processes = agent_class(given["agent"]), parallel.size()
+    cls, ranks = agent_class(given["agent"]), processes.size()
     check_shard(bool(given.get("shard")))
     policy = policy_arguments(given)  # it asks for peft, if needed
     envs = make_envs(given["env_id"], 1, env_arguments(given))
@@ -79,17 +78,17 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         task.max_length,
         min(turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
         reply_length=0 if dialogues is None else dialogues.max_reply_tokens,
-        episodes=-(-episodes // (steps * processes)),
-        slots=-(-slots // processes),
+        episodes=-(-episodes // (steps * ranks)),
+        slots=-(-slots // ranks),
         group_size=settings.get("group_size") or cls.default_group_size,
         device=resolve_device(given["device"], given["env_id"]).type,
         critic=policy.pop("critic", "head") if cls.uses_critic else None,
         entropy=bool(settings.get("ent_coef")),
         reference=bool(settings.get("kl_coef")) or given["log_kl"],
         teacher=_teacher_bytes(given, policy),
-        imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
-        evaluated=-(-min(evaluated, session.EVAL_SLOTS) // processes),
-        holders=processes if settings.get("shard") else 1,
+        imitated=-(-given["sft_batch_size"] // ranks) if given["sft_steps"] else 0,
+        evaluated=-(-min(evaluated, session.EVAL_SLOTS) // ranks),
+        holders=ranks if settings.get("shard") else 1,
         **{name: value for name, value in (policy | settings).items() if name in SAME_NAME and value is not None},
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work

@@ -16,10 +16,10 @@ from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
 from agents.checkpoints.checkpoint import Checkpoint
-from agents.core.checks import MOST_SLOTS, check_count, check_number
-from agents.learner.supervised import WarmStart
-from agents.rollouts.envs.make_envs import LOOP_OFFERS
-from agents.rollouts.envs.registered import full_id
+from agents.checks import MOST_SLOTS, check_count, check_number
+from agents.rollouts.envs import LOOP_OFFERS
+from agents.rollouts.registered import full_id
+from agents.training.supervised import WarmStart
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import NoDemonstrationError, TextGenTask
 from rlenv.problems.stream import EmptySplitError

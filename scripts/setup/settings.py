@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from agents import AGENTS, Agent
-from agents.core.checks import check_choice, check_count
+from agents.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
-from agents.rollouts.envs.registered import find_spec
+from agents.rollouts.registered import find_spec
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template
 

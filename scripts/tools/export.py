@@ -89,8 +89,8 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
 
 def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
     """Return what writes a reward model into a folder."""
-    from agents.learner.reward_model import make_reward_model, merged, save_reward_model
     from agents.policies.language.models.adapters import has_adapter
+    from agents.training.reward_model import make_reward_model, merged, save_reward_model
     from rlenv.text.tokenizer import load_tokenizer
 
     if not merge and not has_adapter(source):
@@ -124,7 +124,7 @@ def _holds_others(folder: Path) -> bool:
 
 def _write(folder: Path, fill: Any) -> None:
     """Replace an earlier export whole; write into a folder of other files, without weights that are not the model's."""
-    from agents.core.files import write_folder
+    from agents.files import write_folder
 
     if _holds_others(folder):
         for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
@@ -139,7 +139,7 @@ def upload(folder: Path, repo: str, private: bool = False) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    from agents.core.checks import first_line
+    from agents.checks import first_line
 
     faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library raises other errors
     hub = HfApi()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.checkpoints.checkpoint import read_facts
-from agents.core.files import read_table
+from agents.files import read_table
 from rlenv.version import __version__
 
 from ..evaluation.figures import table

@@ -83,7 +83,7 @@ def reward_model(**given: Any) -> None:
     """
     import torch
 
-    from agents.learner.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
+    from agents.training.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
 
     from ..console.progress import Interrupt, progress_bar
     from ..runs import run_folder as folder
@@ -138,11 +138,11 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """
     from transformers.utils import logging as transformers_logging
 
-    from agents.core.checks import check_number
-    from agents.learner.reward_model import Preferences, make_reward_model
+    from agents.checks import check_number
     from agents.policies import NAMES, check_name
     from agents.policies.language.models.vocabulary import tokenizer_source
-    from agents.rollouts.envs.make_envs import resolve_device
+    from agents.rollouts.envs import resolve_device
+    from agents.training.reward_model import Preferences, make_reward_model
     from rlenv.problems.preference_pairs import encode_pairs, load_pairs, split_pairs
     from rlenv.text.encoder import Encoder
     from rlenv.text.tokenizer import load_tokenizer

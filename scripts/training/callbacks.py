@@ -11,7 +11,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import Rollout
-from agents.learner.metrics import thinned
+from agents.training.metrics import thinned
 
 from ..console.progress import Interrupt, Rate, before_first_end
 from ..runs.run_log import log_histogram

@@ -10,11 +10,10 @@ from typing import Any, TypedDict
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import Agent
+from agents import Agent, processes
 from agents.checkpoints.checkpoint import read_facts
 from agents.checkpoints.declared import misfit
-from agents.core.files import whole_folder
-from agents.distributed import parallel
+from agents.files import whole_folder
 
 from ..console.progress import say
 from ..runs import run_folder
@@ -128,7 +127,7 @@ class Saver(BaseCallback):
         """Tell whether it is time for a checkpoint."""
         if self.updates is not None:
             return self.agent.num_updates > 0 and self.agent.num_updates % self.updates == 0
-        return parallel.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
+        return processes.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
 
     def _on_rollout_start(self) -> None:
         if self.due() and self._saved != self._content():

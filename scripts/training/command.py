@@ -99,12 +99,12 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
     Raises:
         ValueError: if the run is complete.
     """
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..runs import run_folder as folder
 
     agent = job.agent
-    if resumed and job.finished and parallel.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
+    if resumed and job.finished and processes.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
         more = f"pass --timesteps (or --episodes) above {job.goal}"
         raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
     if not resumed:
@@ -119,7 +119,7 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
 def _told(job: Any, run_dir: Path, given: dict[str, Any]) -> Iterator[None]:
     """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     from agents import DivergedError, VerifierError
-    from agents.core.checks import first_line
+    from agents.checks import first_line
 
     from ..console.errors import explain, is_out_of_memory, out_of_memory
     from ..console.progress import say
@@ -167,7 +167,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: for options that exclude each other, or a --stop-reward that is not finite.
     """
-    from agents.core.checks import check_number
+    from agents.checks import check_number
 
     from ..runs.trackers import library
 
@@ -244,7 +244,7 @@ def _report(run_dir: Path) -> bool:
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     """Return the agent that the options describe and the path of its run folder; writes nothing."""
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..runs import run_folder as folder
     from ..setup import session, settings
@@ -257,4 +257,4 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])])
-    return agent, parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))
+    return agent, processes.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))

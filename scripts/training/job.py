@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agents import Agent, Rollout
-from agents.core.files import reading
-from agents.distributed import parallel
+from agents import Agent, Rollout, processes
+from agents.files import reading
 
 from ..console.errors import is_out_of_memory
 from ..console.progress import Interrupt, SignalError, progress_bar, say
@@ -164,7 +163,7 @@ class Job:
             self._log_samples(rows)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
-            if parallel.size() == 1:  # saving needs all processes
+            if processes.size() == 1:  # saving needs all processes
                 self.saver.save()
             raise
         self.state["initial"] = initial
@@ -193,7 +192,7 @@ class Job:
         except Exception as error:
             if self.agent.updating and is_out_of_memory(error):
                 raise  # one line is enough: nothing can be saved in the middle of an update
-            if parallel.size() > 1 and isinstance(error, OSError):
+            if processes.size() > 1 and isinstance(error, OSError):
                 raise  # perhaps of this process alone: then the others are elsewhere, and saving needs them
             try:
                 self.saver.save_changes()
@@ -202,7 +201,7 @@ class Job:
             raise
         self.saver.save_changes()
         self.saver.stop_clock()
-        if parallel.any_of(bool(self.interrupt.asked)):
+        if processes.any_of(bool(self.interrupt.asked)):
             raise SignalError
 
     def _last_sample(self, rollout: Rollout) -> tuple[str, str]:

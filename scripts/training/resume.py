@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-from agents import Agent
+from agents import Agent, processes
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from agents.core.files import read_table
-from agents.distributed import parallel
-from agents.rollouts.envs.registered import named_by_checkpoint
+from agents.files import read_table
+from agents.rollouts.registered import named_by_checkpoint
 
 from ..console.parameters import flag_of, typed
 from ..console.progress import say
@@ -41,7 +40,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
     """
     run: Path = given["resume"]
     run_folder.check_links(run)
-    parallel.on_main(lambda: run_folder.lock(run))
+    processes.on_main(lambda: run_folder.lock(run))
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
     check_trust(given)
@@ -52,14 +51,14 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
             f"{str(run)!r} is a run of rlenv sft; continue with: rlenv train --model "
             f"{shlex.quote(str(run))} --sft-steps 0"
         )
-    checkpoint = parallel.on_main(lambda: _newest(run))
+    checkpoint = processes.on_main(lambda: _newest(run))
     if checkpoint is None:
         say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run
-    if not parallel.is_main():
+    if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
     agent = session.load_agent(checkpoint, given, CHANGEABLE)
-    parallel.on_main(lambda: _forget_stop(run / run_folder.RESULT))
+    processes.on_main(lambda: _forget_stop(run / run_folder.RESULT))
     return agent, run
 
 

@@ -65,7 +65,7 @@ def sft(**given: Any) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..console.progress import Interrupt
     from ..runs import run_folder as folder
@@ -85,7 +85,7 @@ def sft(**given: Any) -> None:
     envs = session.held_out_envs(*evaluation, given["eval_episodes"]) if judged and given["eval_episodes"] else None
     held_out = None if shown is None else _held_out(agent, envs, partial(session.evaluation_envs, *evaluation), given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
-    run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
+    run_dir = processes.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run_dir, given = own_folder(run_dir, given)
     folder.create(run_dir, settings.resolved(given), given["overwrite"])
     started, before = time.perf_counter(), _loss(agent, held_out, given)
@@ -121,19 +121,19 @@ def _agent(given: dict[str, Any]) -> Any:
     Raises:
         ValueError: if there are fewer episodes to evaluate than processes.
     """
-    from agents.distributed import parallel
+    from agents import processes
 
     from ..runs.torchrun import join
     from ..setup import model_defaults, session
 
     device = join(given["device"], given["process_timeout"])
-    if 0 < given["eval_episodes"] < parallel.size():
-        few = f"--eval-episodes {given['eval_episodes']} is too few for {parallel.size()} processes"
+    if 0 < given["eval_episodes"] < processes.size():
+        few = f"--eval-episodes {given['eval_episodes']} is too few for {processes.size()} processes"
         raise ValueError(f"{few}: each evaluates one at least")
     given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
-    with parallel.alone():  # its share of the episodes of an update does not matter: there are none
+    with processes.alone():  # its share of the episodes of an update does not matter: there are none
         agent = session.build_agent("reinforce", given | {"device": device})
-    parallel.same_start(agent.policy)
+    processes.same_start(agent.policy)
     model_defaults.announce(agent, given)
     return agent
 
@@ -201,7 +201,7 @@ def _held_out(agent: Any, envs: Any, make: Callable[[int, str], Any], given: dic
 
 
 def _loss(agent: Any, held_out: Any, given: dict[str, Any]) -> float | None:
-    from agents.learner.supervised import demonstration_loss
+    from agents.training.supervised import demonstration_loss
 
     if held_out is None:
         return None

@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import HParam
 
 from agents import Agent
 from agents.estimators.kl import k1
-from agents.learner.metrics import is_logged
+from agents.training.metrics import is_logged
 
 from ..setup.defaults import agent_settings
 

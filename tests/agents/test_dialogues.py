@@ -10,8 +10,8 @@ from identity_checks import EXACT, assert_close, collect
 from tiny_models import tiny_policy
 
 from agents import RLOO, Agent, Collector, Rollout
-from agents.learner.metrics import rollout_metrics
 from agents.policies.base import weights_digest
+from agents.training.metrics import rollout_metrics
 from verifiers.dialogues.tools.calls import Call
 from verifiers.dialogues.tools.verifier import WithTools
 

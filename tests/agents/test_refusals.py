@@ -26,14 +26,14 @@ from agents import (
     find_agent,
 )
 from agents.algorithms._actor_critic import ActorCritic
-from agents.core.settings import setting
 from agents.policies.choosing import evaluate_choices
 from agents.policies.control.token_extractor import TokenExtractor
 from agents.policies.language.nucleus import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
-from agents.rollouts.envs.make_envs import step_limit
-from agents.rollouts.envs.registered import find_spec
-from agents.trainer.proximal import ProximalAgent
+from agents.rollouts.envs import step_limit
+from agents.rollouts.registered import find_spec
+from agents.settings import setting
+from agents.training.proximal import ProximalAgent
 
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]

@@ -11,8 +11,8 @@ from identity_checks import assert_close, check_plain_reference, collect
 from real_model import policy_of
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.learner.divergence import HALF_KL_TOLERANCE
 from agents.policies.language.models import adapters
+from agents.training.divergence import HALF_KL_TOLERANCE
 
 TOLERANCE = 1e-4  # nats, in float32
 EPISODES = 16  # in 8 slots, which restart

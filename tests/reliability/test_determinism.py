@@ -11,8 +11,8 @@ from identity_checks import collect
 from tiny_models import text_envs
 
 from agents import AGENTS, LanguageModelPolicy
-from agents.learner.kl_anchor import weights_digest
 from agents.policies.base import take_rows
+from agents.training.kl_anchor import weights_digest
 from verifiers import Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch

@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import configure
 
 import rlenv  # noqa: F401
 from agents import ReinforceBaseline
-from agents.learner.metrics import thinned
+from agents.training.metrics import thinned
 from verifiers.isolation.workers.supervisor import descendants
 
 MB = 2**20

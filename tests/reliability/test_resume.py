@@ -17,7 +17,7 @@ from runs import arguments, content, differences, everything, table
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
-from agents.core.files import Lock
+from agents.files import Lock
 
 
 def done(*arguments):
@@ -182,7 +182,7 @@ def test_an_error_of_an_environment_is_not_taken_for_a_damaged_checkpoint(comman
     def fail(*_, **__):
         raise TypeError("a bug")
 
-    monkeypatch.setattr("agents.rollouts.envs.make_envs.make_envs", fail)
+    monkeypatch.setattr("agents.rollouts.envs.make_envs", fail)
     outcome = invoke(*command, run)
     assert "cannot be loaded" not in outcome.stderr and str(outcome.exception) == "a bug"
 

@@ -13,8 +13,7 @@ from inprocess import done
 from inprocess import run as invoke
 from runs import differences, everything
 
-from agents import Agent
-from agents.core import files
+from agents import Agent, files
 
 TINY = ["train", "--episodes", 12, "--episodes-per-update", 4, "--group-size", 2, "--verifier-arg", "digits=1"]
 TINY += ["--eval-episodes", 2, "--eval-every", 2, "--sft-steps", 4, "--sft-examples", 4, "--sft-batch-size", 4]

@@ -11,7 +11,7 @@ import torch
 from agents import AGENTS, Agent, DrGRPO, Policy
 from agents.algorithms._group_relative import GroupRelative
 from agents.algorithms._taught import Taught
-from agents.trainer.proximal import PassesAgent
+from agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]

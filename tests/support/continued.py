@@ -10,7 +10,7 @@ import torch
 
 from agents import Agent
 from agents.policies.base import weights_digest
-from agents.rollouts.envs.env_state import env_state
+from agents.rollouts.env_state import env_state
 
 
 def run(agent: Agent, updates: int, goal: int = 10**6) -> list[dict[str, float]]:

@@ -16,7 +16,7 @@ from gaps import plain_laws
 from tiny_models import own_rewards, tiny_policy
 
 from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
-from agents.core.rollout import map_obs
+from agents.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
 SLACK = float(os.environ.get("RLENV_TEST_SLACK", 1))  # 100 if a bug is planted, see tests/plant_mutations.py

@@ -12,7 +12,7 @@ from pretend_device import PretendDevice, pretend_device
 
 import rlenv  # noqa: F401
 from agents import AGENTS, Agent
-from agents.learner.metrics import rollout_metrics
+from agents.training.metrics import rollout_metrics
 
 Counts = Counter[tuple[str, str]]
 TEXT = {"episodes_per_update": 64, "num_envs": 32, "group_size": 4, "env_kwargs": {"verifier": "arith"}}

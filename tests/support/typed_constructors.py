@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 
 from agents import DAPO, PPO, Agent, Reinforce
-from agents.core.settings import setting
 from agents.policies import Policy
+from agents.settings import setting
 
 
 class Own(PPO):

@@ -10,7 +10,7 @@ import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, make_agent, random_episodes
 
 from agents import Agent, Batch, Rollout
-from agents.core.rollout import ERROR, OK
+from agents.rollout import ERROR, OK
 
 N = 24  # episodes of a sample: 6 groups of 4
 

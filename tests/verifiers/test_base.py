@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from agents.core import rollout
+from agents import rollout
 from verifiers import FunctionVerifier, Problem, Verdict, Verifier
 from verifiers.base import STATUSES, checked
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from typing_extensions import override
 
-from ...core.checks import check_number
+from ...checks import check_number
 from .decoding.cuda_graph import Captures
 from .policy import LanguageModelPolicy
 

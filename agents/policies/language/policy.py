@@ -13,8 +13,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ...core.checks import check_choice, check_flag
-from ...core.rollout import Obs, Rollout
+from ...checks import check_choice, check_flag
+from ...rollout import Obs, Rollout
 from ..base import Policy, episodes_of, scatter_steps, take_rows
 from ..choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from . import policy_folder

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from ...core.devices import HALVES
+from ...devices import HALVES
 from ..base import MODEL
 from .critic import CRITICS
 from .models import adapters

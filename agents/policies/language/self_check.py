@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel
 
-from ...core.checks import first_line
-from ...core.devices import to_device
+from ...checks import first_line
+from ...devices import to_device
 from .decoding.decoder import Decoder
 from .models.supported import SUPPORTED, model_type
 from .training.prefix_sharing import takes_forests

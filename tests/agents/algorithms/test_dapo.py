@@ -13,7 +13,7 @@ from tabular import make_agent, random_episodes
 from tiny_models import hash_reward, reward_of, text_envs, tiny_policy
 
 from agents import DAPO, Rollout
-from agents.core.rollout import join
+from agents.rollout import join
 
 EPISODES, GROUP = 12, 4
 

@@ -24,8 +24,8 @@ from tabular import AT_THE_END, P, expected_batch_gradient, expected_gradient, m
 from updates import N, paid_at_the_end, sample, with_parts
 
 from agents import GDPO, GRPO, PKPO, MaxRL, Rollout
-from agents.core.rollout import ERROR, OK
 from agents.estimators.best_of_k import BASELINES, best_of_k
+from agents.rollout import ERROR, OK
 
 TOLERANCE = 1e-10
 

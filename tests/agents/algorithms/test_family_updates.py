@@ -47,7 +47,7 @@ from agents import (
     Rollout,
 )
 from agents.algorithms import AGENTS
-from agents.core.rollout import ERROR, OK
+from agents.rollout import ERROR, OK
 
 BETA = 0.3
 K3 = {"kl_coef": BETA, "kl_estimator": "k3", "kl_in": "loss"}

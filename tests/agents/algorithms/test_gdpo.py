@@ -13,7 +13,7 @@ from updates import N, sample
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GDPO, Agent
-from agents.core.rollout import join
+from agents.rollout import join
 from verifiers import Verdict, Verifier, make_verifier
 
 SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}

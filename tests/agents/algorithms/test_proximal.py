@@ -16,7 +16,7 @@ from identity_checks import EXACT, assert_close
 from tabular import gradient, make_agent, random_episodes
 
 from agents import AGENTS, Agent, Rollout
-from agents.core.rollout import ERROR
+from agents.rollout import ERROR
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},

@@ -15,7 +15,7 @@ import rlenv  # noqa: F401
 from agents import PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
 from agents.checkpoints import checkpoint
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from agents.core.files import seal
+from agents.files import seal
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 

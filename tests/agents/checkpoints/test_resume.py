@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import rlenv  # noqa: F401
 from agents import AGENTS, Agent, Reinforce
-from agents.core.settings import declared_by
-from agents.rollouts.envs.env_state import env_state, load_env_state
-from agents.trainer.callbacks import as_callback
+from agents.rollouts.env_state import env_state, load_env_state
+from agents.settings import declared_by
+from agents.training.callbacks import as_callback
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "learning_rate": 2e-3, "device": "cpu"}
 UNUSUAL = {

@@ -10,7 +10,6 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.rollout import Rollout
 from agents.estimators.baselines import (
     BASELINES,
     RunningMean,
@@ -24,6 +23,7 @@ from agents.estimators.baselines import (
 )
 from agents.estimators.returns import hold_last
 from agents.policies.choosing import score_norms
+from agents.rollout import Rollout
 
 few = drawn(20)
 OF_OTHERS = (leave_one_out, length_weighted, optimal_token)

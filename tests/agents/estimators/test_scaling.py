@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.core.rollout import ERROR
 from agents.estimators.scaling import group_std, over_group_mean, standardize_groups, standardize_parts, whiten
+from agents.rollout import ERROR
 
 NAN = torch.nan
 few = drawn(20)

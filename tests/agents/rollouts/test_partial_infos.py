@@ -17,12 +17,12 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents import Collector, Rollout
-from agents.core.rollout import ERROR, FAILURES
-from agents.learner.metrics import evaluation_metrics, rollout_metrics
-from agents.rollouts.envs.make_envs import make_envs
-from agents.rollouts.envs.waiting_envs import WaitingVectorEnv
-from agents.trainer.health import FailureWatch
-from agents.trainer.log_entry import drop_empty, record_metrics
+from agents.rollout import ERROR, FAILURES
+from agents.rollouts.envs import make_envs
+from agents.rollouts.waiting_envs import WaitingVectorEnv
+from agents.training.health import FailureWatch
+from agents.training.log_entry import drop_empty, record_metrics
+from agents.training.metrics import evaluation_metrics, rollout_metrics
 
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
 EPISODES = 48

@@ -7,7 +7,7 @@ from identity_checks import collect
 from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
-from agents.learner.metrics import evaluation_metrics, rollout_metrics
+from agents.training.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 

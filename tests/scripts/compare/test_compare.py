@@ -9,7 +9,7 @@ from _rlenv_scripts.setup import model_defaults
 from inprocess import result_of
 
 from agents import AGENTS
-from agents.core.files import Lock
+from agents.files import Lock
 
 SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
 SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]

@@ -18,7 +18,7 @@ from pages import check_rlenv
 
 import rlenv  # noqa: F401
 from agents import AGENTS
-from agents.rollouts.envs.registered import find_spec
+from agents.rollouts.registered import find_spec
 from verifiers import list_verifiers, make_verifier
 
 GROUP = click.Context(main, info_name="rlenv")

@@ -7,7 +7,7 @@ from _rlenv_scripts.training.command import train
 from inprocess import run
 
 from agents import AGENTS, PPO
-from agents.core.foreign_names import FOREIGN, RUN
+from agents.foreign_names import FOREIGN, RUN
 from agents.policies import ControlPolicy, LanguageModelPolicy
 from rlenv.envs.task import TextGenTask
 

@@ -10,7 +10,7 @@ from inprocess import done, error_of, result_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
-from agents.core.files import seal
+from agents.files import seal
 
 MODULE = "somebodys_reward"
 SOURCE = """

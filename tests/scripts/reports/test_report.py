@@ -17,7 +17,7 @@ from _rlenv_scripts.runs import run_folder
 from _rlenv_scripts.training import callbacks
 from inprocess import result_of, run
 
-from agents.core.files import Lock
+from agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"

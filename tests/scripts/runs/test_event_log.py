@@ -16,8 +16,8 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 
 import rlenv  # noqa: F401
 from agents import DAPO, Agent
-from agents.learner.kl_anchor import weights_digest
-from agents.trainer import log_entry
+from agents.training import log_entry
+from agents.training.kl_anchor import weights_digest
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 30, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]

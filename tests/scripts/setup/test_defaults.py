@@ -10,7 +10,7 @@ from _rlenv_scripts.training.command import train
 from _rlenv_scripts.training.sft import sft
 
 from agents import AGENTS, Reinforce
-from agents.core.settings import declared_by
+from agents.settings import declared_by
 
 SETTINGS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
 

@@ -14,7 +14,7 @@ from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Collector, Reinforce
-from agents.core.files import seal
+from agents.files import seal
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 

@@ -12,7 +12,7 @@ from _rlenv_scripts.training.job import Job
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import done, error_of, result_of, run
 
-from agents.core.files import Lock
+from agents.files import Lock
 from agents.rollouts import collector
 from rlenv.envs.task import TextGenTask
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
-from ....core.devices import HALVES
+from ....devices import HALVES
 from ..models.adapters import NAME, merged_weight
 
 LARGE = 2**17  # weights of a layer, from which on packing pays

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ....core.devices import to_device
+from ....devices import to_device
 from ...choosing import Source
 from .acting_copy import acting_copy, refresh
 from .decoder import Choose, Decoder, newest_tokens, read_newest

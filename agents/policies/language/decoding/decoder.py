@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from ....core.devices import to_device, to_host
+from ....devices import to_device, to_host
 from ...choosing import Source
 from ..models.attention import attention_mask
 from .kv_cache import SlotCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-from ....core.devices import to_device
+from ....devices import to_device
 from ..models.attention import attention_mask
 from .kv_cache import SlotCache
 

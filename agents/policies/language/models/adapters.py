@@ -20,8 +20,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from ....core.checks import check_choice, check_count, check_number, first_line
-from ....core.files import read_table
+from ....checks import check_choice, check_count, check_number, first_line
+from ....files import read_table
 from ...base import weights_digest
 
 ALL = "all-linear"

@@ -24,8 +24,8 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
-from ....core.checks import first_line
-from ....core.files import BusyError, Lock, digest_of, write_folder
+from ....checks import first_line
+from ....files import BusyError, Lock, digest_of, write_folder
 from .presets import PACKAGED
 
 SUFFIX = ".gguf"

@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ....core.checks import check_choice, first_line
-from ....core.errors import UnknownModelError
+from ....checks import check_choice, first_line
+from ....errors import UnknownModelError
 from .adapters import base_of, has_adapter
 from .gguf import is_gguf, model_folder
 from .presets import PACKAGED, PRESETS, preset_config

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ....core.checks import first_line
-from ....core.files import read_table
+from ....checks import first_line
+from ....files import read_table
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .gguf import model_folder
 from .loading import name_of

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from ....core.devices import to_device
+from ....devices import to_device
 from ...base import take_rows
 from ..models.attention import SLIDING, added_mask, layer_kinds
 

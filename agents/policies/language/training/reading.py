@@ -19,8 +19,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ....core.devices import to_device, to_host
-from ....core.rollout import Rollout
+from ....devices import to_device, to_host
+from ....rollout import Rollout
 from ...base import take_rows
 from ..models.attention import without_cudnn
 from .checkpointing import recomputed_layers

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from agents import Collector, ControlPolicy, make_envs
 from agents.policies.control.numpy_actor import NumpyActor
-from agents.rollouts.envs.waiting_envs import WaitingCartPole, WaitingVectorEnv
+from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 CPU = torch.device("cpu")
 WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]

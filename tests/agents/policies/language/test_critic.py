@@ -8,8 +8,8 @@ from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
 
 from agents import PPO, LanguageModelPolicy, make_policy
-from agents.learner.supervised import warm_start
 from agents.policies.base import actor_parameters, critic_parameters
+from agents.training.supervised import warm_start
 
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
 

@@ -17,10 +17,10 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.learner.supervised import warm_start
 from agents.policies.language.decoding import decoder
 from agents.policies.language.models.loading import load_model
 from agents.policies.language.self_check import faults_named
+from agents.training.supervised import warm_start
 
 LENGTH = 20  # of the longest context in text_envs
 SHAPE = {

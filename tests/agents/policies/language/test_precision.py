@@ -7,9 +7,9 @@ import torch
 from identity_checks import collect
 from tiny_models import hash_reward, text_envs, tiny_policy
 
-from agents.learner.master_weights import MasterWeights
-from agents.learner.optimizer import PolicyOptimizer
-from agents.learner.supervised import WarmStart, warm_start
+from agents.training.master_weights import MasterWeights
+from agents.training.optimizer import PolicyOptimizer
+from agents.training.supervised import WarmStart, warm_start
 
 STEPS = 40
 

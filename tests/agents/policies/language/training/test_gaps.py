@@ -10,10 +10,9 @@ from identity_checks import EXACT, assert_close, gradient
 from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
 
-from agents import GRPO, PPO, RLOO
-from agents.core.rollout import join
-from agents.distributed import parallel
+from agents import GRPO, PPO, RLOO, processes
 from agents.policies.language.training import reading
+from agents.rollout import join
 
 SWITCHES = [(False, False), (True, False), (True, True)]
 EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}
@@ -110,8 +109,8 @@ def updated() -> tuple[torch.Tensor, int]:
     parts = [gapped(agent.policy, 8), gapped(agent.policy, 8, gaps=False, seed=1)]
     groups = [parts[0].groups, parts[1].groups + 2]
     parts = [replace(part, groups=group) for part, group in zip(parts, groups, strict=True)]
-    own = parallel.gather(parallel.on_host(parts[parallel.rank()])) if parallel.size() > 1 else parts
-    joined = join(own, True) if parallel.size() == 1 else parallel.whole(own, True, torch.device("cpu"), True)
+    own = processes.gather(processes.on_host(parts[processes.rank()])) if processes.size() > 1 else parts
+    joined = join(own, True) if processes.size() == 1 else processes.whole(own, True, torch.device("cpu"), True)
     return gradient(agent, joined), len(joined)
 
 

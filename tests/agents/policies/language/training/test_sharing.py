@@ -11,8 +11,8 @@ from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
-from agents.core.rollout import ERROR
 from agents.policies.language.training import reading
+from agents.rollout import ERROR
 from verifiers.function import FunctionVerifier
 
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]

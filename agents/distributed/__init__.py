@@ -1,1 +1,0 @@
-"""Several processes: ranks and sums over them, and tensors of which each process holds a part."""

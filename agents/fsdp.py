@@ -1,0 +1,311 @@
+"""A language model's weights, gradients and optimizer state dealt out to the processes, with PyTorch's FSDP2.
+
+Each layer is a unit of `fully_shard`, and so is everything else together. In training, a unit's weights are gathered
+for its forward pass and again for its backward pass, and the sum of its gradients is dealt out at once. For what has
+no gradients, such as acting, `gather_weights` puts all of them together, once and in place: the model is then used like
+any other, without communication, until the next training pass.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import chain, repeat
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from . import processes
+from .checks import check_flag
+from .devices import HALVES
+from .processes import is_dealt_out
+
+T = TypeVar("T")
+
+PASSES = ("evaluate", "values")  # of a policy, with gradients
+LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
+
+_outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
+
+
+def check_shard(value: Any) -> bool:
+    """Return whether weights are to be dealt out.
+
+    Raises:
+        ValueError: unless it is True or False; if there is only one process, or this torch is too old.
+    """
+    if not check_flag("shard", value):
+        return False
+    if processes.size() == 1:
+        raise ValueError(
+            "shard deals the weights out to several processes, and this is the only one: start them with "
+            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
+        )
+    if not hasattr(import_module("torch.distributed.fsdp").FSDPModule, "reset_iter_state"):
+        raise ValueError(f"shard needs FSDP2 of a newer PyTorch than this ({torch.__version__}): install one")
+    return True
+
+
+# Policies.
+
+
+def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
+    """Return a policy of which every process holds its part of the weights; all processes call this together.
+
+    The main process makes the policy, whole on its host. The others get everything but the weights from it. Then one
+    unit after the other goes to the device, to all processes, which keep their rows.
+
+    Args:
+        make: returns the policy; called in the main process alone.
+        device: of the parts.
+
+    Raises:
+        ValueError: for a policy without known layers, or one that is dealt out already.
+    """
+    made: list[Any] = []
+
+    def whole_and_outline() -> Any:
+        policy = make()
+        if has_part(policy):
+            raise ValueError("the policy is dealt out already, to another agent; save that agent and load it")
+        if not hasattr(policy, "with_parameters") or not _layers(policy):
+            raise ValueError(f"shard is for language models with known layers; omit it for a {type(policy).__name__}")
+        made.extend((policy, _outline(policy)))
+        return made[1]
+
+    received = processes.on_main(whole_and_outline)
+    policy, outline = made or (copy.deepcopy(received), received)
+    _unshare(policy)
+    policy.adapter = outline.adapter  # the other one knows the whole base
+    _outlines[policy] = outline
+    _shard(policy, device)
+    return policy
+
+
+def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
+    """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
+    if not has_part(policy):
+        return make(policy)
+    plain = whole(policy)
+    return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
+
+
+def _shard(policy: Any, device: torch.device) -> None:
+    """Deal out the main process's weights, in place; in the other processes they have no values yet."""
+    from torch.distributed.device_mesh import init_device_mesh  # not in every build of torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
+    mesh = init_device_mesh(device.type, (processes.size(),))
+    heads = [] if policy.critic is None else [policy.critic.head]  # may have another precision than the model
+    for unit in (*_layers(policy), *heads, policy):
+        _move(unit, device)
+        processes.same_start(unit)
+        halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
+        exact = MixedPrecisionPolicy(reduce_dtype=torch.float32 if halves else None)  # of the sum of gradients
+        dealt: Any = fully_shard(unit, mesh=mesh, mp_policy=exact)
+        dealt.set_gradient_divide_factor(1.0)
+        dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
+    trained = any(parameter.requires_grad for parameter in policy.parameters())
+    for name in PASSES if trained else ("_states",):  # the latter within a pass of the policy that is trained
+        setattr(policy, name, partial(_without_views, getattr(policy, name)))
+        register_fsdp_forward_method(policy, name)
+    policy.begin = lambda: None
+    register_fsdp_forward_method(policy, "begin")
+    policy.begin()  # torch takes the unit that runs first for the root
+    release_weights(policy)
+
+
+def _layers(policy: nn.Module) -> list[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import
+
+    return [part for part in policy.modules() if isinstance(part, GradientCheckpointingLayer)]
+
+
+def _unshare(policy: Any) -> None:
+    """Give a critic copies of the frozen weights that it shares with the model: a weight is in one unit only."""
+    if policy.critic is not None:
+        models = {id(parameter) for parameter in policy.model.parameters()}
+        for module, name, parameter in _places(policy.critic):
+            if id(parameter) in models:
+                module._parameters[name] = copy.deepcopy(parameter)
+
+
+def _outline(policy: Any) -> Any:
+    """Return a copy without weights, on torch's device "meta"."""
+    return policy.with_parameters(
+        {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in policy.parameters()}
+    )
+
+
+def _move(unit: nn.Module, device: torch.device) -> None:
+    """Move what is not dealt out yet to a device; weights on "meta" get memory there."""
+    moved: dict[int, nn.Parameter] = {}  # a tied weight has several places
+    for module, name, parameter in _places(unit):
+        if not is_dealt_out(parameter):
+            held = torch.empty_like(parameter, device=device) if parameter.is_meta else parameter.detach().to(device)
+            module._parameters[name] = moved.setdefault(id(parameter), nn.Parameter(held, parameter.requires_grad))
+    for module in unit.modules():
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else buffer.to(device)
+
+
+def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
+    """Yield where parameters are: module, name, parameter."""
+    for part in module.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None:
+                yield part, name, parameter
+
+
+def _without_views(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return what a method does, and no views: FSDP2 starts the backward pass by a hook that they may lose."""
+    is_view = lambda value: isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()  # noqa: E731
+    return tree_map(lambda value: value.clone() if is_view(value) else value, method(*args, **named))
+
+
+# Where the weights of a policy are. For any other policy, and without one, these do nothing.
+
+
+def has_part(policy: nn.Module) -> bool:
+    """Return whether this process holds a part of the policy's weights only."""
+    return policy in _outlines
+
+
+def check_whole(policy: nn.Module, what: str) -> None:
+    """Refuse what needs all weights in one process.
+
+    Raises:
+        ValueError: if the policy is dealt out.
+    """
+    if has_part(policy):
+        raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")
+
+
+def _units(policies: Iterable[nn.Module | None]) -> Iterator[tuple[bool, Any]]:
+    """Yield the units of policies that are dealt out, each with whether it is a policy's rest."""
+    for policy in policies:
+        if policy is not None and has_part(policy):
+            from torch.distributed.fsdp import FSDPModule
+
+            yield from ((unit is policy, unit) for unit in policy.modules() if isinstance(unit, FSDPModule))
+
+
+def gather_weights(*policies: nn.Module | None) -> None:
+    """Put the whole weights together in every process, until `release_weights`; all processes call this together."""
+    for _, unit in _units(policies):
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+
+
+def release_weights(*policies: nn.Module | None) -> None:
+    """Leave every process its part of the weights."""
+    for is_rest, unit in _units(policies):
+        unit.set_reshard_after_forward(not is_rest, recurse=False)  # the rest is needed first in the backward pass
+        if is_rest:  # reshards all; forgets forward passes without gradients, which may differ between processes
+            unit.reset_iter_state()
+
+
+@contextmanager
+def gathered(policy: nn.Module) -> Iterator[None]:
+    """Within this context, every process has the whole weights; all processes enter it together."""
+    before = not is_dealt_out(next(policy.parameters(), None))
+    gather_weights(policy)
+    try:
+        yield
+    finally:
+        if not before:
+            release_weights(policy)
+
+
+def passes(policy: nn.Module, parts: Iterable[T], spare: T) -> Iterator[tuple[T, bool]]:
+    """Return what this process makes training passes of, each with whether it counts.
+
+    With shards, every process needs as many passes as the one with the most parts.
+
+    Args:
+        policy: is trained.
+        parts: of this process; they count.
+        spare: does not.
+    """
+    if not has_part(policy):
+        return zip(parts, repeat(True))
+    release_weights(policy)
+    mine = list(parts)
+    missing = max(processes.gather(len(mine))) - len(mine)
+    return chain(zip(mine, repeat(True)), repeat((spare, False), missing))
+
+
+# Tensors.
+
+
+def local(tensor: Any) -> torch.Tensor:
+    """Return the rows that this process holds of a tensor, in the same memory."""
+    return tensor.to_local() if is_dealt_out(tensor) else tensor
+
+
+@torch.no_grad()
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor; of one that is dealt out, all processes call this together."""
+    return cast(Any, tensor.detach()).full_tensor() if is_dealt_out(tensor) else tensor
+
+
+def spread(value: torch.Tensor, example: Any) -> torch.Tensor:
+    """Return a copy of a whole tensor, which every process has, dealt out if an `example` of the same shape is."""
+    if not is_dealt_out(example) or value.shape != example.shape:
+        return value.clone()
+    from torch.distributed.tensor import distribute_tensor  # not in every build of torch
+
+    value = value.detach().to(example.device)
+    return distribute_tensor(value, example.device_mesh, example.placements, src_data_rank=None)
+
+
+def spread_moments(state: dict[str, Any], parameters: list[nn.Parameter]) -> dict[str, Any]:
+    """Return the state of an optimizer from a checkpoint, with its moments dealt out as the parameters are."""
+    moments = {
+        number: {name: spread(value, parameters[number]) for name, value in of.items()}
+        for number, of in state["state"].items()
+    }
+    return {**state, "state": moments}
+
+
+@torch.no_grad()
+def whole(state: Any) -> Any:
+    """Return nested dictionaries, lists and tuples with whole tensors and policies; all processes call this together.
+
+    The main process gets what was dealt out whole, on its host; the others get empty tensors, and no policies.
+    """
+    if isinstance(state, nn.Module) and has_part(state):
+        return _whole_policy(state)
+    if is_dealt_out(state):
+        found = full(state)
+        return found.cpu() if processes.is_main() else found.new_empty(0)
+    if isinstance(state, dict):
+        return {name: whole(value) for name, value in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(whole(value) for value in state)
+    return state
+
+
+def _whole_policy(policy: nn.Module) -> Any:
+    parts, outline, weights = dict(policy.named_parameters()), _outlines[policy], {}
+    for name, empty in outline.named_parameters():
+        found = full(parts[name])
+        if processes.is_main():  # a copy, since gathered weights lose their memory when they are released
+            weights[id(empty)] = nn.Parameter(found.to("cpu", copy=True), empty.requires_grad)
+    if not processes.is_main():
+        return None
+    plain = outline.with_parameters(weights)
+    for name in LATER:
+        setattr(plain, name, getattr(policy, name))
+    return plain
+
+
+def clip_gradients(parameters: list[nn.Parameter], most: float) -> torch.Tensor:
+    """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
+    return full(torch.nn.utils.clip_grad_norm_(parameters, most))

@@ -1,0 +1,266 @@
+"""Several processes that train as one; the only module that knows their ranks.
+
+Every process has the whole policy (with `fsdp.py`, a part of it). It plays its share of the
+episodes; then all of them get the whole rollout, so that baselines, whitening, denominators and every decision are
+those of one process. Each computes log-probabilities and gradients of its share of the rows, the gradients are added
+up, and all take the same optimizer step:
+
+    ∇L = Σ_r ∇L_r        L_r = - Σ_{i of r} Σ_t w_{i,t} surrogate_{i,t}, with the weights w of the whole rollout
+
+Processes are those of `torch.distributed`'s default group; without one, every function here is that of a single
+process, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .errors import DivergedError
+from .rollout import Rollout, join, map_obs
+
+T = TypeVar("T")
+
+_alone = False
+
+
+def size() -> int:
+    """Return the number of processes W."""
+    return 1 if _alone or not dist.is_available() or not dist.is_initialized() else dist.get_world_size()
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def is_main() -> bool:
+    """Return whether this is the process that logs and saves."""
+    return rank() == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let this process act as a single one, for work without the other processes."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
+
+
+def is_dealt_out(value: Any) -> bool:
+    """Return whether this is a DTensor, of which each process holds a part.
+
+    Their module is slow to import, and missing in some builds of torch; without it there are none.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+# Talking to each other. Every process must call these at the same place.
+
+
+def gather(mine: T) -> list[T]:
+    """Return what each process gave, in order of rank."""
+    if size() == 1:
+        return [mine]
+    received: list[Any] = [None] * size()
+    dist.all_gather_object(received, mine)
+    return received
+
+
+def together(work: Callable[[], T]) -> list[T]:
+    """Do this in every process, and return the results in order of rank; an error in one is raised in all."""
+    if size() == 1:
+        return [work()]
+    result, error = None, None
+    try:
+        result = work()
+    except Exception as failure:
+        error = failure
+    outcomes = gather((result, None if error is None else _portable(error)))
+    if error is not None:
+        raise error
+    for number, (_, other) in enumerate(outcomes):
+        if other is not None:
+            other.add_note(f"in process {number}")
+            raise other
+    return [outcome[0] for outcome in outcomes]  # type: ignore[misc]
+
+
+def on_main(work: Callable[[], T]) -> T:
+    """Do this in the main process only, and return its result in all; its error is raised in all."""
+    return together(lambda: work() if is_main() else None)[0]  # type: ignore[return-value]
+
+
+def any_of(flag: bool) -> bool:
+    """Return whether this holds in any process."""
+    return any(gather(bool(flag)))
+
+
+# Sharing the work.
+
+
+def share(count: int) -> int:
+    """Return how many of so many things are this process's: as equal as possible, the first ones have more."""
+    return count // size() + (rank() < count % size())
+
+
+def own_seed(seed: int) -> int:
+    """Return the seed of this process's sampling: the one given in the main process, another in each other one."""
+    return seed if is_main() else int(np.random.SeedSequence([seed, rank()]).generate_state(1)[0])
+
+
+def check_episodes(episodes: int, group_size: int | None) -> int:
+    """Return the episodes that each process collects per update.
+
+    Args:
+        episodes: of an update, all processes together.
+        group_size: episodes that share a prompt, which must not be divided; None without groups.
+
+    Raises:
+        ValueError: if the groups cannot be dealt out equally.
+    """
+    unit = (group_size or 1) * size()
+    if episodes % unit:
+        of = f" x group_size={group_size}" if (group_size or 1) > 1 else ""
+        raise ValueError(
+            f"episodes_per_update={episodes} cannot be divided among {size()} processes{of}; use a multiple of {unit}"
+        )
+    return episodes // size()
+
+
+def whole(parts: Sequence[Rollout | None], obs_from_actions: bool, device: torch.device, numbered: bool) -> Any:
+    """Return the rollouts of all processes as one, ordered as one process would have collected it; None if one is.
+
+    Args:
+        parts: of each process, on the host; with a single process, wherever it is.
+        obs_from_actions: see `Policy`.
+        device: of the result.
+        numbered: whether group numbers are unique over all processes; otherwise equal numbers in two processes are
+            different groups.
+    """
+    if len(parts) == 1 or any(part is None for part in parts):
+        return parts[0] if len(parts) == 1 else None
+    found: list[Rollout] = [part for part in parts if part is not None]
+    joined = on(join(found, obs_from_actions), device)
+    numbers = [part.groups if numbered else part.groups * size() + r for r, part in enumerate(found)]
+    joined = replace(joined, groups=torch.cat(numbers).to(device))
+    return joined.select(joined.groups.argsort(stable=True))
+
+
+def on(rollout: Any, device: Any) -> Any:
+    """Return a rollout with its tensors on this device."""
+    values = {entry.name: getattr(rollout, entry.name) for entry in fields(rollout)}
+    moved = {name: None if x is None else map_obs(lambda t: t.to(device), x) for name, x in values.items()}
+    return type(rollout)(**moved)
+
+
+def on_host(rollout: Rollout | None) -> Rollout | None:
+    """Return a rollout as it is sent to the other processes; with a single process, as it is."""
+    return rollout if rollout is None or size() == 1 else on(rollout, "cpu")
+
+
+def own_rows(costs: torch.Tensor) -> slice:
+    """Return this process's rows of a rollout: consecutive ones, so that prompts stay together, of about equal cost.
+
+    Args:
+        costs: of each row, above 0 [N]; the same in every process.
+    """
+    if size() == 1:
+        return slice(0, len(costs))
+    after = costs.double().cumsum(0)
+    middle = (after - costs / 2) / after[-1].clamp(min=1)  # of each row, in 0..1
+    owner = (middle * size()).long().clamp(max=size() - 1).tolist()
+    return slice(sum(each < rank() for each in owner), sum(each <= rank() for each in owner))
+
+
+def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Rollout]) -> Rollout:
+    """Return a rollout with tensors [N, ...] that `evaluate` adds or changes, computed by each process for its rows.
+
+    Args:
+        rollout: the same in every process.
+        rows: this process's, from `own_rows`.
+        evaluate: returns the rollout with more.
+    """
+    if size() == 1:
+        return evaluate(rollout)
+    mine: dict[str, torch.Tensor] = {}
+    if rows.stop > rows.start:
+        own = rollout.select(rows)
+        part = evaluate(own)
+        found = {each.name: getattr(part, each.name) for each in fields(part)}
+        mine = {name: value.cpu() for name, value in found.items() if value is not getattr(own, name)}
+    parts = [part for part in gather(mine) if part]
+    made: dict[str, Any] = {
+        name: torch.cat([part[name] for part in parts]).to(rollout.mask.device) for name in next(iter(parts), ())
+    }
+    return replace(rollout, **made)
+
+
+# Weights and gradients.
+
+
+@torch.no_grad()
+def same_start(module: nn.Module) -> None:
+    """Give every process the main process's weights."""
+    if size() > 1:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if not is_dealt_out(tensor):  # parts of what is the same
+                dist.broadcast(tensor, 0)
+
+
+@torch.no_grad()
+def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Add up the gradients of all processes, in place, with one message per precision.
+
+    A parameter that has no gradient in any process still has none afterwards. Gradients of sharded parameters have been
+    added up in the backward pass.
+    """
+    if size() == 1:
+        return
+    by_kind: dict[Any, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        if not is_dealt_out(parameter):
+            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+    for (dtype, device), group in by_kind.items():
+        present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]
+        flat = torch.cat([present, *(piece.reshape(-1) for piece in pieces)])
+        dist.all_reduce(flat)
+        counts = flat[: len(group)].tolist()
+        _, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
+        for parameter, count, total in zip(group, counts, sums, strict=True):
+            parameter.grad = total.view_as(parameter).clone() if count else None
+
+
+def check_equal(digest: str) -> None:
+    """Check that a hash is the same in every process.
+
+    Raises:
+        DivergedError: if it is not: the processes no longer train the same policy.
+    """
+    digests = gather(digest)
+    if others := [number for number, each in enumerate(digests) if each != digests[0]]:
+        raise DivergedError(
+            f"the policy of process {others[0]} is not that of process 0: they were updated differently"
+        )
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be sent: itself if its arguments make it again, or one that says the same."""
+    try:
+        again: Exception | None = type(error)(*error.args)
+    except TypeError:  # its constructor takes other arguments
+        again = None
+    return error if again is not None and str(again) == str(error) else RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,259 @@
+"""From what a user calls an environment to a vector environment: an id, an Env, a VectorEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from stable_baselines3.common.vec_env import VecEnv
+
+from .. import processes
+from ..checks import check_count, first_line
+from ..policies import remember_tokenizer, tokenizer_of
+from .registered import find_spec, full_id, slots_wait, traits_of
+from .sb3_envs import FromVecEnv
+from .traits import EnvTraits
+from .waiting_envs import WaitingCartPole, WaitingVectorEnv
+
+# What an agent's loop asks for and other users of the environment would not expect.
+LOOP_OFFERS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
+_HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
+
+
+def make_envs(
+    env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, skip_finished: bool = False, **offers: Any
+) -> VectorEnv:
+    """Return the vector environment that `env` stands for.
+
+    Args:
+        env: an id ("CartPole-v1", "package:Name-v0", "file.py:Class"; see `find_spec`), a single environment, a vector
+            environment or a `VecEnv` of stable-baselines3.
+        num_envs: B, the number of slots, if `env` is an id; several processes share them.
+        env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
+            for `gymnasium.make_vec`.
+        skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
+            where every step is counted. An id makes a `WaitingVectorEnv` (CartPole a `WaitingCartPole`), unless its
+            registered vector environment has slots that wait, or `vectorization_mode` asks for another kind.
+        offers: settings that an agent would like to choose (device, group_size, `LOOP_OFFERS`); used if they are among
+            the environment's traits (`agent_settings`) and not in `env_kwargs`.
+
+    Raises:
+        ValueError: for an unknown id (with the closest match), bad arguments, or anything but an environment.
+    """
+    if isinstance(env, VectorEnv):
+        return env
+    if isinstance(env, VecEnv):
+        return FromVecEnv(env)
+    if isinstance(env, gym.Env):
+        return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
+    if not isinstance(env, str):
+        allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
+        raise ValueError(f"an environment is {allowed}, got {env!r}")
+    if processes.size() > 1:
+        num_envs = max(processes.share(num_envs), 1)
+        offers["share"] = (processes.rank(), processes.size())
+    wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
+    kwargs, spec = {**wanted, **(env_kwargs or {})}, find_spec(env)
+    try:
+        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not slots_wait(env):
+            slots = WaitingCartPole if WaitingCartPole.fits(spec, kwargs) else WaitingVectorEnv
+            made: VectorEnv = slots([lambda: gym.make(spec, **kwargs)] * num_envs)
+        else:
+            made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
+    except (gym.error.Error, TypeError) as error:
+        raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+    if isinstance(name := kwargs.get("tokenizer"), str) and "tokenizer" in made.metadata:
+        remember_tokenizer(name, made.metadata["tokenizer"])
+    return made
+
+
+def takes_tokenizer(env: Any) -> bool:
+    """Return whether this is the id of an environment that agents may choose the tokenizer of: it is one of text."""
+    return isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
+
+
+def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
+    """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
+
+    Args:
+        env: as for `make_envs`.
+        env_kwargs: another tokenizer among them stays.
+        policy: as for `policies.make_policy`.
+    """
+    given = env_kwargs or {}
+    if not takes_tokenizer(env) or not isinstance(named := given.get("tokenizer"), (str, Path, type(None))):
+        return env_kwargs
+    brought = tokenizer_of(policy)
+    if brought is None or (named is not None and str(named) != brought):
+        return env_kwargs
+    return {**given, "tokenizer": brought}
+
+
+def env_maker(
+    env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any, **offers: Any
+) -> tuple[partial[VectorEnv], dict[str, Any]]:
+    """Return what makes an agent's environment, given `num_envs`, and how a checkpoint says so (see `origin_of`).
+
+    Args:
+        env: as for `make_envs`.
+        env_kwargs: the user's; the tokenizer that the policy brings is added.
+        policy: as for `policies.make_policy`.
+        offers: further arguments of `make_envs`.
+    """
+    named = with_tokenizer(env, env_kwargs, policy)
+    return partial(make_envs, env, env_kwargs=named, **offers), origin_of(env, named)
+
+
+@contextmanager
+def closed_on_error(env: Any) -> Iterator[Callable[[VectorEnv], VectorEnv]]:
+    """Yield a function that notes (and returns) what was made of an environment: an error closes all that it noted.
+
+    Args:
+        env: as for `make_envs`. The user's own object stays open.
+    """
+    with ExitStack() as on_error:
+
+        def note(made: VectorEnv) -> VectorEnv:
+            if isinstance(env, str):
+                on_error.callback(made.close)
+            return made
+
+        yield note
+        on_error.pop_all()
+
+
+class MissingEnv(VectorEnv):
+    """Stands for the environment of an agent that was loaded without one: it has spaces, and cannot be played.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        group_size: of the agent; None without groups.
+    """
+
+    num_envs = 1
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, group_size: int | None) -> None:
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.metadata = {"group_size": group_size, "traits": {"groups_span_slots": True}}
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Say what to do.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("the agent was loaded without an environment: call set_env(env), or pass env=... to load()")
+
+
+def seed_of(env: VectorEnv, seed: int) -> int:
+    """Return the seed of this process's environment: all share one stream if the environment deals it out."""
+    return seed if deals_groups(env) else seed + sum(processes.gather(env.num_envs)[: processes.rank()])
+
+
+def deals_groups(env: VectorEnv) -> bool:
+    """Return whether the environment poses this process's share of one stream, and numbers its groups over all."""
+    return env.metadata.get("share") == (processes.rank(), processes.size())
+
+
+def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
+    if not isinstance(env, str):
+        return {"env": None, "env_kwargs": None}
+    return {"env": full_id(env), "env_kwargs": dict(env_kwargs or {})}
+
+
+def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
+    """Return the steps of the longest possible episode: what was given, else what the environment says.
+
+    Args:
+        env: says it in `metadata["max_episode_steps"]` or its registration.
+        given: by the user.
+        name: of the user's argument.
+
+    Raises:
+        ValueError: if neither says, or the given number is not a positive whole number.
+    """
+    known = longest_episode(env) if given is None else check_count(name, given)
+    if known is None:
+        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
+    return known
+
+
+def longest_episode(env: VectorEnv) -> int | None:
+    """Return the steps of the longest possible episode; None if the environment does not say."""
+    limits: list[Any] = []
+    for one in (env, *getattr(env.unwrapped, "envs", ())):
+        limits.append(one.metadata.get("max_episode_steps"))
+        if one.spec is not None:
+            limits += [one.spec.kwargs.get("max_episode_steps"), one.spec.max_episode_steps]
+    return next((int(limit) for limit in limits if limit), None)
+
+
+def shown_id(env: VectorEnv) -> str:
+    """Return the quoted id of an environment or of its first slot; "id" if it has none."""
+    specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
+    return next((repr(spec.id) for spec in specs if spec is not None), "id")
+
+
+def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str | None) -> int | None:
+    """Return how many episodes share a prompt; None if the environment has no groups.
+
+    Args:
+        env: declares its groups in `metadata["group_size"]`.
+        asked: the group size that the user gave, if any.
+        episodes: of an update.
+        compares: the name of the agent if it compares the episodes of a group.
+
+    Raises:
+        ValueError: if the environment or the number of episodes does not fit.
+    """
+    size = env.metadata.get("group_size")
+    if asked is not None and size != asked:
+        has = "has no groups" if size is None else f"has group_size={size}"
+        raise ValueError(f"this environment does not support group_size={asked}: it {has}")
+    if (size or 1) > 1 and not EnvTraits.of(env).groups_span_slots:
+        raise ValueError(
+            f"group_size={size} needs slots that share their groups, but here each slot has its own; "
+            f"use gym.make_vec({shown_id(env)}, num_envs=..., group_size={size}), or the id as env"
+        )
+    if episodes % (size or 1):
+        raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
+    if compares and (size or episodes) == 1:
+        name = "episodes_per_update" if size is None else "group_size"
+        hint = ""
+        if size is not None and asked is None:
+            hint = f"; pass the id as env, or gym.make_vec({shown_id(env)}, ..., group_size=4)"
+        raise ValueError(f"{compares} compares episodes of a group, so {name} must be at least 2, got 1{hint}")
+    return size
+
+
+def resolve_device(device: str | torch.device, env: Any) -> torch.device:
+    """Return the torch device.
+
+    "auto" is the device of an environment object that has one, CUDA for an id whose environment can run there on a
+    machine with CUDA, else the CPU.
+
+    Raises:
+        ValueError: if this machine does not have the device.
+    """
+    if device == "auto":
+        if not isinstance(env, str):
+            return torch.device(getattr(getattr(env, "unwrapped", env), "device", "cpu"))
+        on_gpu = "device" in traits_of(env).agent_settings and torch.cuda.is_available()
+        return torch.device("cuda" if on_gpu else "cpu")
+    try:
+        resolved = torch.device(device)
+        torch.empty(0, device=resolved)
+        torch.Generator(resolved)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = first_line(error).split(". ")[0]  # advice on linking torch follows
+        usable = ", ".join(["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}; allowed: {usable}") from error
+    return resolved

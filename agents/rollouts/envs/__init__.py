@@ -1,1 +1,0 @@
-"""Environments of every kind as vector environments, and what is saved of them."""

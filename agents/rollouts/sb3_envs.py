@@ -1,0 +1,191 @@
+"""Environments of stable-baselines3 as gymnasium's, and the other way round."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+from typing_extensions import override
+
+from ..rollout import map_obs
+from .traits import EnvTraits
+
+END_KEYS = ("terminal_observation", "TimeLimit.truncated")
+
+
+class FromVecEnv(VectorEnv):
+    """A `VecEnv` of stable-baselines3 as a gymnasium vector environment with SAME_STEP autoreset.
+
+    Args:
+        venv: such as a `DummyVecEnv` or a `VecNormalize`, whose normalised observations and rewards are used.
+    """
+
+    def __init__(self, venv: VecEnv) -> None:
+        self.venv = venv
+        self.num_envs = venv.num_envs
+        self.single_observation_space, self.single_action_space = venv.observation_space, venv.action_space
+        self.observation_space = batch_space(venv.observation_space, venv.num_envs)
+        self.action_space = batch_space(venv.action_space, venv.num_envs)
+        self.render_mode = venv.render_mode
+        self.spec = self._of_first("spec")
+        self.metadata = {**(self._of_first("metadata") or {}), "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    @override
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.venv.seed(seed)
+        if options:
+            self.venv.set_options(options)
+        obs = self.venv.reset()
+        return obs, self._started(np.ones(self.num_envs, dtype=bool), {})
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step every slot; a slot whose episode ended returns the next one's first observation."""
+        obs, rewards, dones, told = self.venv.step(actions)
+        truncated = np.array([bool(info.get("TimeLimit.truncated", False)) for info in told]) & dones
+        infos: dict[str, Any] = {}
+        for slot, info in enumerate(told):
+            rest = {key: value for key, value in info.items() if key not in END_KEYS}
+            if dones[slot]:
+                rest = {"final_obs": info["terminal_observation"], "final_info": rest}
+            infos = self._add_info(infos, rest, slot)
+        return obs, rewards, dones & ~truncated, truncated, self._started(dones, infos)
+
+    @override
+    def close_extras(self, **kwargs: Any) -> None:
+        self.venv.close()
+
+    def _started(self, slots: np.ndarray, infos: dict[str, Any]) -> dict[str, Any]:
+        for slot in np.flatnonzero(slots):
+            infos = self._add_info(infos, self.venv.unwrapped.reset_infos[slot], slot)
+        return infos
+
+    def _of_first(self, name: str) -> Any:
+        try:
+            return self.venv.get_attr(name, 0)[0]
+        except (AttributeError, NotImplementedError):
+            return None
+
+
+class AsVecEnv(VecEnv):
+    """A gymnasium vector environment as a monitored `VecEnv` of stable-baselines3, which resets slots as they end.
+
+    Native vector environments with NEXT_STEP autoreset use a step to reset. It appears as a step with a reward of 0 at
+    the start of an episode, and does not count in the episode's length and return in `info["episode"]`.
+
+    Args:
+        env: numpy or torch, in any of gymnasium's autoreset modes.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        self.env = env
+        self.same_step = env.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
+        self.resets_slots = (
+            env.metadata.get("autoreset_mode") is AutoresetMode.DISABLED
+            or EnvTraits.of(env).finished_slots_may_step
+            or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        )
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self._resting = np.zeros(self.num_envs, dtype=bool)  # the coming step only resets these slots
+        self._clear(np.ones(self.num_envs, dtype=bool))
+
+    @override
+    def reset(self) -> Any:
+        obs, infos = self.env.reset(seed=self._seeds[0])
+        self._reset_seeds()
+        self._clear(np.ones(self.num_envs, dtype=bool))
+        self.reset_infos = [slot_info(infos, slot) for slot in range(self.num_envs)]
+        return _arrays(obs)
+
+    @override
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        """Step every slot and reset those that ended."""
+        raw, paid, terminated, truncated, infos = self.env.step(self._actions)
+        obs, rewards = _arrays(raw), _arrays(paid).astype(np.float32)
+        terminated, truncated = _arrays(terminated), _arrays(truncated)
+        dones = terminated | truncated
+        ended = infos.get("final_info", infos)
+        told = [slot_info(ended if dones[slot] else infos, slot) for slot in range(self.num_envs)]
+        for slot, info in enumerate(told):
+            if "verdict_future" in info:  # verdicts that come late are waited for here
+                outcome = dict(info.pop("verdict_future").result())
+                rewards[slot] = outcome.pop("reward")
+                info |= outcome
+        self._returns += rewards
+        self._lengths += ~self._resting
+        for slot in np.flatnonzero(dones).tolist():
+            final = infos["final_obs"][slot] if self.same_step else map_obs(lambda x: x[slot], obs)  # noqa: B023
+            told[slot] |= {
+                "terminal_observation": _arrays(final),
+                "TimeLimit.truncated": bool(truncated[slot] and not terminated[slot]),
+                "episode": {
+                    "r": float(self._returns[slot]),
+                    "l": int(self._lengths[slot]),
+                    "t": round(time.perf_counter() - self._started[slot], 6),
+                },
+            }
+        self._clear(dones)
+        if dones.any() and self.resets_slots and not self.same_step:
+            raw, infos = self.env.reset(options={"reset_mask": dones.copy()})
+            obs = _arrays(raw)
+        elif not self.same_step:
+            self._resting = dones
+        for slot in np.flatnonzero(dones).tolist():
+            self.reset_infos[slot] = slot_info(infos, slot) if self.same_step or self.resets_slots else {}
+        return obs, rewards, dones, told
+
+    def _clear(self, slots: np.ndarray) -> None:
+        """Begin the statistics of new episodes in these slots, bool [B]."""
+        if slots.all():
+            self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.int64)
+            self._started = np.zeros(self.num_envs)
+        self._resting = np.zeros_like(slots)
+        self._returns[slots], self._lengths[slots], self._started[slots] = 0.0, 0, time.perf_counter()
+
+    @override
+    def close(self) -> None:
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return the vector environment's attribute, once per slot."""
+        return [getattr(self.env, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set the vector environment's attribute, for all slots."""
+        setattr(self.env, attr_name, value)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Call the vector environment's method, which is for all slots."""
+        return [getattr(self.env, method_name)(*method_args, **method_kwargs)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Say that slots have a `Monitor`, since infos have what it gives, and no other wrapper."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+
+def as_vec_env(env: VectorEnv) -> VecEnv:
+    """Return the `VecEnv` that an environment was made from, or a new one around it."""
+    return env.venv if isinstance(env, FromVecEnv) else AsVecEnv(env)
+
+
+def slot_info(infos: dict[str, Any], slot: int) -> dict[str, Any]:
+    """Return one slot's part of a vector environment's infos."""
+    return {
+        key: slot_info(value, slot) if isinstance(value, dict) else value[slot]
+        for key, value in infos.items()
+        if not key.startswith("_") and f"_{key}" in infos and infos[f"_{key}"][slot]
+    }
+
+
+def _arrays(value: Any) -> Any:
+    """Return copies of tensors or arrays, also in a dict, as arrays."""
+    return map_obs(lambda x: x.cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x), value)

@@ -1,1 +1,0 @@
-"""The loop of every agent (collect, update, log), and what is done around it."""

@@ -1,0 +1,1 @@
+"""The loop that every agent shares, and what it is made of."""

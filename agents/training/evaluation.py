@@ -1,0 +1,119 @@
+"""A policy at work without learning: single actions, and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from .. import processes
+from ..checks import check_count
+from ..fsdp import gathered
+from ..policies import Policy
+from ..policies.actor import for_env
+from ..rollout import Rollout, map_obs
+from ..rollouts.collector import Collector, OnStep
+from ..rollouts.envs import LOOP_OFFERS, deals_groups, make_envs, seed_of
+from .metrics import evaluation_metrics
+
+
+@torch.no_grad()
+def predict(
+    policy: Policy,
+    env: VectorEnv,
+    observation: Any,
+    state: Any,
+    episode_start: np.ndarray | None,
+    deterministic: bool,
+    generator: torch.Generator,
+) -> tuple[np.ndarray, Any]:
+    """Return actions for an environment, and the next state; see `Agent.predict`."""
+    single = _is_single(env.single_observation_space, observation)
+    device = generator.device
+    obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+    slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+    if episode_start is None:
+        episode_start = np.full(slots, state is None)
+    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
+    with gathered(policy):
+        actions, _, state = policy.act(obs, state, starts, deterministic, generator)
+    array = for_env(actions.cpu().numpy(), env.single_action_space, policy.squashes)
+    return (array[0] if single else array), state
+
+
+@contextmanager
+def opened(
+    env: Any, slots: int, own: Mapping[str, Any] | None, changes: Mapping[str, Any] | None, device: torch.device
+) -> Iterator[VectorEnv]:
+    """Yield the environment of an evaluation; one that is made from an id is closed again.
+
+    Raises:
+        ValueError: for `changes` beside an environment that is made already, and as `make_envs` says.
+    """
+    if isinstance(env, str):
+        kwargs = {**(own or {}), **(changes or {})}
+        with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_OFFERS)) as made:
+            yield made
+    elif changes:
+        raise ValueError(f"env_kwargs={dict(changes)} is for the id of an environment, got {env!r}: leave it out")
+    else:
+        yield make_envs(env, 1, None)
+
+
+def evaluate(
+    policy: Policy,
+    env: VectorEnv,
+    num_episodes: int,
+    deterministic: bool,
+    seed: int | None,
+    generator: torch.Generator,
+    on_step: OnStep | None = None,
+    progress: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], Rollout]:
+    """Play fresh episodes to their end; see `Agent.evaluate`."""
+    collector = Collector(env, generator.device)
+    policy.adopt_tokenizer(collector.envs.metadata)
+    if seed is not None:
+        collector.seed(seed_of(collector.envs, seed))
+        generator = torch.Generator(generator.device).manual_seed(processes.own_seed(seed))
+    count = processes.share(check_count("num_episodes", num_episodes, low=processes.size()))
+
+    def play() -> tuple[Rollout | None, str]:
+        rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
+        if rollout is None:
+            raise ValueError("on_step must return True, or raise an exception to end the evaluation")
+        return processes.on_host(rollout), collector.failure
+
+    with gathered(policy):
+        parts = processes.together(play)
+    rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
+    failure = next((reason for _, reason in parts if reason), "")
+    return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
+
+
+def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
+    """Return the rollouts of all processes as one; see `parallel.whole`."""
+    numbered = env.metadata.get("group_size") is None or deals_groups(env)
+    return processes.whole(parts, policy.obs_from_actions, device, numbered)
+
+
+def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
+    """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
+    if env.metadata.get("hears_verdicts"):
+        judged = rollout.ok & ~rollout.success.isnan()
+        level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
+        chosen = rollout.extras.get("prompt_arm", level)
+        env.unwrapped.hear(chosen[judged].tolist(), rollout.success[judged].tolist())
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())

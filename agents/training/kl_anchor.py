@@ -1,0 +1,126 @@
+"""The KL anchor: a penalty on moving away from the policy that training started from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+
+from ..errors import DivergedError
+from ..estimators import kl
+from ..fsdp import frozen_from
+from ..policies import Policy
+from ..policies.base import weights_digest
+from ..policies.choosing import Evaluated
+from ..rollout import Batch, Rollout
+
+Split = Callable[[Rollout], Iterable[Rollout]]
+PLACES = ("reward", "loss")
+
+
+class Anchor:
+    """A frozen reference policy and a penalty β·KL for leaving it, in the reward or in the loss.
+
+    In the reward, each step pays β times the estimate of the KL at that step, a constant; in the loss, the estimate is
+    differentiated. `estimators/kl.py` says what each combination does to the gradient; k1 in the reward is exact.
+
+    Args:
+        coef: β, at least 0; with 0 no reference is kept and nothing is computed.
+        estimator: "k1", "k2", "k3" or "exact".
+        place: "reward" or "loss"; "advantages" if the agent makes its advantages of the reference's log-probabilities.
+        ratio: what the estimate in the loss is multiplied by, a name in `kl.RATIOS`.
+
+    Raises:
+        ValueError: for a ratio with an estimate that takes none.
+
+    Attributes:
+        reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
+            though β is 0, for a callback that measures the KL, changes nothing.
+    """
+
+    def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward", ratio: str = "none") -> None:
+        if ratio != "none" and (place != "loss" or estimator == kl.EXACT):
+            raise ValueError(
+                f"kl_ratio={ratio!r} needs kl_in='loss' and an estimate from the sampled actions, got "
+                f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
+            )
+        self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
+        self.reference = None
+
+    @property
+    def is_in_loss(self) -> bool:
+        """Whether the loss has a KL term."""
+        return bool(self.coef) and self.reference is not None and self.place == "loss"
+
+    @property
+    def wants_kl(self) -> bool:
+        """Whether the loss has the KL over all actions, which the policy evaluates together with the rest."""
+        return self.is_in_loss and self.estimator == kl.EXACT
+
+    def freeze_reference(self, policy: Policy, always: bool = False) -> None:
+        """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
+        if (self.coef or always) and self.reference is None:
+            self.reference = frozen_from(policy, lambda whole: whole.frozen_copy())
+
+    @property
+    def reference(self) -> Policy | None:
+        """The frozen policy that the trained one is compared with."""
+        return self._reference
+
+    @reference.setter
+    def reference(self, policy: Policy | None) -> None:
+        self._reference, self._digest = policy, "" if policy is None else weights_digest(policy)
+
+    def check_reference(self) -> None:
+        """Check that the reference is what it was when it was set.
+
+        Raises:
+            DivergedError: if its weights have changed.
+        """
+        if self.reference is not None and weights_digest(self.reference) != self._digest:
+            raise DivergedError("the weights of the KL reference have changed: it shares memory with what is trained")
+
+    @torch.no_grad()
+    def add_kl_penalty(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
+        """Return the rollout with the reference's log-probabilities, and with rewards less β·KL if it is paid there.
+
+        Args:
+            policy: the one that is trained.
+            rollout: freshly collected.
+            split: into the parts that are evaluated in one pass each.
+        """
+        reference = self.reference
+        if reference is None or not self.coef:
+            return rollout
+        ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
+        rollout = replace(rollout, ref_log_probs=ref_log_probs)
+        if self.place == "reward":
+            penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
+            rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
+        return rollout
+
+    def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor, found: Evaluated) -> torch.Tensor:
+        """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T].
+
+        With importance weights, the log-probabilities of the batch are of a training pass, and the ratio is that to it
+        times the weight. `found` is as for `penalty`.
+        """
+        ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
+        if batch.importance is not None and self.ratio != "none":
+            ratio = ratio * batch.importance
+        return self.coef * ratio * self.penalty(policy, batch, log_probs, found)
+
+    def penalty(
+        self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor, found: Evaluated | None = None
+    ) -> torch.Tensor:
+        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are.
+
+        `found` is what the policy evaluated already, "kl" included if `wants_kl`.
+
+        Raises:
+            ValueError: for a rollout that has not been through `add_kl_penalty`.
+        """
+        if self.estimator == kl.EXACT:
+            return (found or policy.evaluate(rollout, ("kl",), self.reference))["kl"]
+        return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))

@@ -1,0 +1,103 @@
+"""How the metrics of several updates become one entry of the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from stable_baselines3.common.logger import Logger
+
+from ..rollout import FAILURES
+
+NEWEST = ("train/skipped_updates", "train/learning_rate")  # the first is a count of the whole run
+EXTREMES = {"train/logp_gap_max": max, "rollout/group_size_min": min}
+KNOWN = "rollout/success_known_frac"
+SHARES = {f"rollout/{kind}_frac": (kind,) for kind in FAILURES} | {"rollout/failed_frac": FAILURES}
+
+
+class Pending:
+    """What was recorded and not written yet, before there is a logger and with one.
+
+    Attributes:
+        logger: None until `use` was called.
+    """
+
+    def __init__(self) -> None:
+        self.logger: Logger | None = None
+        self._restored: dict[str, list[float]] = {}
+
+    def use(self, logger: Logger) -> None:
+        """Record with this logger what was restored, and save what it has recorded."""
+        self.logger = logger
+        restore(logger, self._restored)
+        self._restored = {}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the numbers, each with how many updates it is the mean of."""
+        return self._restored | ({} if self.logger is None else pending(self.logger))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._restored = checked(state)
+        if self.logger is not None:
+            self.use(self.logger)
+
+
+def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
+    """Record the metrics of an update: an entry of the log has their means over the updates since the last entry.
+
+    A maximum stays the largest, a minimum the smallest, a count the newest. An update whose metric is NaN, because it
+    was skipped, does not count.
+    """
+    pending, counts = logger.name_to_value, logger.name_to_count
+    for name, value in metrics.items():
+        if name in NEWEST or name not in pending or math.isnan(pending[name]):
+            logger.record(name, value)
+            counts[name] = 1
+        elif math.isnan(value):
+            continue
+        elif name in EXTREMES:
+            logger.record(name, EXTREMES[name](value, pending[name]))
+        else:
+            logger.record_mean(name, value)
+
+
+def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
+    """Leave out of an entry what would say nothing.
+
+    These are the figures of failures as long as there was none in the run, and the share of episodes whose success is
+    known if that is all of them, or none.
+
+    Args:
+        logger: has the entry.
+        totals: episodes of the run without a verdict, by kind.
+        skipped: updates of the run that were skipped.
+    """
+    numbers = logger.name_to_value
+    failed = {name: any(totals[kind] for kind in kinds) for name, kinds in SHARES.items()}
+    kept = failed | {"train/skipped_updates": skipped > 0, KNOWN: False}
+    for name, happened in kept.items():
+        value = numbers.get(name, 0.0)
+        if not happened and (not value or (name == KNOWN and value == 1)):
+            for column in (numbers, logger.name_to_excluded, logger.name_to_count):
+                column.pop(name, None)
+
+
+def pending(logger: Logger) -> dict[str, list[float]]:
+    """Return the numbers that were recorded and not written yet, each with how many updates it is the mean of."""
+    numbers = {name: value for name, value in logger.name_to_value.items() if isinstance(value, Real)}
+    return {name: [float(value), float(logger.name_to_count.get(name, 0))] for name, value in numbers.items()}
+
+
+def checked(entry: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return what `pending` returned, read from a checkpoint."""
+    return {name: [float(value), float(count)] for name, (value, count) in entry.items()}
+
+
+def restore(logger: Logger, entry: Mapping[str, list[float]]) -> None:
+    """Record what `pending` returned."""
+    for name, (value, count) in entry.items():
+        logger.record(name, value)
+        logger.name_to_count[name] = int(count)

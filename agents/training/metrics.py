@@ -1,0 +1,248 @@
+"""What is logged about a rollout, under stable-baselines3's names and a few new ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import torch
+
+from ..devices import to_device, to_floats, to_host
+from ..errors import VerifierError
+from ..rollout import COUNTS, FAILURES, OK, PARTS, STATUSES, Batch, Rollout
+
+ENTRIES = 10_000  # of the log, before it is thinned
+_NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
+
+
+class Reduce(Enum):
+    """How a metric of a training step is put together from micro-batches."""
+
+    SUM = "the sum, as for the terms of the loss"
+    MEAN = "a sum over steps, divided by the number of all steps"
+    MEAN_OF_TRAINED = "the same, without the steps of rows that have no gradient, whether they are skipped or not"
+    MAX = "the largest, or NaN if there is one"
+
+    def add(self, a: float, b: float) -> float:
+        """Return the metric of two micro-batches together, before a mean is divided."""
+        if self is Reduce.MAX:
+            return a if a >= b or a != a else b
+        return a + b
+
+
+def thinned(interval: int, updates: int, entries: int = ENTRIES) -> int:
+    """Return the updates between two log entries after so many updates.
+
+    It doubles after so many entries, and again each time the number of updates has doubled, so that the log of a run
+    grows with the logarithm of its length.
+    """
+    while updates > entries * interval:
+        interval *= 2
+    return interval
+
+
+def is_logged(interval: int, update: int) -> bool:
+    """Tell whether an update gets an entry of the log: the first, which shows where training starts, and each n-th."""
+    return update == 1 or update % thinned(interval, update) == 0
+
+
+def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, float]:
+    """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`.
+
+    Episodes of which it is not known whether they succeeded are left out of the rates of success.
+
+    Args:
+        rollout: the episodes.
+        hidden: tokens that are not in texts; of them there is a share, if there are any.
+    """
+    columns = (rollout.status, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
+    counted = dict(rollout.extras)
+    if hidden:
+        is_hidden = torch.isin(rollout.actions, to_device(hidden, rollout.actions.device))
+        counted["special_tokens"] = (is_hidden & rollout.mask).sum(1)
+    status, truncated, returns, lengths, groups, success, *more = to_host(*columns, *counted.values())
+    extras, ok = dict(zip(counted, more, strict=True)), status == OK
+    metrics = {
+        "rollout/truncated_frac": _mean(truncated[ok].float()),
+        "rollout/failed_frac": _mean((~ok).float()),
+        **{f"rollout/{kind}_frac": _mean((status == STATUSES.index(kind)).float()) for kind in FAILURES},
+    }
+    if not bool(ok.any()):
+        return metrics
+    returns, groups = returns[ok], groups[ok]
+    metrics |= {
+        "rollout/ep_rew_mean": _mean(returns),
+        "rollout/reward_std": float(returns.std(correction=0)),
+        "rollout/ep_len_mean": _mean(lengths[ok].float()),
+        "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
+        "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
+    }
+    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[ok].float())
+    if bool((known & ok).any()):
+        metrics["rollout/success_rate"] = _mean(success[ok & known])
+        by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
+        metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
+    if hidden:
+        metrics["rollout/special_tokens"] = _mean(extras["special_tokens"][ok]) / _mean(lengths[ok])
+    if rollout.positions is not None:
+        metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
+    for name, figures in extras.items():
+        if (name.startswith(PARTS) or name in COUNTS) and bool((has := ~figures[ok].isnan()).any()):
+            metrics[f"rollout/{column_name(name)}"] = _mean(figures[ok][has])
+    return metrics
+
+
+def column_name(name: str) -> str:
+    """Return the name of a part of a verdict without what would split the heading of progress.csv."""
+    return _NO_COLUMN.sub("_", name)
+
+
+def _most_frequent_reply(rollout: Rollout) -> float:
+    """Return the share of the reply that comes most often among the replies of all dialogues."""
+    assert isinstance(rollout.observations, dict)
+    tokens, columns, mask = to_host(rollout.observations["tokens"], rollout.columns, rollout.mask)
+    gaps = (columns[:, 1:] > columns[:, :-1] + 1) & mask[:, 1:]
+    rows = gaps.nonzero()[:, 0].tolist()
+    bounds = zip(rows, (columns[:, :-1][gaps] + 1).tolist(), columns[:, 1:][gaps].tolist(), strict=True)
+    counts = Counter(tuple(tokens[row, begin:end].tolist()) for row, begin, end in bounds)
+    return max(counts.values(), default=0) / max(sum(counts.values()), 1)
+
+
+def success_by_level(rollout: Rollout) -> dict[int, float]:
+    """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
+    levels = rollout.extras.get("level")
+    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.ok)
+
+
+def mean_by_level(levels: torch.Tensor, success: torch.Tensor, ok: torch.Tensor) -> dict[int, float]:
+    """Return the mean of [N] by level of the episodes that are ok; NaN stands for an unknown level or success."""
+    counted = ok & ~levels.isnan() & ~success.isnan()
+    levels, success = levels[counted], success[counted]
+    return {int(level): _mean(success[levels == level]) for level in levels.unique()}
+
+
+def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
+    """Return the metrics of an evaluation, over the episodes that got a verdict.
+
+    Args:
+        rollout: the episodes.
+        failure: why the verifier failed the last time.
+
+    Raises:
+        VerifierError: if none got one.
+    """
+    return outcome_metrics(
+        rollout.ok,
+        rollout.success,
+        rollout.returns,
+        rollout.lengths,
+        success_by_level(rollout),
+        failure,
+        rollout.extras.get("turns"),
+    )
+
+
+def outcome_metrics(
+    ok: torch.Tensor,
+    success: torch.Tensor,
+    returns: torch.Tensor,
+    lengths: torch.Tensor,
+    levels: dict[int, float],
+    failure: str = "",
+    turns: torch.Tensor | None = None,
+) -> dict[str, Any]:
+    """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
+    if not bool(ok.any()):
+        why = f": {failure}" if failure else ""
+        raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
+    known = ~success[ok].isnan()
+    return {
+        "episodes": int(ok.sum()),
+        "mean_reward": _mean(returns[ok]),
+        "reward_std": float(returns[ok].double().std(correction=0)),
+        "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
+        **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
+        "mean_ep_length": _mean(lengths[ok]),
+        **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
+        **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
+        **({} if turns is None else _by_turns(turns[ok], success[ok])),
+    }
+
+
+def _by_turns(turns: torch.Tensor, success: torch.Tensor) -> dict[str, Any]:
+    """Return the mean number of turns of dialogues, and by number of turns how many there are and their success."""
+    counted = turns[~turns.isnan()]
+    if not len(counted):
+        return {}
+    by_turns = {}
+    for number in counted.unique().tolist():
+        known = success[turns == number]
+        known = known[~known.isnan()]
+        rate = _mean(known) if len(known) else None
+        by_turns[str(int(number))] = {"episodes": int((turns == number).sum()), "success_rate": rate}
+    return {"mean_turns": _mean(counted), "by_turns": by_turns}
+
+
+def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
+    """Return the share of groups whose episodes all have the same return: nothing is learned from comparing them."""
+    _, member = groups.unique(return_inverse=True)
+    empty = returns.new_zeros(int(member.max()) + 1)
+    low = empty.scatter_reduce(0, member, returns, "amin", include_self=False)
+    high = empty.scatter_reduce(0, member, returns, "amax", include_self=False)
+    return _mean((low == high).float())
+
+
+def _mean(values: torch.Tensor) -> float:
+    return float(values.double().mean()) if values.numel() else 0.0
+
+
+def sampled_metrics(rollout: Rollout) -> dict[str, float]:
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference.
+
+    Empty if no step counts.
+    """
+    steps = rollout.learnable.sum()
+    figures = {"train/entropy_loss": rollout.total(rollout.log_probs) / steps}
+    if rollout.ref_log_probs is not None:
+        figures["train/kl_ref"] = rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps
+    found, counted = to_floats([figures, {"steps": steps}])
+    return found if counted["steps"] else {}
+
+
+def mismatch_metrics(batch: Batch) -> dict[str, float]:
+    """Return how far acting was from a training pass, and the mean weight of a step that makes up for it.
+
+    The KL is that from the policy that acted to the one trained (estimator k3). Empty if nothing makes up for it, and
+    if no step counts.
+    """
+    acting, weights, steps = batch.acting_log_probs, batch.importance, batch.learnable
+    if acting is None or weights is None:
+        return {}
+    gap = (batch.log_probs - acting).where(steps, 0)
+    figures = {"gap": gap.abs().max(), "kl": (gap.expm1() - gap).sum(), "weight": batch.total(weights)}
+    (found,) = to_floats([figures | {"steps": steps.sum()}])
+    if not found["steps"]:
+        return {}
+    return {
+        "train/logp_gap_max": found["gap"],
+        "train/mismatch_kl": found["kl"] / found["steps"],
+        "train/mismatch_weight": found["weight"] / found["steps"],
+    }
+
+
+def critic_metrics(batch: Batch) -> dict[str, float]:
+    """Return how well the critic predicted what it is fitted to, before it was: 1 - Var(target - value) / Var(target).
+
+    1 is perfect, 0 no better than a constant, negative worse. Empty without a critic, and if all targets are equal.
+    """
+    if batch.values is None or batch.value_targets is None:
+        return {}
+    targets, values, steps = to_host(batch.value_targets, batch.values, batch.learnable)
+    targets = targets[steps].double()
+    errors = targets - values[steps].double()
+    if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:
+        return {}
+    return {"train/explained_variance": 1 - float(errors.var(correction=0) / spread)}

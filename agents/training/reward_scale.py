@@ -1,0 +1,52 @@
+"""Rewards divided by how much the discounted return varies, so that a critic need not learn their scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+
+from ..devices import to_host
+from ..estimators.returns import discounted_sum
+from ..rollout import Rollout
+
+EPS = 1e-8
+
+
+class RewardScale:
+    """Divides rewards by the standard deviation of what each episode has earned so far, over all rollouts so far.
+
+        F_t = γ F_{t-1} + r_t        r_t ← r_t / (std(F) + ε)
+
+    F is that of stable-baselines3's VecNormalize and Gymnasium's NormalizeReward; here the scale is the same for all
+    steps of a rollout. The mean is not subtracted: it would change what an episode's length is worth.
+
+    Args:
+        gamma: γ, 0 to 1.
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.moments = RunningMeanStd(epsilon=0.0)
+
+    def __call__(self, rollout: Rollout) -> Rollout:
+        """Add a rollout to the statistics, and return it with its rewards divided."""
+        earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, self.gamma), rollout.learnable)
+        if not bool(steps.any()):
+            return rollout
+        finite = earned[steps & earned.isfinite()]  # the update on others is skipped
+        if len(finite):
+            self.moments.update(finite.double().numpy())
+        std = float(self.moments.var) ** 0.5
+        return replace(rollout, rewards=rollout.rewards / (std + EPS)) if std else rollout  # all equal so far
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics."""
+        return {"mean": float(self.moments.mean), "var": float(self.moments.var), "count": float(self.moments.count)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.moments.mean, self.moments.var = np.float64(state["mean"]), np.float64(state["var"])
+        self.moments.count = state["count"]

@@ -1,0 +1,154 @@
+"""The supervised warm start: imitation of demonstrations, before reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import processes
+from ..checks import check_count, check_number, check_optional_count
+from ..estimators.aggregation import token_mean
+from ..fsdp import clip_gradients, gathered, passes, spread_moments
+from ..policies import Policy
+from ..policies.base import actor_parameters
+from ..rollout import Batch, Rollout
+from .master_weights import MasterWeights
+from .optimizer import Adam, warn_of_float16
+
+
+def warm_start(
+    policy: Policy,
+    demonstrations: Rollout | Callable[[int], Rollout],
+    steps: int,
+    batch_size: int = 128,
+    learning_rate: float = 2e-3,
+    max_grad_norm: float = 1.0,
+    on_step: Callable[[int, float], bool] | None = None,
+    micro_batch_size: int | None = None,
+    micro_batch_tokens: int | None = None,
+    seed: int = 0,
+) -> list[float]:
+    """Maximise the likelihood of demonstrated actions; prompts are not trained on.
+
+        L = - Σ_i Σ_t log π(a_t | s_t) / Σ_i T_i
+
+    Args:
+        policy: trained in place; a separate critic then starts from what was learned.
+        demonstrations: demonstrated episodes, which batches are drawn from, see `Rollout.of_demonstrations`; or a
+            function that returns a rollout with this many.
+        steps: optimizer steps; 0 does nothing.
+        batch_size: episodes per step.
+        learning_rate: of Adam; it falls linearly to a tenth.
+        max_grad_norm: gradients are clipped to this norm.
+        on_step: called after every step with its number and loss; returning False ends the training.
+        micro_batch_size: episodes per pass; None for all. Does not change the gradient.
+        micro_batch_tokens: the same in tokens, prompts included.
+        seed: of the batches that are drawn.
+
+    Returns:
+        The loss of every step, in nats per token.
+
+    Raises:
+        ValueError: for hyper-parameters out of range.
+    """
+    sizes = (batch_size, learning_rate, max_grad_norm, micro_batch_size, micro_batch_tokens)
+    draw = _drawn_from(demonstrations, seed) if isinstance(demonstrations, Rollout) else demonstrations
+    return WarmStart(policy, draw, steps, *sizes).run(on_step)
+
+
+def _drawn_from(episodes: Rollout, seed: int) -> Callable[[int], Rollout]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda count: episodes.select(torch.randint(len(episodes), (count,), generator=generator))
+
+
+@torch.no_grad()
+def demonstration_loss(
+    policy: Policy, episodes: Rollout, batch_size: int = 128, micro_batch_tokens: int | None = None
+) -> float:
+    """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
+    total = 0.0
+    own = episodes.select(processes.own_rows(policy.costs(episodes)))
+    costs = None if micro_batch_tokens is None else policy.costs(own)
+    with gathered(policy):
+        for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
+            log_probs = policy.evaluate(batch)["log_probs"]
+            total -= float(log_probs.where(batch.mask, 0).sum())
+    return sum(processes.gather(total)) / max(int(episodes.mask.sum()), 1)
+
+
+class WarmStart:
+    """The loop of `warm_start`, which can be saved and continued; the arguments are explained there.
+
+    Attributes:
+        losses: of the steps so far, in nats per token.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        demonstrations: Callable[[int], Rollout],
+        steps: int,
+        batch_size: int = 128,
+        learning_rate: float = 2e-3,
+        max_grad_norm: float = 1.0,
+        micro_batch_size: int | None = None,
+        micro_batch_tokens: int | None = None,
+    ) -> None:
+        self.policy, self.demonstrations, self.max_grad_norm = policy, demonstrations, max_grad_norm
+        self.steps = check_count("steps", steps, low=0)
+        self.batch_size = check_count("batch_size", batch_size)
+        check_number("learning_rate", learning_rate, low=0.0, above=True)
+        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
+        warn_of_float16(policy, stacklevel=4)
+        self.weights = MasterWeights(actor_parameters(policy))
+        self.optimizer = Adam(self.weights.masters, lr=learning_rate)
+        self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))
+        self.losses: list[float] = []
+
+    def run(self, on_step: Callable[[int, float], bool] | None = None) -> list[float]:
+        """Take the steps that are left; return all losses."""
+        for step in range(len(self.losses), self.steps):
+            self.optimizer.zero_grad(set_to_none=True)
+            self.losses.append(self._backward(self.demonstrations(self.batch_size)))
+            clip_gradients(self.weights.masters, self.max_grad_norm)
+            self.optimizer.step()
+            self.weights.copy_down()
+            self.decay.step()
+            if processes.any_of(on_step is not None and not on_step(step, self.losses[-1])):
+                break
+        critic: Any = getattr(self.policy, "critic", None)
+        if hasattr(critic, "renew"):
+            critic.renew(self.policy)
+        return self.losses
+
+    def _backward(self, shown: Rollout) -> float:
+        """Make the gradient of one step, in micro-batches; return its loss."""
+        batch = Batch.of(shown, advantages=shown.mask.double(), weights=token_mean(shown.mask))  # before any split
+        costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
+        total = 0.0
+        own = processes.own_rows(self.policy.costs(batch))
+        mine, costs = batch.select(own), None if costs is None else costs[own]
+        parts = mine.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(mine) else ()
+        for rows, counts in passes(self.policy, parts, batch.select(slice(1))):
+            log_probs = self.policy.evaluate(rows)["log_probs"]
+            loss = -(rows.weights * log_probs).sum() * counts
+            loss.backward()
+            self.weights.add_gradients()
+            total += loss.item()
+        processes.sum_gradients(self.weights.masters)
+        return sum(processes.gather(total))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps besides the policy."""
+        optimizer, masters = self.optimizer.state_dict(), self.weights.state()
+        return {"optimizer": optimizer, "decay": self.decay.state_dict(), "losses": self.losses, "masters": masters}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.optimizer.load_state_dict(spread_moments(state["optimizer"], self.weights.masters))
+        self.decay.load_state_dict(state["decay"])
+        self.losses = list(state["losses"])
+        self.weights.load(state["masters"])

@@ -1,0 +1,145 @@
+"""Environments of stable-baselines3 train our agents, and ours are environments to stable-baselines3."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs
+from diagonal import diagonal
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from stable_baselines3.common.callbacks import CheckpointCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from agents import DAPO, PPO, RLOO, Collector, Reinforce, make_envs
+from agents.rollout import Rollout
+
+CPU = torch.device("cpu")
+TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+MODES = list(AutoresetMode)
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    return list(value.values()) if isinstance(value, dict) else [] if value is None else [value]
+
+
+def assert_same(ours: Rollout, theirs: Rollout) -> None:
+    for entry in fields(Rollout):
+        pair = getattr(ours, entry.name), getattr(theirs, entry.name)
+        for one, other in zip(*map(leaves, pair), strict=True):
+            assert one.dtype == other.dtype and torch.equal(one.nan_to_num(-1), other.nan_to_num(-1)), entry.name
+
+
+# Theirs for our agents.
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_rollout_is_that_of_gymnasiums_vector_environment(slots: int) -> None:
+    lengths = [2 + i % 4 for i in range(60)]
+    ledger = Ledger(lengths)
+    theirs = make_envs(DummyVecEnv([lambda: CountingEnv(ledger)] * slots), 1, None)
+    ours = counting_envs(slots, AutoresetMode.SAME_STEP, lengths)
+    rollouts = [Collector(envs, CPU).collect(CountingPolicy(), 12) for envs in (theirs, ours)]
+    assert rollouts[0].truncated.any() and rollouts[0].terminated.any()
+    assert_same(*rollouts)
+
+
+def test_text_comes_with_its_verdicts_and_prompts() -> None:
+    make = lambda: gym.make("TextGen-v0", **TEXT)  # noqa: E731
+    theirs = make_envs(DummyVecEnv([make] * 2), 1, None)
+    ours = SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    rollouts = []
+    for envs in (theirs, ours):
+        collector = Collector(envs, CPU)
+        collector.seed(3)
+        policy = Reinforce("tiny", envs, device="cpu").policy
+        rollouts.append(collector.collect(policy, 8, torch.Generator().manual_seed(0)))
+        rollouts[-1].truncated[:] = False  # they keep it only where the episode did not terminate as well
+    assert not rollouts[0].success.isnan().any()
+    assert_same(*rollouts)
+
+
+@diagonal("cls, normalized", [Reinforce, PPO, DAPO], [False, True])
+def test_agents_train_on_them(cls: Any, normalized: bool) -> None:
+    venv = make_vec_env("CartPole-v1", n_envs=3, seed=0)
+    venv = VecNormalize(venv) if normalized else venv
+    agent = cls("MlpPolicy", venv, episodes_per_update=6, device="cpu")
+    before = [p.clone() for p in agent.policy.parameters()]
+    agent.learn(200)
+    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+    assert agent.get_env() is venv and agent.get_vec_normalize_env() is (venv if normalized else None)
+    assert agent.env.num_envs == agent.n_envs == 3
+    assert not normalized or venv.obs_rms.count > 100
+    figures, _ = agent.evaluate(venv, 4)
+    assert figures["episodes"] == 4
+
+
+def test_their_time_limit_is_a_cut_and_known_beforehand() -> None:
+    venv = make_vec_env("CartPole-v1", n_envs=2, wrapper_class=lambda env: gym.wrappers.TimeLimit(env, 5))
+    agent = DAPO("MlpPolicy", venv, overlong_buffer=2, max_steps=5, episodes_per_update=4, device="cpu")
+    rollout = agent.collector.collect(agent.policy, 4)
+    assert rollout.truncated.all() and not rollout.terminated.any() and rollout.lengths.tolist() == [5] * 4
+    assert rollout.final_observations is not None
+    assert DAPO("MlpPolicy", make_vec_env("CartPole-v1"), overlong_buffer=2, device="cpu").longest == 500
+
+
+def test_groups_on_them_are_refused() -> None:
+    venv = DummyVecEnv([lambda: gym.make("TextGen-v0", group_size=4, **TEXT)] * 2)
+    with pytest.raises(ValueError, match="group_size=4 needs slots that share their groups"):
+        RLOO("tiny", venv, device="cpu")
+
+
+# Ours for their tools.
+
+
+@pytest.mark.parametrize("name", ["native", *MODES, "recorded"])
+def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name: Any) -> None:
+    if name == "native":
+        envs = gym.make_vec("CartPole-v1", num_envs=3)
+    elif name == "recorded":
+        envs = RecordEpisodeStatistics(gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync"))
+    else:
+        envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=name)
+    agent = Reinforce("MlpPolicy", envs, episodes_per_update=4, device="cpu").learn(1)
+    rewards, lengths = evaluate_policy(agent, agent.get_env(), 9, return_episode_rewards=True)
+    assert len(rewards) == 9 and rewards == lengths and min(lengths) > 5, "a pole pays 1 at every step"
+    assert agent.get_env().num_envs == agent.n_envs == 3
+    agent.learn(1, reset_num_timesteps=False)
+    assert agent.num_updates == 2
+
+
+def test_evaluate_policy_waits_for_verdicts_that_come_late() -> None:
+    env = {"verifier": "length", "verifier_workers": 1, "problems": ["ab"], "test_fraction": 0.0, "max_new_tokens": 3}
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=4, device="cpu")
+    assert agent.env.metadata["late_verdicts"]
+    agent.learn(1)
+    infos: list[dict[str, Any]] = []
+    rewards, _ = evaluate_policy(
+        agent,
+        agent.get_env(),
+        6,
+        return_episode_rewards=True,
+        callback=lambda local, _: infos.append(local["info"]) if local["done"] else None,
+    )
+    assert len(rewards) == 6 and {info["verdict_status"] for info in infos[:6]} == {"ok"}
+    assert all(info["episode"]["l"] <= 3 and "terminal_observation" in info for info in infos)
+    agent.env.close()
+
+
+def test_callbacks_count_in_calls_and_n_envs_says_how_many_steps_a_call_is(tmp_path: Any) -> None:
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=32, device="cpu")
+    assert agent.n_envs == agent.env.num_envs == 16
+    callback = CheckpointCallback(max(160 // agent.n_envs, 1), str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.learn(1, callback=callback)
+    steps = sorted(int(path.name.split("_")[2]) for path in tmp_path.iterdir())
+    assert 0 < steps[0] <= 160 and np.diff(steps).max() <= 160, "steps of slots that wait are not counted"

@@ -1,0 +1,221 @@
+"""Rollouts: what follows an episode cut off, several rollouts as one, and one in parts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from drawn import drawn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import Rollout
+from agents.rollout import TIMEOUT, Obs, join
+from agents.training.metrics import rollout_metrics
+
+SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
+kinds = pytest.mark.parametrize("kind", SEEN)
+layouts = pytest.mark.parametrize("obs_from_actions", [True, False])
+
+
+def rollout_of(
+    lengths: list[int],
+    groups: list[int] | None = None,
+    kind: str = "tensor",
+    obs_from_actions: bool = False,
+    cut: tuple[int, ...] = (),
+    first: int = 1,
+) -> Rollout:
+    """Return episodes whose every cell says which episode and step it is of: 100 · episode + t, from `first` on."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    number = torch.arange(first, first + len(lengths))
+    cells = (100 * number[:, None] + torch.arange(max(lengths))) * mask  # [N, T]
+    seen = torch.stack([cells, -cells], -1).float()  # [N, T, 2]
+    truncated = torch.zeros(len(lengths), dtype=torch.bool)
+    truncated[list(cut)] = True
+    final = torch.stack([100 * number + 99, -number], -1).float() * truncated[:, None]
+    return Rollout(
+        observations=SEEN[kind](seen[:, 0] if obs_from_actions else seen),
+        actions=cells,
+        log_probs=-cells.double(),
+        rewards=cells / 7,
+        mask=mask,
+        terminated=~truncated,
+        truncated=truncated,
+        groups=torch.tensor(groups or [0] * len(lengths)),
+        status=(number % 5 == 0).long(),
+        success=number.float(),
+        final_observations=SEEN[kind](final) if cut else None,
+    )
+
+
+def whole(obs: Obs) -> torch.Tensor:
+    return obs["whole"] if isinstance(obs, dict) else obs
+
+
+# What follows an episode cut off.
+
+
+@kinds
+@layouts
+def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind: str, obs_from_actions: bool) -> None:
+    rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
+    following = rollout.after_truncation(obs_from_actions)
+    assert following.mask.tolist() == [[False], [True], [True], [False]]
+    seen = whole(following.observations)
+    assert seen.shape == ((4, 2) if obs_from_actions else (4, 1, 2))
+    assert seen.reshape(4, 2).tolist() == [[0, 0], [299, -2], [399, -3], [0, 0]]
+    assert following.actions.shape == (4, 1) and following.actions.dtype == rollout.actions.dtype
+
+
+@layouts
+def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions: bool) -> None:
+    rollout = rollout_of([2, 2], obs_from_actions=obs_from_actions, cut=(0, 1))
+    rollout.terminated[1] = True
+    assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[True], [False]]
+
+
+@layouts
+def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions: bool) -> None:
+    assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
+
+
+def test_actions_of_several_dimensions_are_followed_by_one_of_the_same_shape() -> None:
+    rollout = rollout_of([2, 3], cut=(0,))
+    rollout.actions = torch.ones(2, 3, 4)
+    assert rollout.after_truncation(obs_from_actions=False).actions.shape == (2, 1, 4)
+
+
+# Several rollouts as one.
+
+
+def test_selecting_all_rows_copies_nothing() -> None:
+    rollout = rollout_of([3, 1, 2])
+    assert rollout.select(slice(None)) is rollout and rollout.select(slice(0, 3)) is rollout
+    assert rollout.select(slice(0, 2)).lengths.tolist() == [3, 1]
+
+
+def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_from_actions: bool) -> None:
+    """A row of a joined rollout is the part's own row, its steps padded with zeros."""
+    steps = part.mask.shape[1]
+    for field in fields(Rollout):
+        value, mine = getattr(joined, field.name), getattr(part, field.name)
+        if mine is None or field.name == "groups":
+            continue
+        stepwise = field.name in ("actions", "log_probs", "rewards", "mask") or (
+            field.name == "observations" and not obs_from_actions
+        )
+        for ours, theirs in zip(leaves(value), leaves(mine), strict=True):
+            assert ours.dtype == theirs.dtype, field.name
+            if stepwise:
+                assert torch.equal(ours[row, :steps], theirs[own]) and not ours[row, steps:].any(), field.name
+            else:
+                assert torch.equal(ours[row], theirs[own]), field.name
+
+
+def leaves(value: Obs) -> list[torch.Tensor]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+@kinds
+@layouts
+def test_rollouts_of_unequal_length_are_joined_row_by_row(kind: str, obs_from_actions: bool) -> None:
+    settings = {"kind": kind, "obs_from_actions": obs_from_actions}
+    parts = [
+        rollout_of([2, 1], cut=(1,), **settings),
+        rollout_of([5, 3, 4], cut=(0, 2), first=3, **settings),
+        rollout_of([1], cut=(0,), first=6, **settings),
+    ]
+    joined = join(parts, obs_from_actions)
+    assert joined.mask.shape == (6, 5) and len(joined) == 6
+    row = 0
+    for part in parts:
+        for own in range(len(part)):
+            assert_row_equal(joined, row, part, own, obs_from_actions)
+            row += 1
+    assert joined.values is None and type(joined) is Rollout
+
+
+@kinds
+@layouts
+def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_something_was(
+    kind: str, obs_from_actions: bool
+) -> None:
+    settings = {"kind": kind, "obs_from_actions": obs_from_actions}
+    plain, cut = rollout_of([2, 1], **settings), rollout_of([1, 3], cut=(1,), first=3, **settings)
+    for parts, wanted in (((plain, cut), [0, 0, 0, 499]), ((cut, plain), [0, 499, 0, 0])):
+        joined = join(parts, obs_from_actions)
+        assert whole(joined.final_observations)[:, 0].tolist() == wanted
+        assert all(len(seen) == 4 for seen in leaves(joined.final_observations))
+        following = joined.after_truncation(obs_from_actions)
+        assert following.mask[:, 0].tolist() == [value > 0 for value in wanted]
+    assert join([plain, plain], obs_from_actions).final_observations is None
+
+
+def test_groups_with_the_same_number_stay_apart() -> None:
+    parts = [rollout_of([1] * 4, [7, 7, 9, 9]), rollout_of([1] * 3, [7, 9, 7]), rollout_of([1] * 2, [-4, -4])]
+    groups = join(parts, obs_from_actions=False).groups
+    assert groups.dtype == torch.int64
+    same = groups[:, None] == groups[None, :]
+    wanted = torch.zeros(9, 9, dtype=torch.bool)
+    for members in ([0, 1], [2, 3], [4, 6], [5], [7, 8]):
+        wanted[torch.tensor(members)[:, None], torch.tensor(members)] = True
+    assert torch.equal(same, wanted)
+
+
+def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other() -> None:
+    parts = [rollout_of([1, 1]), rollout_of([1])]
+    parts[0].status[0], parts[0].extras = TIMEOUT, {"level": torch.tensor([2.0, 1.0])}
+    joined = join(parts, obs_from_actions=False)
+    assert (joined.status == TIMEOUT).tolist() == [True, False, False]
+    assert joined.extras["level"].isnan().tolist() == [False, False, True], "other figures are unknown there"
+    assert rollout_metrics(joined)["rollout/timeout_frac"] == pytest.approx(1 / 3)
+
+
+# One rollout in parts.
+
+
+def numbered(rows: int) -> Rollout:
+    """Return a rollout of this many episodes whose groups are their rows."""
+    return rollout_of([1 + row % 3 for row in range(rows)], list(range(rows)))
+
+
+def parts_of(rollout: Rollout, *limits: Any) -> list[list[int]]:
+    return [part.groups.tolist() for part in rollout.split(*limits)]
+
+
+limit = st.none() | st.integers(1, 12)
+
+
+@drawn(40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), limit, limit)
+def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(
+    costs: list[int], rows: int | None, budget: int | None
+) -> None:
+    parts = parts_of(numbered(len(costs)), rows, torch.tensor(costs), budget)
+    assert [row for part in parts for row in part] == list(range(len(costs)))
+
+    def fits(part: list[int]) -> bool:
+        cheap = budget is None or sum(costs[row] for row in part) <= budget
+        return len(part) == 1 or (cheap and (rows is None or len(part) <= rows))
+
+    assert all(part and fits(part) for part in parts)
+    assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
+
+
+def test_without_costs_there_is_no_budget() -> None:
+    assert parts_of(numbered(4), None, None, 1) == [[0, 1, 2, 3]]
+    assert parts_of(numbered(4), 3, None, 1) == [[0, 1, 2], [3]]
+
+
+@kinds
+@layouts
+def test_a_part_holds_its_rows_of_everything(kind: str, obs_from_actions: bool) -> None:
+    rollout = rollout_of([3, 1, 2], kind=kind, obs_from_actions=obs_from_actions, cut=(1,))
+    rows = [(part, own) for part in rollout.split(None, torch.tensor([2, 2, 5]), 4) for own in range(len(part))]
+    assert [len(part) for part, _ in rows] == [2, 2, 1]
+    for row, (part, own) in enumerate(rows):
+        assert_row_equal(part, own, rollout, row, obs_from_actions)

@@ -1,0 +1,247 @@
+"""Every agent shows all its settings, names a typo, and can be watched update by update."""
+
+import dataclasses
+import inspect
+import math
+import pydoc
+from functools import partial
+from typing import Optional
+
+import gymnasium
+import numpy as np
+import pytest
+from stable_baselines3.common.callbacks import BaseCallback
+
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, Reinforce, ReinforceBaseline
+from agents.policies.base import actor_parameters
+from agents.settings import Configured, declared_by, default_of, setting
+from agents.training.metrics import Reduce
+
+
+def keywords(cls):
+    return {p.name: p for p in inspect.signature(cls).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("cls", AGENTS.values(), ids=AGENTS)
+def test_a_signature_shows_every_setting_with_its_default(cls):
+    shown = keywords(cls)
+    assert list(inspect.signature(cls).parameters)[:2] == ["policy", "env"]
+    assert set(declared_by(Agent)) <= set(shown) == set(declared_by(cls))
+    assert all(p.default is not p.empty for p in shown.values())
+
+
+class Tilted(GRPO):
+    """GRPO with a setting of its own, and others of its parents."""
+
+    tilt: float = setting(default=0.5, range="(0, 1]", help="Of the advantages.", more="A test's.")
+    where: str | None = setting(default=None, choices=("here", "there"), saved=False, help="Nothing.")
+    gamma = setting(by_kind={"control": 0.5})
+    clip_range = setting(default=0.1)
+
+    def advantages(self, rollout):
+        return self.tilt * super().advantages(rollout)
+
+
+def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
+    shown = keywords(Tilted)
+    assert (shown["tilt"].default, shown["tilt"].annotation) == (0.5, "float")
+    assert Tilted.__signature__ == inspect.signature(Tilted) and next(iter(shown)) == "tilt"
+    assert "    tilt: Of the advantages. A test's. Allowed: above 0 and at most 1. Default: 0.5.\n" in Tilted.__doc__
+    assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
+    make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
+    with pytest.raises(ValueError, match=r"^tilt must be a finite number above 0 and at most 1, got 2$"):
+        make(tilt=2)
+    with pytest.raises(ValueError, match=r"^unknown where 'her'; did you mean 'here'\? allowed: here, there$"):
+        make(where="her")
+    with pytest.raises(TypeError, match=r"^Tilted has no setting 'tild'; did you mean 'tilt'"):
+        make(tild=0.3)
+    agent = make(tilt=np.float32(0.25), where="there", seed=np.int64(3), learning_rate=np.float32(0.5))
+    assert (
+        agent.settings["tilt"] == 0.25
+        and agent.learning_rate == 0.5
+        and agent.where == "there"
+        and "where" not in agent.settings
+    )
+    agent.save(tmp_path / "agent")
+    again = Tilted.load(tmp_path / "agent", device="cpu")
+    assert (again.tilt, again.where, again.settings) == (0.25, None, agent.settings)
+    assert Tilted.load(tmp_path / "agent", tilt=1, device="cpu").tilt == 1.0
+
+
+def test_a_setting_declared_again_keeps_what_it_leaves_out():
+    tilted, parents = declared_by(Tilted), declared_by(GRPO)
+    assert tilted["gamma"].by_kind == {"control": 0.5, "language-model": 1.0} and tilted["gamma"].range == "[0, 1]"
+    assert tilted["clip_range"] == dataclasses.replace(parents["clip_range"], default=0.1)
+    agent = Tilted("MlpPolicy", "CartPole-v1", device="cpu")
+    assert (agent.gamma, agent.clip_range, agent.clip_range_high) == (0.5, 0.1, 0.1)
+    assert parents["gamma"].by_kind["control"] == 0.99 and parents["clip_range"].default == 0.2
+    assert keywords(DAPO)["clip_range_high"].default == 0.28
+    assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
+    with pytest.raises(ValueError, match="clip_range_high must be a finite number above 0 and below 1, got 1"):
+        DAPO("MlpPolicy", "CartPole-v1", clip_range_high=1)
+
+
+def test_functions_are_checked_as_before(tmp_path):
+    """A learning rate may start at zero, as a warm-up does; the limits of a ratio may not. Each is called once."""
+    calls = []
+
+    def warming(progress):
+        calls.append(progress)
+        return 1e-2 * (1 - progress)
+
+    make = partial(PPO, "MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=2)
+    agent = make(learning_rate=warming)
+    assert calls == [1.0] and agent.policy_optimizer.rate == 0
+    agent.learn(total_episodes=4).save(tmp_path / "agent")
+    assert PPO.load(tmp_path / "agent", learning_rate=warming, device="cpu").learning_rate is warming
+    for wrong in (0, -1.0, math.nan, "fast"):
+        with pytest.raises(ValueError, match="learning_rate must be a finite number above 0, got"):
+            make(learning_rate=wrong)
+    calls.clear()
+    with pytest.raises(ValueError, match=r"clip_range must be a finite number above 0 and below 1, got 0\.0"):
+        make(clip_range=warming)
+    assert calls == [1.0]
+
+
+@pytest.mark.parametrize("cls", [DAPO, GSPO])
+def test_the_upper_limit_of_a_ratio_may_be_that_of_the_lower(cls):
+    agent = cls("MlpPolicy", "CartPole-v1", clip_range=0.1, clip_range_high=None, device="cpu")
+    assert agent.clip_range_high == 0.1
+
+
+def test_help_does_not_list_all_declarations_as_data():
+    shown = pydoc.plain(pydoc.render_doc(PPO))
+    assert "Setting(name=" not in shown and "gamma: Discount per step." in shown
+
+
+def test_a_default_declared_again_replaces_those_by_kind_and_their_description():
+    class Patient(Reinforce):
+        """With one rate for all."""
+
+        gamma = setting(default=0.9)
+        learning_rate = setting(default=1e-3)
+
+    class Varied(Patient):
+        gamma = setting(by_kind={"control": 0.8})
+
+    assert default_of("gamma", Patient, "control") == default_of("gamma", Patient, "language-model") == 0.9
+    assert [declared_by(Patient)[name].usual for name in ("gamma", "learning_rate")] == ["0.9", "0.001"]
+    make = partial(Patient, "MlpPolicy", "CartPole-v1", device="cpu")
+    assert make().gamma == make(gamma=None).gamma == 0.9 and make().learning_rate == 1e-3
+    assert Varied("MlpPolicy", "CartPole-v1", device="cpu").gamma == 0.8
+    assert default_of("gamma", Varied, "language-model") == 0.9 and declared_by(Varied)["gamma"].default is None
+    assert "control 3e-3" in declared_by(Reinforce)["learning_rate"].usual
+
+
+@pytest.mark.parametrize(
+    ("annotation", "bounds", "right", "wrong"),
+    [
+        ("int", "(0, 10)", (1, 9), (0, 10)),
+        ("int", "[-inf, 10]", (-5, 10), (11,)),
+        ("int", "[-2, 2]", (-2, 2), (-3, 3)),
+        ("int | float", "(0, 1]", (0.5, 1), (0, 1.5)),
+        ("int | str", "", ("auto", 3), ()),
+        (Optional[float], "[0, 1]", (None, 0.5), (2,)),  # noqa: UP045
+        ("Callable[[Tensor], Tensor]", "", (str.lower,), ()),
+    ],
+)
+def test_limits_are_honoured(annotation, bounds, right, wrong):
+    facts = {"tilt": setting(default=1, range=bounds), "__annotations__": {"tilt": annotation}}
+    one = declared_by(type("Limited", (Configured,), facts))["tilt"]
+    assert [one.check(value) for value in right] == list(right)
+    for value in wrong:
+        with pytest.raises(ValueError, match=r"^tilt must be a "):
+            one.check(value)
+
+
+def test_dr_grpo_takes_the_length_of_a_new_environment():
+    agent = DrGRPO("MlpPolicy", "CartPole-v1", device="cpu")
+    assert agent.longest == 500
+    agent.set_env(gymnasium.make("CartPole-v1", max_episode_steps=50))
+    assert agent.longest == 50
+
+
+class Powerful(ReinforceBaseline):
+    """A user's own algorithm with a setting of its own."""
+
+    def __init__(self, policy, env, *, power=2.0, **settings):
+        super().__init__(policy, env, **settings)
+        self.power = power
+
+
+def test_a_setting_of_ones_own_is_shown_checked_saved_and_loaded(tmp_path):
+    assert list(keywords(Powerful))[:2] == ["power", "baseline"]
+    with pytest.raises(TypeError, match="did you mean 'power'"):
+        Powerful("MlpPolicy", "CartPole-v1", powr=3.0)
+    Powerful("MlpPolicy", "CartPole-v1", power=3.0, device="cpu").save(tmp_path / "agent")
+    assert Powerful.load(tmp_path / "agent", device="cpu").power == 3.0
+
+
+def test_a_step_is_seen_by_the_version_counter():
+    """The fused kernel bypasses it; caches see by it that weights have changed."""
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, device="cpu")
+    before = [parameter._version for parameter in actor_parameters(agent.policy)]
+    agent.learn(1)
+    assert all(p._version > version for p, version in zip(actor_parameters(agent.policy), before, strict=True))
+
+
+def test_defaults_depend_on_the_kind_of_policy_and_the_class():
+    assert default_of("gamma", PPO, "control") == 0.99 and default_of("gamma", PPO, "language-model") == 1.0
+    assert default_of("num_epochs", PPO, "control") == 4 and default_of("num_epochs", DAPO, "control") == 1
+    with pytest.raises(ValueError, match="gamma has no default for a policy of kind 'mine'; pass gamma="):
+        default_of("gamma", PPO, "mine")
+
+
+def test_updates_are_those_of_learn_one_by_one():
+    settings = {"episodes_per_update": 4, "device": "cpu"}
+    learned = Reinforce("MlpPolicy", "CartPole-v1", **settings).learn(total_episodes=12)
+    agent = Reinforce("MlpPolicy", "CartPole-v1", **settings)
+    seen = []
+    for rollout, metrics in agent.updates(total_episodes=12):
+        seen.append((len(rollout), metrics["rollout/ep_len_mean"] == float(rollout.lengths.double().mean())))
+        assert agent.num_updates == len(seen)
+    assert seen == [(4, True)] * 3
+    assert agent.last_metrics == learned.last_metrics
+
+
+def test_the_settings_of_a_class_of_ones_own_are_saved_whatever_its_constructor_takes(tmp_path):
+    class Pole(Reinforce):
+        def __init__(self, seed=0, bonus=0.1):
+            super().__init__("MlpPolicy", "CartPole-v1", seed=seed, gamma=0.5)
+            self.bonus = bonus
+
+    agent = Pole(seed=4, bonus=0.2)
+    assert agent.settings["gamma"] == 0.5 and agent.settings["seed"] == 4 and agent.settings["bonus"] == 0.2
+    agent.save(tmp_path / "agent")
+    with pytest.raises(ValueError, match=r"holds an agent of a class of your own: call that class's load\(\)"):
+        Agent.load(tmp_path / "agent")
+
+
+def test_a_wrong_setting_is_found_before_the_policy_is_made():
+    for wrong in ({"kl_in": "los"}, {"seed": -1}, {"num_epochs": 0}, {"gae_lambda": 2.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            PPO("no-such-model", "CartPole-v1", **wrong)
+
+
+def test_metrics_of_a_subclass_add_to_the_reductions():
+    class Measured(PPO):
+        reductions = {"train/most": Reduce.MAX}
+
+    assert Measured.reductions == {**PPO.reductions, "train/most": Reduce.MAX}
+    assert PPO.reductions["train/logp_gap_max"] is Reduce.MAX and "train/clip_fraction" in PPO.reductions
+
+
+def test_a_loop_that_is_left_early_ends_its_callbacks():
+    ended = []
+
+    class Listener(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_training_end(self):
+            ended.append(self.num_timesteps)
+
+    agent = Reinforce("MlpPolicy", "CartPole-v1", seed=0)
+    for _ in agent.updates(total_episodes=100, callback=Listener()):
+        break
+    assert len(ended) == 1

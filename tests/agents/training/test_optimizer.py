@@ -1,0 +1,192 @@
+"""The optimizer step: what changes nothing, what is skipped, and how fast it goes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tabular import TabularPolicy
+from tiny_models import text_envs, tiny_policy
+
+from agents import PPO, ReinforceBaseline
+from agents.errors import DivergedError
+from agents.training.optimizer import MAX_SKIPPED, PolicyOptimizer
+
+NAN, INF = float("nan"), float("inf")
+
+
+def optimizer_of(
+    learning_rate: object = 0.1, schedule: str = "constant", max_grad_norm: float = 1.0, **settings: object
+) -> PolicyOptimizer:
+    return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm, **settings)
+
+
+def set_gradients(optimizer: PolicyOptimizer, actor: float, critic: float) -> None:
+    policy = optimizer.policy
+    policy.logits.grad, policy.table.grad = torch.full_like(policy.logits, actor), torch.full_like(policy.table, critic)
+
+
+def snapshot(optimizer: PolicyOptimizer) -> tuple[list[torch.Tensor], dict]:
+    return [p.detach().clone() for p in optimizer.policy.parameters()], copy.deepcopy(optimizer.adam.state_dict())
+
+
+def assert_unchanged(optimizer: PolicyOptimizer, before: tuple[list[torch.Tensor], dict]) -> None:
+    weights, state = before
+    assert all(torch.equal(p, q) for p, q in zip(optimizer.policy.parameters(), weights, strict=True))
+    for ours, theirs in zip(optimizer.adam.state_dict()["state"].values(), state["state"].values(), strict=True):
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+# Steps that change nothing.
+
+
+@pytest.mark.parametrize(("none", "decay"), [(True, 0.0), (False, 0.0), (False, 0.5)])
+def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool, decay: float) -> None:
+    optimizer = optimizer_of(weight_decay=decay)
+    for _ in range(3):
+        set_gradients(optimizer, 0.2, -0.1)
+        optimizer.step()
+    before = snapshot(optimizer)
+    assert any(state["exp_avg"].any() for state in before[1]["state"].values()), "Adam has momentum"
+    for _ in range(3):
+        optimizer.adam.zero_grad(set_to_none=True)
+        if not none:
+            set_gradients(optimizer, 0.0, 0.0)
+        assert optimizer.step() == 0.0
+        assert_unchanged(optimizer, before)
+    set_gradients(optimizer, 1e-12, 0.0)
+    optimizer.step()
+    assert not torch.equal(optimizer.policy.logits, before[0][0]), "the smallest gradient does"
+
+
+@pytest.mark.parametrize("where", ["actor", "critic"])
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: float) -> None:
+    optimizer = optimizer_of()
+    set_gradients(optimizer, 0.2, 0.2)
+    optimizer.step()
+    before = snapshot(optimizer)
+    for count in range(1, MAX_SKIPPED):
+        set_gradients(optimizer, 0.1, 0.1)
+        getattr(optimizer.policy, {"actor": "logits", "critic": "table"}[where]).grad.view(-1)[3] = bad
+        optimizer.step()
+        assert optimizer.skipped == count
+        assert_unchanged(optimizer, before)
+    set_gradients(optimizer, 0.2, 0.2)
+    optimizer.step()
+    assert optimizer.skipped == 0, "one good gradient starts the count anew"
+    assert not torch.equal(optimizer.policy.logits, before[0][0])
+
+
+def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
+    policy = optimizer_of().policy.to(torch.float32)
+    optimizer = PolicyOptimizer(policy, 1e39, "constant", max_grad_norm=1.0)
+    set_gradients(optimizer, 0.2, -0.1)
+    with pytest.raises(DivergedError, match=r"learning_rate=1e\+39 makes weights that are not finite"):
+        optimizer.step()
+
+
+# Clipping.
+
+
+def test_actor_and_critic_are_clipped_each_by_itself() -> None:
+    optimizer = optimizer_of(max_grad_norm=0.5)
+    set_gradients(optimizer, 3.0, 1e-3)
+    norm = float(optimizer.policy.logits.grad.norm())
+    critic = optimizer.policy.table.grad.clone()
+    assert optimizer.step() == pytest.approx(norm), "what is returned is the actor's norm before clipping"
+    assert float(optimizer.policy.logits.grad.norm()) == pytest.approx(0.5, rel=1e-4)
+    torch.testing.assert_close(optimizer.policy.table.grad, critic)
+    set_gradients(optimizer, 1e-3, 1e9)
+    actor = optimizer.policy.logits.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(optimizer.policy.logits.grad, actor)
+    assert float(optimizer.policy.table.grad.norm()) == pytest.approx(0.5, rel=1e-4)
+
+
+# The learning rate.
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "schedule", "rates"),
+    [
+        (0.2, "linear", [0.2, 0.1, 0.05, 0.0]),
+        (0.2, "cosine", [0.2, 0.1, 0.1 * (1 - 0.5**0.5), 0.0]),
+        (0.2, "constant", [0.2, 0.2, 0.2, 0.2]),
+        (lambda remaining: 0.3 * remaining**2, "linear", [0.3, 0.075, 0.01875, 0.0]),
+        (lambda remaining: 0.3 * remaining**2, "constant", [0.3, 0.075, 0.01875, 0.0]),
+    ],
+)
+def test_the_rate_follows_its_schedule(learning_rate: object, schedule: str, rates: list[float]) -> None:
+    optimizer = optimizer_of(learning_rate, schedule)
+    assert optimizer.rate == rates[0] == optimizer.adam.param_groups[0]["lr"]
+    for remaining, rate in zip((1.0, 0.5, 0.25, 0.0), rates, strict=True):
+        optimizer.set_progress(remaining)
+        assert optimizer.rate == pytest.approx(rate)
+        assert all(group["lr"] == optimizer.rate for group in optimizer.adam.param_groups)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("rate", [0.2, lambda remaining: 0.2 * remaining])
+def test_a_warm_up_rises_linearly_to_the_schedule(rate: object, schedule: str) -> None:
+    plain, warmed = optimizer_of(rate, schedule), optimizer_of(rate, schedule, warmup_updates=4)
+    assert warmed.rate == plain.rate / 4
+    for updates in range(10):
+        for optimizer in (plain, warmed):
+            optimizer.set_progress(1 - updates / 10, updates)
+        assert warmed.rate == pytest.approx(plain.rate * min((updates + 1) / 4, 1), rel=1e-12)
+
+
+def test_an_agent_warms_up_over_its_first_updates() -> None:
+    settings = {"learning_rate": 0.01, "lr_schedule": "constant", "warmup_updates": 3}
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu", **settings)
+    rates = [agent.policy_optimizer.rate for _ in agent.updates(total_episodes=20)]
+    assert rates == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01])
+
+
+# Weight decay, and Adam's own settings.
+
+
+def test_decay_is_that_of_adamw_and_spares_norms_and_biases() -> None:
+    envs = text_envs(2)
+    policy = tiny_policy("gpt2", envs)
+    theirs = copy.deepcopy(policy)
+    plain = [p for p in theirs.parameters() if p.ndim < 2]
+    groups = [{"params": [p for p in theirs.parameters() if p.ndim >= 2]}, {"params": plain, "weight_decay": 0.0}]
+    adamw = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.3)
+    ours = PolicyOptimizer(policy, 0.01, "constant", 1e9, weight_decay=0.3, betas=(0.8, 0.9), eps=1e-7)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
+            p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+            q.grad = p.grad.clone()
+        ours.step()
+        adamw.step()
+    assert len(plain) > 5
+    for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-14)
+
+
+def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
+    old, new = optimizer_of(betas=(0.8, 0.9), eps=1e-3), optimizer_of(betas=(0.7, 0.99), eps=1e-6)
+    set_gradients(old, 0.1, 0.1)
+    old.step()
+    new.load_state_dict(old.state_dict())
+    group = new.adam.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
+    assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
+
+
+def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() -> None:
+    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
+    rates: list[float] = []
+    step = agent.policy_optimizer.step
+    agent.policy_optimizer.step = lambda *fault, **first: (
+        rates.append(agent.optimizer.param_groups[0]["lr"]),
+        step(*fault, **first),
+    )[1]
+    agent.learn(total_episodes=12)
+    steps = agent.num_epochs * agent.num_minibatches
+    assert agent.num_updates == 3 and len(rates) == 3 * steps == 48
+    assert rates == [pytest.approx(0.01 * share) for share in (1, 2 / 3, 1 / 3) for _ in range(steps)]

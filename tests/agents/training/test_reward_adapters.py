@@ -1,0 +1,170 @@
+"""Reward models with a LoRA adapter: what is trained, what is written, and that it rates the same when it is read."""
+
+import json
+import sys
+
+import pytest
+import torch
+from tiny_models import ALPHABET, tiny_model
+from transformers import AutoModelForSequenceClassification
+
+from agents.policies.language.models.presets import rates_of
+from agents.training.reward_model import (
+    Preferences,
+    default_rate,
+    make_reward_model,
+    merged,
+    preference_figures,
+    rewards_of,
+    save_reward_model,
+    train_reward_model,
+)
+from rlenv.text.tokenizer import character_tokenizer
+from verifiers import Problem, RewardModel
+
+TOKENIZER = character_tokenizer(ALPHABET)
+VOCAB, PAD = len(TOKENIZER), TOKENIZER.pad_token_id
+TEXTS = ["abc", "h", "gfedcba", "aabb"]
+ROWS = TOKENIZER(TEXTS)["input_ids"]
+
+
+@pytest.fixture
+def base(tmp_path, request):
+    """The folder of a language model."""
+    folder = tmp_path / "base"
+    tiny_model(getattr(request, "param", "llama"), VOCAB).save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
+
+
+def preferences(count, seed=0):
+    """Return pairs of texts, of which the chosen one ends in g and the other in h."""
+    generator = torch.Generator().manual_seed(seed)
+    starts = [torch.randint(2, 8, (2 + n % 4,), generator=generator).tolist() for n in range(count)]
+    return Preferences([[*start, 8] for start in starts], [[*start, 9] for start in starts], PAD)
+
+
+def adapted(spec, rank=4, **more):
+    return make_reward_model(spec, VOCAB, 16, PAD, lora_rank=rank, **more)
+
+
+def train(model, steps=15, rate=2e-2):
+    return train_reward_model(model, preferences(64), steps, 16, rate, torch.Generator().manual_seed(0))
+
+
+def written(model, folder):
+    save_reward_model(model, folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
+
+
+def verdicts(folder):
+    found = RewardModel(folder, device="cpu").verify_batch([Problem("")] * len(TEXTS), TEXTS)
+    return [verdict.reward for verdict in found]
+
+
+def test_only_adapter_and_head_are_trained_and_learn_a_preference(base):
+    model, plain = adapted(base), make_reward_model(base, VOCAB, 16, PAD)
+    with torch.no_grad():
+        assert torch.equal(rewards_of(model, ROWS, PAD), rewards_of(plain, ROWS, PAD)), "B starts at 0"
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    train(model)
+    changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+    assert changed == {name for name in before if ".lora_" in name} | {"score.weight"}
+    assert preference_figures(model, preferences(64, seed=1))["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("base", ["llama", "gpt2"], indirect=True)
+def test_what_is_written_is_small_and_rates_the_same_when_it_is_read(base, tmp_path):
+    model = adapted(base)
+    train(model, 3)
+    folder = written(model, tmp_path / "judge")
+    files = {path.name for path in folder.iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "config.json"} <= files
+    assert not files & {"base", "model.safetensors"}, "the base has a name"
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert (settings["task_type"], settings["modules_to_save"]) == ("SEQ_CLS", ["score"])
+    with torch.no_grad():
+        rates = rewards_of(model, ROWS, PAD).tolist()
+        assert rewards_of(make_reward_model(folder, VOCAB, 16, PAD), ROWS, PAD).tolist() == rates
+        merged(model).save_pretrained(tmp_path / "merged")
+        exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
+        assert rewards_of(exported, ROWS, PAD).tolist() == pytest.approx(rates, abs=1e-5)
+    assert verdicts(folder) == pytest.approx(rates, abs=1e-5)
+    assert max(rates) - min(rates) > 1e-3
+
+
+def test_a_base_without_a_name_lies_in_the_folder(tmp_path):
+    model = adapted("tiny")
+    train(model, 1)
+    folder = written(model, tmp_path / "judge")
+    again = make_reward_model(folder, VOCAB, 16, PAD)
+    with torch.no_grad():
+        rates = rewards_of(model, ROWS, PAD).tolist()
+        assert rewards_of(again, ROWS, PAD).tolist() == rates
+    assert verdicts(folder) == pytest.approx(rates, abs=1e-5)
+    twice = written(again, tmp_path / "again")
+    assert verdicts(twice) == pytest.approx(rates, abs=1e-5), "it is not lost when the adapter is trained on"
+
+
+def test_training_goes_on_from_what_was_written(base, tmp_path):
+    model = adapted(base)
+    train(model, 2)
+    again = make_reward_model(written(model, tmp_path / "judge"), VOCAB, 16, PAD)
+    assert train(again, 3) == train(model, 3)
+    whole = make_reward_model(base, VOCAB, 16, PAD)
+    train(whole, 2, 1e-3)
+    upon = adapted(written(whole, tmp_path / "whole"))
+    with torch.no_grad():
+        assert torch.equal(rewards_of(upon, ROWS, PAD), rewards_of(whole, ROWS, PAD)), "on a reward model: its head"
+    assert verdicts(written(upon, tmp_path / "upon")) == pytest.approx(verdicts(tmp_path / "whole"), abs=1e-5)
+
+
+def test_the_learning_rate_is_that_of_supervised_training_by_size(base):
+    assert default_rate(make_reward_model(base, VOCAB, 16, PAD)) == rates_of(10_000, False)[1]
+    assert default_rate(adapted(base)) == rates_of(10_000, True)[1]
+
+
+def test_what_cannot_be_is_one_line(base, tmp_path, monkeypatch):
+    folder = written(adapted(base), tmp_path / "judge")
+    for make, message in (
+        (lambda: adapted(base, rank=99), "lora_rank=99 is above the width of the model; use 1 to 16"),
+        (lambda: adapted(base, lora_targets="q"), "unknown LoRA target 'q'"),
+        (lambda: adapted(base, rank=None, lora_alpha=2.0), "lora_alpha is of an adapter: pass lora_rank, too"),
+        (lambda: adapted(folder), "has an adapter already, which training continues; omit lora_rank"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    for make in (lambda: adapted(base), lambda: RewardModel(folder, device="cpu")):
+        with pytest.raises(ValueError, match=r"needs? peft: pip install 'rlenv-lm\[lora\]'"):
+            make()
+
+
+def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_path):
+    folder = written(adapted(base), tmp_path / "judge")
+    weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    whole = weights.read_bytes()
+    weights.write_bytes(b"\x00" * 100)
+    with pytest.raises(ValueError, match=r"'.*judge' cannot be loaded"):
+        RewardModel(folder, device="cpu")
+    with pytest.raises(ValueError, match=r"the adapter in '.*' cannot be read"):
+        make_reward_model(folder, VOCAB, 16, PAD)
+    weights.write_bytes(whole)
+    base.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"its base model '.*base' is gone; put it back, or a link to it"):
+        RewardModel(folder, device="cpu")
+    with pytest.raises(ValueError, match=r"the base model '.*base' of the adapter in '.*judge' is gone"):
+        make_reward_model(folder, VOCAB, 16, PAD)
+    (tmp_path / "moved").rename(base)
+    said = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**said, "modules_to_save": None}))
+    with pytest.raises(ValueError, match=r"neither it nor its base model '.*base' has score\.weight"):
+        RewardModel(folder, device="cpu")
+    settings.write_text(json.dumps({**said, "base_model_name_or_path": None}))
+    with pytest.raises(ValueError, match=r"adapter_config\.json names no base model"):
+        RewardModel(folder, device="cpu")
+    settings.write_text(json.dumps({**said, "task_type": "CAUSAL_LM"}))
+    with pytest.raises(ValueError, match="holds the adapter of a language model; merge it before: rlenv export"):
+        make_reward_model(folder, VOCAB, 16, PAD)

@@ -1,0 +1,252 @@
+"""What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+
+import cloudpickle
+import gymnasium as gym
+import pytest
+import torch
+from diagonal import diagonal
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.logger import Logger
+from tiny_models import tiny_model
+
+from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
+from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
+from agents.training.health import FailureWatch
+from agents.training.log_entry import drop_empty, record_metrics
+from agents.training.metrics import rollout_metrics
+from rlenv.envs.vector import TextGenVectorEnv
+from verifiers import Arith, Problem, Verdict, Verifier
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
+
+
+class Graded(Verifier):
+    """Two levels; fails on completions that begin with an even digit, and names parts."""
+
+    alphabet = "0123456789+="
+    prompt_length, answer_length, levels = 2, 2, 2
+    reward_range = (0.0, float("inf"))
+
+    def sample(self, rng):
+        return self.sample_at(rng, rng.randint(1, 2))
+
+    def sample_at(self, rng, level):
+        return Problem(f"{rng.randrange(10)}=", "1", {"level": level})
+
+    def verify(self, problem, completion):
+        if completion[:1] in tuple("02468"):
+            raise ZeroDivisionError("even")
+        if completion[:1] == "5":
+            return Verdict(0.0, status="timeout", reason="too slow")
+        if completion[:1] == "7":
+            return Verdict(0.0, status="not_applicable")
+        return Verdict(float(len(completion)), {"length": float(len(completion))} if completion else {})
+
+
+def collected(num_episodes=48, **task):
+    """Return a rollout of an untrained policy, always the same completions."""
+    env = TextGenVectorEnv(16, test_fraction=0.0, flag_errors=True, **task)
+    model = tiny_model("llama", env.task.vocab_size, context=env.task.max_length)
+    policy = LanguageModelPolicy(env.single_observation_space, env.single_action_space, model)
+    collector = Collector(env, torch.device("cpu"))
+    collector.seed(3)
+    rollout = collector.collect(policy, num_episodes, torch.Generator().manual_seed(0))
+    env.close()
+    return rollout, collector
+
+
+def same(a, b):
+    assert torch.equal(a.actions, b.actions)
+    assert torch.equal(a.rewards, b.rewards)
+    assert torch.equal(a.status, b.status)
+    assert torch.equal(a.success, b.success)
+    assert a.extras.keys() == b.extras.keys()
+    for name in a.extras:
+        assert torch.equal(a.extras[name].nan_to_num(-1), b.extras[name].nan_to_num(-1)), name
+
+
+@pytest.mark.parametrize("verifier", [pytest.param(Arith(digits=1), marks=pytest.mark.slow), Graded()])
+def test_verdicts_that_come_late_from_worker_processes_are_those_that_come_at_once(verifier):
+    at_once, _ = collected(verifier=verifier)
+    late, _ = collected(verifier=verifier, verifier_workers=2, late_verdicts=True)
+    same(at_once, late)
+
+
+def test_verdicts_that_come_late_are_judged_in_one_batch_where_that_is_cheaper():
+    sizes = []
+
+    class Batched(Arith):
+        prefers_batches = True
+
+        def verify_batch(self, problems, completions):
+            sizes.append(len(completions))
+            return super().verify_batch(problems, completions)
+
+    late, _ = collected(verifier=Batched(digits=1), late_verdicts=True)
+    assert len(sizes) == 1
+    at_once, _ = collected(verifier=Arith(digits=1))
+    same(at_once, late)
+
+
+def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
+    rollout, collector = collected(96, verifier=Graded())
+    first = rollout.actions[:, 0] - 2  # digits follow <pad> and <eos>
+    ended = rollout.actions[:, 0] == 1
+    even = (first % 2 == 0) & ~ended & (first >= 0) & (first < 10)
+    assert even.any()
+    assert torch.equal(rollout.status == ERROR, even)
+    assert torch.equal(rollout.status == TIMEOUT, (first == 5) & ~ended)
+    assert torch.equal(rollout.status == NOT_APPLICABLE, (first == 7) & ~ended)
+    missing = even | (((first == 5) | (first == 7)) & ~ended)
+    assert torch.equal(rollout.ok, ~missing)
+    assert not rollout.learnable[missing].any()
+    assert collector.failure
+    figures = rollout_metrics(rollout)
+    assert figures["rollout/error_frac"] == pytest.approx(even.float().mean().item())
+    assert figures["rollout/failed_frac"] == pytest.approx(missing.float().mean().item())
+    counted = rollout.extras["parts/length"][rollout.ok]
+    assert figures["rollout/parts/length"] == pytest.approx(counted[~counted.isnan()].mean().item())
+    assert {"rollout/success_rate/level_1", "rollout/success_rate/level_2"} <= figures.keys()
+    one = rollout.ok & (rollout.extras["level"] == 1)
+    assert figures["rollout/success_rate/level_1"] == pytest.approx(rollout.success[one].mean().item())
+
+
+class Interrupt(gym.Wrapper):
+    """Ends every episode after two tokens, as a time limit does; `verdict` is what it says of them."""
+
+    def __init__(self, env, **verdict):
+        super().__init__(env)
+        self.verdict = verdict
+
+    def reset(self, **kwargs):
+        self.left = 2
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.left -= 1
+        if self.left == 0 and not terminated:
+            return obs, -1.0, False, True, {**info, **self.verdict}
+        return obs, reward, terminated, truncated, info
+
+
+CUTS = {"gymnasium": lambda env: gym.wrappers.TimeLimit(env, 2), "a wrapper": Interrupt}
+
+
+@diagonal("cut, mode", list(CUTS), list(AutoresetMode))
+def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(cut, mode):
+    make = lambda: CUTS[cut](gym.make("TextGen-v0", verifier=Arith(digits=1)))  # noqa: E731
+    envs = gym.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
+    agent = Reinforce("tiny", envs, episodes_per_update=8, device="cpu")
+    with pytest.raises(ValueError, match=r"ended without a verdict.*max_new_tokens") as error:
+        agent.learn(200)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrapper_that_ends_episodes_may_give_the_verdict_itself():
+    make = lambda: Interrupt(gym.make("TextGen-v0", verifier=Arith(digits=1)), verdict_status="ok")  # noqa: E731
+    agent = Reinforce("tiny", gym.vector.SyncVectorEnv([make] * 2), episodes_per_update=8, device="cpu")
+    agent.learn(total_episodes=16)
+    assert agent.last_metrics["rollout/failed_frac"] == 0 and agent.last_metrics["rollout/ep_rew_mean"] < 0
+
+
+def agent_with(function, **settings):
+    env = {"verifier": function, "problems": ["a", "b", "c"], "test_fraction": 0.0, "max_new_tokens": 2}
+    return ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=64, num_envs=64, **settings)
+
+
+def breaks_on(share):
+    calls = []
+
+    def reward(prompts, completions):
+        calls.append(len(completions))
+        if len(completions) == 1 and sum(calls) % 100 < 100 * share:
+            raise OSError("the judge is down")
+        if len(completions) > 1:
+            raise OSError("not the whole batch")
+        return [0.5]
+
+    return reward
+
+
+def half(prompts, completions):
+    return [None if i % 2 else 1.0 for i in range(len(completions))]
+
+
+@pytest.mark.parametrize(("function", "share"), [(breaks_on(0.05), 0.1), (breaks_on(0.5), 1.0), (half, 0.1)])
+def test_training_survives_failures_that_are_few_or_borne_with_and_nothing_to_say(function, share):
+    agent = agent_with(function, max_failed_share=share).learn(total_episodes=320)
+    assert agent.num_episodes == 320 and "rollout/failed_frac" in agent.last_metrics
+
+
+def test_training_stops_and_says_why_where_it_fails_too_often():
+    agent = agent_with(breaks_on(0.5))
+    with pytest.raises(VerifierError) as stopped:
+        agent.learn(total_episodes=10_000)
+    message = str(stopped.value)
+    assert "allowed: 10% (max_failed_share)" in message
+    assert "error: OSError: the judge is down (test_verdicts.py:" in message
+    assert 100 <= agent.num_episodes <= 256
+
+
+def nothing(prompts, completions):
+    return [None] * len(completions)
+
+
+def test_training_stops_where_the_verifier_has_nothing_to_say_of_anything():
+    agent = agent_with(nothing, max_failed_share=1.0)
+    with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
+        agent.learn(total_episodes=10_000)
+
+
+def test_a_run_too_short_to_be_stopped_says_that_nothing_was_judged():
+    agent = agent_with(nothing)
+    with pytest.warns(UserWarning, match=r"^none of the 64 episodes got a verdict \(.*64 not_applicable\)"):
+        agent.learn(total_episodes=64)
+
+
+@cache
+def judged(episodes):
+    return collected(episodes, verifier=Arith(digits=1))[0]
+
+
+def failing(episodes, timeouts, errors):
+    rollout = judged(episodes)
+    status = rollout.status.clone()
+    status[:timeouts], status[episodes - errors :] = TIMEOUT, ERROR
+    return replace(rollout, status=status)
+
+
+def statuses(*args):
+    return failing(*args).status.bincount(minlength=4).tolist()
+
+
+def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
+    logger, watch = Logger(None, []), FailureWatch(1.0)
+    for rollout in (failing(8, 4, 0), failing(8, 0, 0)):
+        watch.add(rollout.status.bincount(minlength=4).tolist(), "")
+        record_metrics(logger, rollout_metrics(rollout))
+    drop_empty(logger, watch.totals, 0)
+    shares = {
+        name: value for name, value in logger.name_to_value.items() if name.endswith(("timeout_frac", "failed_frac"))
+    }
+    assert shares == {"rollout/failed_frac": 0.25, "rollout/timeout_frac": 0.25}
+    assert "rollout/error_frac" not in logger.name_to_value, "there was none in the run"
+
+
+def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
+    watch = FailureWatch(0.1)
+    watch.add(statuses(64, 30, 0), "x")  # too few to say
+    watch = FailureWatch(0.1)
+    watch.add(statuses(64, 5, 0), "x")
+    with pytest.raises(
+        VerifierError, match=r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
+    ):
+        watch.add(statuses(64, 0, 8), "why")
+    watch = FailureWatch(0.1)
+    for timeouts in (12, 0, 12, 0, 12):  # at most 12 of 128, though 24 of the 192 before
+        watch.add(statuses(64, timeouts, 0), "x")
