@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..settings import setting
-from ..training.settings import LearnerSettings
+from ..training.settings import AgentSettings
 
 
-class KLInLoss(LearnerSettings):
+class KLInLoss(AgentSettings):
     """An agent that takes no KL penalty in the reward.
 
     What it does to the rewards of a group (division by their mean, their best, the standard deviation of each part) it

@@ -25,12 +25,12 @@ from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
 from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
-from .settings import LearnerSettings
+from .settings import AgentSettings
 
 Figures = dict[str, torch.Tensor]
 
 
-class Learner(LearnerSettings):
+class Learner(AgentSettings):
     """What an update is. An algorithm says what its advantages, surrogate and weights are; the rest follows:
 
         L = - Σ_i Σ_t w_{i,t} (m_{i,t} surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²

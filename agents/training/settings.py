@@ -1,14 +1,17 @@
-"""The settings that say how every agent learns."""
+"""The settings of every agent: how it learns, from which episodes, and where it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import torch
 from typing_extensions import override
 
-from ..checks import LARGEST_SEED, Scheduled
+from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
 from ..declaration import Given
 from ..estimators import kl, mismatch
+from ..fsdp import check_shard
 from ..settings import Configured, setting
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES
@@ -17,8 +20,8 @@ BOTH, ALL = ("train", "compare"), ("train", "compare", "sft")
 TRAIN = ("train",)
 
 
-class LearnerSettings(Configured):
-    """What is declared for every `Learner`."""
+class AgentSettings(Configured):
+    """The settings of every agent."""
 
     seed: int = setting(
         default=0, range=f"[0, {LARGEST_SEED}]", help="Seed of initial weights, environment and sampling."
@@ -149,8 +152,58 @@ class LearnerSettings(Configured):
         "loss needs it.", more="Does not change the gradient.",
     )  # fmt: skip
 
+    env_kwargs: Mapping[str, Any] | None = setting(
+        default=None, saved=False, help="Keyword arguments of the environment, if `env` is an id."
+    )
+    policy_kwargs: Mapping[str, Any] | None = setting(
+        default=None, saved=False, help="Keyword arguments of the policy."
+    )
+    episodes_per_update: Given[int | None, int] = setting(
+        default=None,
+        by_kind={"control": 16, "language-model": 256},
+        commands=("train", "compare"),
+        help="Episodes per rollout.",
+        more="In the formulas: N. By default fewer if `learn` gets few steps.",
+    )
+    num_envs: Given[int | None, int] = setting(
+        default=None,
+        by_kind={"control": 16, "language-model": 256},
+        range=f"[1, {MOST_SLOTS}]",
+        commands=("train", "compare"),
+        help="Episodes that run at once (slots of the environment).",
+        more="By default at most `episodes_per_update`.",
+    )
+    group_size: int | None = setting(
+        default=None,
+        shown="the agent's",
+        commands=("train", "compare"),
+        help="Episodes that share a prompt.",
+        more="Needs an environment with groups.",
+    )
+    max_failed_share: float = setting(
+        default=0.1,
+        range="[0, 1]",
+        commands=("train",),
+        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
+        more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
+    )
+    device: Given[str | torch.device, torch.device] = setting(
+        default="auto", saved=False, help='"auto", "cpu", "cuda", "cuda:1", ...'
+    )
+    shard: bool = setting(
+        default=False,
+        saved=False,
+        commands=("train",),
+        heading="Every run",
+        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
+        more="Does not change the gradient; see `fsdp.py`.",
+    )
+    tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")
+    verbose: int = setting(default=0, checked=False, saved=False, help="1 prints a table every `log_interval` updates.")
+
     @override
     def use_settings(self) -> None:
         super().use_settings()
+        check_shard(self.shard)
         if self.mismatch is None:
             self.refuse_idle(f"without mismatch ({', '.join(mismatch.MODES)})", "mismatch_min", "mismatch_max")

@@ -7,23 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
-from typing_extensions import override
 
 from .. import processes
 from ..checkpoints import parameters
 from ..checkpoints.checkpoint import Counters
-from ..checks import MOST_SLOTS
 from ..declaration import Given
-from ..fsdp import check_shard, deal_out
+from ..fsdp import deal_out
 from ..policies import Policy
 from ..rollouts.collector import Collector
 from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker, longest_episode, seed_of
 from ..rollouts.sb3_envs import as_vec_env
-from ..settings import attribute, declared_by, setting
+from ..settings import attribute, declared_by
 from . import log_entry
 from .budget import fitting_episodes
 from .learner import Learner
@@ -49,55 +46,6 @@ class Surface(Learner):
     policy: Given[Any, Policy] = attribute(kw_only=False)
     env: Given[Any, VectorEnv] = attribute(kw_only=False)
 
-    env_kwargs: Mapping[str, Any] | None = setting(
-        default=None, saved=False, help="Keyword arguments of the environment, if `env` is an id."
-    )
-    policy_kwargs: Mapping[str, Any] | None = setting(
-        default=None, saved=False, help="Keyword arguments of the policy."
-    )
-    episodes_per_update: Given[int | None, int] = setting(
-        default=None,
-        by_kind={"control": 16, "language-model": 256},
-        commands=("train", "compare"),
-        help="Episodes per rollout.",
-        more="In the formulas: N. By default fewer if `learn` gets few steps.",
-    )
-    num_envs: Given[int | None, int] = setting(
-        default=None,
-        by_kind={"control": 16, "language-model": 256},
-        range=f"[1, {MOST_SLOTS}]",
-        commands=("train", "compare"),
-        help="Episodes that run at once (slots of the environment).",
-        more="By default at most `episodes_per_update`.",
-    )
-    group_size: int | None = setting(
-        default=None,
-        shown="the agent's",
-        commands=("train", "compare"),
-        help="Episodes that share a prompt.",
-        more="Needs an environment with groups.",
-    )
-    max_failed_share: float = setting(
-        default=0.1,
-        range="[0, 1]",
-        commands=("train",),
-        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
-        more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
-    )
-    device: Given[str | torch.device, torch.device] = setting(
-        default="auto", saved=False, help='"auto", "cpu", "cuda", "cuda:1", ...'
-    )
-    shard: bool = setting(
-        default=False,
-        saved=False,
-        commands=("train",),
-        heading="Every run",
-        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
-        more="Does not change the gradient; see `fsdp.py`.",
-    )
-    tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")
-    verbose: int = setting(default=0, checked=False, saved=False, help="1 prints a table every `log_interval` updates.")
-
     before_rollout: tuple[Counters, dict[str, Any]] | None = attribute(init=False)
     make_envs: partial[VectorEnv] = attribute(init=False)
     origin: dict[str, Any] = attribute(init=False)
@@ -105,11 +53,6 @@ class Surface(Learner):
     num_episodes: int = attribute(init=False)
     left_open: set[str] = attribute(init=False)
     _vec_env: VecEnv | None = attribute(init=False)
-
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        check_shard(self.shard)
 
     def _placed(self, make: Callable[[], Policy]) -> Policy:
         """Make a policy on the device, or dealt out to the processes."""
