@@ -23,7 +23,7 @@ from .policies import Policy
 from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices
 from .rollout import Batch, Rollout
 from .training.agent import Agent
-from .training.callbacks import as_callback
+from .training.sb3_face import as_callback
 
 MOST_ROLLOUTS = 5_000  # 3 ms each, with several rounds 10
 TOLERANCE = 1e-6  # rollouts have numbers in float32
@@ -338,7 +338,7 @@ def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, 
         raise ValueError("the true gradient is 0: answers must earn different rewards")
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
     for played, rollout, chance in every_rollout(agent):
-        scaled = played.reward_scale(rollout) if played.normalize_rewards else rollout
+        scaled = played.updater.reward_scale(rollout) if played.normalize_rewards else rollout
         found = gradient(played, played.prepare(scaled))
         mean += chance * found
         squares += chance * float(found.square().sum())

@@ -34,22 +34,3 @@ class Table:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace it."""
         setattr(self.owner, self.name, dict(state))
-
-
-def states_of(parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """Return the state of each part, by its name."""
-    return {name: part.state_dict() for name, part in parts.items()}
-
-
-def load_states(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
-    """Restore what `states_of` returned.
-
-    Args:
-        parts: by name.
-        states: by name; those of other parts are left out.
-
-    Raises:
-        KeyError: for a part without a state.
-    """
-    for name, part in parts.items():
-        part.load_state_dict(states[name])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checkpoints.teacher import frozen_teacher
-from ..policies import Policy
 from ..settings import setting
 from ..training.proximal import PassesAgent
 
@@ -53,8 +51,8 @@ class Taught(PassesAgent):
             raise ValueError(f"teacher_temperature={self.teacher_temperature:g} is of a teacher: pass teacher, too")
 
     @override
-    def _use_policy(self, make: Callable[[], Policy]) -> None:
-        super()._use_policy(make)
+    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
+        super()._use_policy(spec, envs)
         self.anchor.coef, self.anchor.place = 1.0, "advantages"
 
     @override

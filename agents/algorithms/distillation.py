@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, baselines, kl, losses, returns
-from ..policies import Policy
 from ..rollout import Batch, Rollout
 from ..settings import setting
 from ._taught import Taught
@@ -48,7 +48,7 @@ class Distillation(Taught):
         more="Needs groups of at least 2.",
     )
     max_ratio: float = setting(default=5.0, range="[1, inf)", help="ρ_max.")
-    may_be_idle = False  # A changes from pass to pass
+    advantages_stay = False  # A changes from pass to pass
 
     @override
     def use_settings(self) -> None:
@@ -62,18 +62,18 @@ class Distillation(Taught):
             self.refuse_idle("without reward_coef", "normalize_rewards")
 
     @override
-    def _use_policy(self, make: Callable[[], Policy]) -> None:
-        super()._use_policy(make)
+    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
+        super()._use_policy(spec, envs)
         if self.estimator == kl.EXACT:
             self.anchor.estimator, self.anchor.place = kl.EXACT, "loss"
 
     @override
-    def _evaluated(self, rollout: Rollout) -> Rollout:
+    def evaluated(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
-        rollout, teacher = super()._evaluated(rollout), self.anchor.reference
+        rollout, teacher = super().evaluated(rollout), self.anchor.reference
         if self.estimator != CENTRED or teacher is None:
             return rollout
-        gap = self._in_passes(lambda part: self.policy.evaluate(part, ("kl",), teacher)["kl"], rollout)
+        gap = self.updater.in_passes(lambda part: self.policy.evaluate(part, ("kl",), teacher)["kl"], rollout)
         return replace(rollout, values=-gap)
 
     @override

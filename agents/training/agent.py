@@ -1,4 +1,4 @@
-"""The loop that every agent shares (collect, update, log), and stable-baselines3's methods around it."""
+"""The loop that every agent shares: collect, update, log. What an update is stands in `update.py`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,45 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
-import numpy as np
+import torch
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import configure_logger
-from typing_extensions import override
 
 from .. import processes
-from ..checkpoints.checkpoint import COUNTERS
-from ..checks import check_count, check_goal
-from ..fsdp import gather_weights, release_weights
-from ..policies import SavedPolicy, make_policy
-from ..rollout import Rollout
-from ..rollouts.collector import OnStep
-from ..rollouts.envs import LOOP_OFFERS, MissingEnv, closed_on_error, env_maker, resolve_device, takes_tokenizer
-from ..rollouts.registered import full_id
+from ..checks import check_count, check_goal, check_number
+from ..estimators import losses
+from ..estimators.returns import return_to_go
+from ..fsdp import deal_out, gather_weights, release_weights
+from ..policies import Policy, SavedPolicy, make_policy
+from ..policies.base import critic_parameters
+from ..rollout import Batch, Rollout
+from ..rollouts.envs import (
+    LOOP_OFFERS,
+    MissingEnv,
+    closed_on_error,
+    env_maker,
+    longest_episode,
+    resolve_device,
+    takes_tokenizer,
+)
+from ..settings import declared_by
 from ..stateful import Stateful, Table
-from . import budget, evaluation, log_entry
-from .callbacks import as_callback
-from .health import FailureWatch
-from .metrics import is_logged, rollout_metrics
-from .optimizer import warn_of_float16
-from .saving import Resumable
-from .stability import StabilityWatch
+from . import evaluation, log_entry, saving
+from .generators import Generators
+from .health import FailureWatch, StabilityWatch
+from .kl_anchor import Anchor
+from .metrics import Reduce, is_logged, rollout_metrics
+from .optimizer import PolicyOptimizer, warn_of_float16
+from .sb3_face import Sb3Face, as_callback
+from .update import Figures, Update
+
+SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
 
 
-class Agent(Resumable):
-    """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
+class Agent(Sb3Face):
+    """A policy-gradient agent. An algorithm says what its advantages, surrogate and weights are; see `Update`.
 
     Args:
         policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`. A model
@@ -41,53 +53,99 @@ class Agent(Resumable):
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
 
     Attributes:
+        name: under which checkpoints and commands know this class; empty for a class of your own.
+        default_group_size: episodes that share a prompt, unless the user says.
+        compares_groups: whether an episode is compared with the others of its prompt.
+        uses_critic: whether the policy needs a critic.
+        uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
+        needs_teacher: whether there is a policy to learn from, besides the environment.
+        advantages_stay: whether the advantages of `prepare` are all that an episode is weighed with, in every pass.
+        reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
+        policy: trained in place.
+        updater: what an update does; it has the KL anchor and the optimizer.
+        collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
+        make_envs: makes the environment, given `num_envs`.
+        origin: the id it was made from, and its arguments.
+        generator: for sampling actions.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
+        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
+        before_rollout: what a checkpoint needs of the moment before the rollout that is being collected.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
-            not fit the environment, the episodes of an update or the algorithm (see `make_envs.check_groups`).
+            not fit the environment, the episodes of an update or the algorithm (see `envs.check_groups`).
         TypeError: for an unknown keyword argument, with the closest match and what is allowed.
     """
 
+    name: ClassVar[str] = ""
     default_group_size: ClassVar[int] = 1
+    compares_groups = False
+    uses_critic = False
+    uses_score_norms = False
+    needs_teacher = False
+    advantages_stay = True
+    reductions: ClassVar[Mapping[str, Reduce]] = {
+        "train/approx_kl": Reduce.MEAN_OF_TRAINED,
+        "train/logp_gap_max": Reduce.MAX,
+    }
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
+        cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
 
     def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
         self._set_settings(settings)
-        asked, group_size = (self.episodes_per_update, self.num_envs), self.group_size
         self.device = resolve_device(self.device, env)
+        self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
         size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
         self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
-        sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=asked)
-        _, slots = sizes(policy)
+        usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
+        episodes = self.episodes_per_update or usual("episodes_per_update")
         with closed_on_error(env) as noted:
-            envs = noted(self.make_envs(num_envs=slots))
-            spaces = envs.single_observation_space, envs.single_action_space
-            make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-            self._use_policy(lambda: self._placed(make))
-            self.episodes_per_update, needed = sizes(self.policy)
-            if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
-                envs.close()
-                envs = noted(self.make_envs(num_envs=needed))
+            envs = noted(self.make_envs(num_envs=self.num_envs or min(usual("num_envs"), episodes)))
+            self._use_policy(policy, envs)
             self.use_env(envs, group_size)
             if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
                 self.policy.adopt_tokenizer(self.env.metadata)
-        given = {"episodes_per_update": asked[0], "num_envs": asked[1] if isinstance(env, str) else slots}
-        self.left_open = {name for name, value in given.items() if value is None}  # until the first `learn`
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
-        self.num_timesteps = self.num_episodes = 0
+        self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self.evaluation_seconds = 0.0
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
         self.updating = False
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
+
+    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
+        """Make the policy that is trained, and what updates it; the settings have been set.
+
+        Raises:
+            ValueError: if a critic is needed and the policy has none, or a setting has no default for its kind.
+        """
+        spaces = envs.single_observation_space, envs.single_action_space
+        make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
+        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
+            torch.default_generator.manual_seed(self.seed)
+            self.policy: Policy = deal_out(make, self.device) if self.shard else make().to(self.device)
+        if self.uses_critic and not critic_parameters(self.policy):
+            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
+        for name, one in declared_by(type(self)).items():
+            if one.by_kind and getattr(self, name) is None:  # others were checked before
+                setattr(self, name, one.check(self.usual(name)))
+        self.updater = Update(self)
+        processes.same_start(self.policy)
+        self.generators = Generators(self.policy.device, self.seed)
+        self.generator = self.generators.actions
+
+    # The loop.
 
     def learn(
         self,
@@ -103,8 +161,8 @@ class Agent(Resumable):
 
         So a budget of steps is exceeded by less than a rollout: `episodes_per_update` episodes, unless DAPO needs
         several rounds. If that number is left open and the environment says how long an episode may be, the first
-        `learn` makes it, and `num_envs` with it, so small that the longest possible rollout is at most half of
-        `total_timesteps`, or one group: one episode for agents with a critic, else two. Both then stay as they are.
+        `learn` makes it so small that the longest possible rollout is at most half of `total_timesteps`, or one group:
+        one episode for agents with a critic, else two. It then stays as it is.
 
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
@@ -150,13 +208,79 @@ class Agent(Resumable):
         warn_of_float16(self.policy)
         if total_timesteps is not None:
             self._fit_to_budget(goal)
-        self.left_open = set()
+        self._sizes_itself = False
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self.unwritten.logger is None:
             self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
+
+    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Collect and update until an attribute that counts reaches its goal."""
+        left = goal - self.num_episodes if counter == "num_episodes" else None
+        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
+        self.collector.budget = goal - self.num_timesteps if left is None else 0
+        callback.on_training_start({"total_timesteps": goal}, globals())
+        while getattr(self, counter) < goal:
+            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
+            self.before_rollout, self.updating = saving.moment_of(self), False
+            rollout = self.collect_rollout(callback)
+            if rollout is None:
+                break
+            hidden = self.env.metadata.get("hidden_token_ids", ())
+            self.last_metrics = rollout_metrics(rollout, hidden) | self.update(rollout)
+            self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+            rate = {"train/learning_rate": self.policy_optimizer.rate}
+            log_entry.record_metrics(self.logger, self.last_metrics | rate)
+            try:
+                yield rollout, self.last_metrics
+            except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
+                callback.on_training_end()
+                raise
+        callback.on_training_end()
+        self.failure_watch.conclude()
+
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
+        """Return the episodes of the next update; None if the callback ends the training."""
+
+        def on_step(taken: int, local: dict[str, Any]) -> bool:
+            self.num_timesteps += taken
+            callback.update_locals(local)
+            return callback.on_step()
+
+        def collect() -> tuple[Rollout | None, int]:
+            rollout = self.collector.collect(
+                self.policy, self.own_episodes, self.generator, on_step=on_step, progress=self.progress
+            )
+            return processes.on_host(rollout), self.num_timesteps - before
+
+        callback.on_rollout_start()
+        before = self.num_timesteps
+        gather_weights(self.policy)
+        parts = processes.together(collect)
+        self.num_timesteps = before + sum(taken for _, taken in parts)
+        rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
+        if rollout is None:
+            release_weights(self.policy)
+            return None
+        self.num_episodes += len(rollout)
+        evaluation.tell_verdicts(self.env, rollout)
+        callback.update_locals({"rollout": rollout})
+        callback.on_rollout_end()
+        ends = processes.gather((self.collector.statuses, self.collector.failure))
+        counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
+        self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
+        return rollout
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
+        self.updating = True
+        metrics, trained = self.updater(rollout)
+        self.num_updates += 1
+        self.trained_timesteps += trained
+        self.before_rollout, self.updating = None, False
+        return metrics
 
     def check_ready(self) -> None:
         """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
@@ -167,145 +291,128 @@ class Agent(Resumable):
         if isinstance(self.env, MissingEnv):
             self.env.reset()
 
-    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
-        """Collect and update until an attribute that counts reaches its goal."""
-        left = goal - self.num_episodes if counter == "num_episodes" else None
-        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
-        self.collector.budget = goal - self.num_timesteps if left is None else 0
-        callback.on_training_start({"total_timesteps": goal}, globals())
-        while getattr(self, counter) < goal:
-            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-            self.before_rollout, self.updating = self._moment(), False
-            rollout = self.collect_rollout(callback)
-            if rollout is None:
-                break
-            hidden = self.env.metadata.get("hidden_token_ids", ())
-            self.last_metrics = rollout_metrics(rollout, hidden) | self.update(rollout)
-            self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
-            log_entry.record_metrics(
-                self.logger, self.last_metrics | {"train/learning_rate": self.policy_optimizer.rate}
-            )
-            try:
-                yield rollout, self.last_metrics
-            except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
-                callback.on_training_end()
-                raise
-        callback.on_training_end()
-        self.failure_watch.conclude()
+    def _fit_to_budget(self, total_timesteps: int) -> None:
+        """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
+
+        Groups stay whole, slots that cannot wait each get an episode, and a rollout has two episodes to compare unless
+        there is a critic.
+        """
+        longest = longest_episode(self.env)
+        if not self._sizes_itself or self.num_episodes or longest is None:
+            return
+        unit = (self.group_size or 1) * processes.size()
+        least = max(1 if self.collector.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
+        fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
+        if fitting < self.episodes_per_update:
+            self.episodes_per_update = fitting
+            self.use_env(self.env)
+
+    # What an algorithm says.
+
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        """Return the credit of each step [N, T]; masked cells may hold anything.
+
+        An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
+        """
+        raise NotImplementedError
+
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return what is differentiated at each step [N, T], by default A log π; masked cells may hold anything."""
+        return losses.policy_gradient(log_probs, batch.advantages)
+
+    def weights(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
+        raise NotImplementedError
+
+    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
+        """Return what the surrogate is multiplied by at each step, a constant [N, T]; None for 1.
+
+        Args:
+            log_probs: of the policy as it is, without gradient [N, T].
+            batch: has the importance weights of `mismatch`, if any.
+        """
+        return batch.importance
+
+    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
+        """Return what the critic is fitted to [N, T]: by default, the return from each step on."""
+        return return_to_go(rollout.rewards, rollout.learnable, self.gamma)
+
+    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the critic's loss at each step [N, T]: by default, its squared error."""
+        return losses.squared_error(values, batch.required("value_targets"))
 
     @property
-    def progress(self) -> dict[str, int | None]:
-        """How far the training is, for environments that take it: updates so far, and in all if that is known."""
-        return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+    def actor_waits(self) -> bool:
+        """Whether an update made now trains the critic alone: by default never."""
+        return False
 
-    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
-        """Return the episodes of the next update; None if the callback ends the training."""
+    def evaluated(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with what passes without gradient say; see `Update.evaluated`."""
+        return self.updater.evaluated(rollout)
 
-        def on_step(taken: int, local: dict[str, Any]) -> bool:
-            self.num_timesteps += taken
-            callback.update_locals(local)
-            return callback.on_step()
+    def prepare(self, rollout: Rollout) -> Batch:
+        """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        return self.updater.prepare(rollout)
 
-        callback.on_rollout_start()
-        before = self.num_timesteps
-        gather_weights(self.policy)
-        collect = partial(
-            self.collector.collect,
-            self.policy,
-            self.own_episodes,
-            self.generator,
-            on_step=on_step,
-            progress=self.progress,
-        )
-        parts = processes.together(lambda: (processes.on_host(collect()), self.num_timesteps - before))
-        self.num_timesteps = before + sum(taken for _, taken in parts)
-        rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
-        if rollout is not None:
-            self.num_episodes += len(rollout)
-            evaluation.tell_verdicts(self.env, rollout)
-            callback.update_locals({"rollout": rollout})
-            callback.on_rollout_end()
-            ends = processes.gather((self.collector.statuses, self.collector.failure))
-            counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
-            self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
-        else:
-            release_weights(self.policy)
-        return rollout
+    def batches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what each optimizer step of an update trains on: by default one step, on everything."""
+        yield batch
 
-    @override
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        self.updating = True
-        metrics = super().update(rollout)
-        self.before_rollout, self.updating = None, False
-        return metrics
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return the loss of some rows of a prepared rollout, and their metrics; see `Update.loss`."""
+        return self.updater.loss(batch)
 
-    def dump_logs(self, iteration: int = 0) -> None:
-        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
-        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
-        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
-        for name, counter in shown.items():
-            self.logger.record(f"time/{name}", getattr(self, counter))
-        self.logger.dump(self.num_timesteps)
+    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
+        """Return metrics of the log-probabilities of a loss; see `Update.diagnose`."""
+        return self.updater.diagnose(log_probs, batch)
 
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
-    ) -> tuple[np.ndarray, Any]:
-        """Return an action (or a batch of them) and the next state, as stable-baselines3 does: numpy in, numpy out.
+    def present(self, name: str) -> Any:
+        """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
+        value = getattr(self, name)
+        if callable(value):
+            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
+        return value
 
-        Args:
-            observation: one observation or a batch of them.
-            state: what the last call returned, None at first.
-            episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
-            deterministic: whether to take the likeliest action instead of sampling one.
-        """
-        return evaluation.predict(
-            self.policy, self.env, observation, state, episode_start, deterministic, self.generator
-        )
+    # What is saved; `saving.py` walks it.
 
-    def evaluate(
-        self,
-        env: Any,
-        num_episodes: int,
-        deterministic: bool = True,
-        seed: int | None = None,
-        on_step: OnStep | None = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-    ) -> tuple[dict[str, Any], Rollout]:
-        """Play fresh episodes to their end.
+    @property
+    def anchor(self) -> Anchor:
+        """The KL anchor, with the frozen reference."""
+        return self.updater.anchor
 
-        Args:
-            env: as for the constructor. An id makes an environment with at most `num_envs` slots and closes it again.
-            num_episodes: how many, fixed before the first step.
-            deterministic: whether to take the likeliest action (greedy) instead of sampling.
-            seed: of the environment and of the sampling; None continues the environment's own stream.
-            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
-            env_kwargs: for the environment's constructor, if `env` is an id, such as {"split": "test"}. If it is the
-                id of the training, the others are those of the training.
+    @property
+    def policy_optimizer(self) -> PolicyOptimizer:
+        """Clips and applies gradients."""
+        return self.updater.optimizer
 
-        Returns:
-            Metrics and the episodes: `episodes`, `mean_reward`, `reward_std` (over episodes), `success_rate` (None if
-            the environment does not say), `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a
-            verdict), `success_by_level` and `success_known` (the share of episodes that `success_rate` is of, below 1).
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over the policy's parameters."""
+        return self.policy_optimizer.adam
 
-        Raises:
-            VerifierError: if the verifier failed on all of them.
-        """
-        started = time.perf_counter()
-        same = isinstance(env, str) and full_id(env) == self.origin["env"]
-        own = self.origin["env_kwargs"] if same else None
-        with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
-            try:
-                return evaluation.evaluate(
-                    self.policy, envs, num_episodes, deterministic, seed, self.generator, on_step, self.progress
-                )
-            finally:
-                self.evaluation_seconds += time.perf_counter() - started
-
-    @override
     def parts(self) -> dict[str, Stateful]:
-        return super().parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
+        """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
+        return {
+            "optimizer": self.policy_optimizer,
+            "algorithm": self,
+            "reward_scale": self.updater.reward_scale,
+            "unwritten": self.unwritten,
+            "extra": Table(self, "extra_state"),
+        }
 
-    @override
     def own_parts(self) -> dict[str, Stateful]:
-        watches: dict[str, Stateful] = {"failures": self.failure_watch, "stability": self.stability_watch}
-        return super().own_parts() | watches | {"metrics": Table(self, "last_metrics")}
+        """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
+        return {
+            "generators": self.generators,
+            "envs": self.collector,
+            "failures": self.failure_watch,
+            "stability": self.stability_watch,
+            "metrics": Table(self, "last_metrics"),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the algorithm, besides the policy, carries from update to update: by default nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""

@@ -1,4 +1,4 @@
-"""A policy at work without learning: single actions, and evaluations."""
+"""Evaluations: fresh episodes without learning."""
 
 from __future__ import annotations
 
@@ -6,44 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from .. import processes
 from ..checks import check_count
 from ..fsdp import gathered
 from ..policies import Policy
-from ..policies.actor import for_env
-from ..rollout import Rollout, map_obs
+from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
 from ..rollouts.envs import LOOP_OFFERS, deals_groups, make_envs, seed_of
 from .metrics import evaluation_metrics
-
-
-@torch.no_grad()
-def predict(
-    policy: Policy,
-    env: VectorEnv,
-    observation: Any,
-    state: Any,
-    episode_start: np.ndarray | None,
-    deterministic: bool,
-    generator: torch.Generator,
-) -> tuple[np.ndarray, Any]:
-    """Return actions for an environment, and the next state; see `Agent.predict`."""
-    single = _is_single(env.single_observation_space, observation)
-    device = generator.device
-    obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
-    slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
-    if episode_start is None:
-        episode_start = np.full(slots, state is None)
-    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
-    with gathered(policy):
-        actions, _, state = policy.act(obs, state, starts, deterministic, generator)
-    array = for_env(actions.cpu().numpy(), env.single_action_space, policy.squashes)
-    return (array[0] if single else array), state
 
 
 @contextmanager
@@ -109,11 +82,3 @@ def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
         level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
         chosen = rollout.extras.get("prompt_arm", level)
         env.unwrapped.hear(chosen[judged].tolist(), rollout.success[judged].tolist())
-
-
-def _is_single(space: spaces.Space, observation: Any) -> bool:
-    """Tell whether an observation comes without a batch dimension."""
-    if isinstance(space, spaces.Dict):
-        key, part = next(iter(space.spaces.items()))
-        return np.ndim(observation[key]) == len(part.shape or ())
-    return np.ndim(observation) == len(space.shape or ())

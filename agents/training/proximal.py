@@ -68,7 +68,7 @@ class PassesAgent(Agent):
             if parts == 1:
                 yield batch
                 continue
-            order = torch.randperm(len(batch), generator=self.order_generator, device=batch.mask.device)
+            order = torch.randperm(len(batch), generator=self.generators.order, device=batch.mask.device)
             for rows in order.tensor_split(parts):
                 part = batch.select(rows)
                 yield replace(part, weights=part.weights * parts)

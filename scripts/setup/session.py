@@ -157,7 +157,8 @@ class Imitation:
 
         lengths = episodes.lengths.cpu()
 
-        size, rate = options["sft_batch_size"], agent.or_default("sft_learning_rate", options["sft_learning_rate"])
+        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
+        rate = agent.usual("sft_learning_rate") if rate is None else rate
         passes: dict[str, Any] = {
             "micro_batch_size": agent.micro_batch_size,
             "micro_batch_tokens": agent.micro_batch_tokens,

@@ -144,15 +144,15 @@ class Histograms(BaseCallback):
                 self._update, self.lengths = update, []
             rollout = self.locals["rollout"]
             self.lengths.append(rollout.lengths[rollout.ok])
-            self.model.arrays = {}
+            self.model.updater.arrays = {}
 
     def write_pending(self) -> None:
         """Log the distributions of the last update."""
-        if self.model.arrays:  # an update has filled it
-            arrays = self.model.arrays | {"rollout/ep_len": self.lengths}
+        if self.model.updater.arrays:  # an update has filled it
+            arrays = self.model.updater.arrays | {"rollout/ep_len": self.lengths}
             for name, parts in arrays.items():
                 log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
-            self.model.arrays = None
+            self.model.updater.arrays = None
 
     def _on_rollout_start(self) -> None:
         self.write_pending()

@@ -66,11 +66,11 @@ class Job:
         self.saver = Saver(run_dir, agent, given["save_every"], given["save_every_updates"], given["keep"])
         self.state = self.saver.state
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
-        self.goal = given["episodes"] or given["timesteps"] or agent.or_default("total_timesteps", None)
+        self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
         self.sample_log = samples.SampleLog(run_dir / EPISODES)
         if is_text(given["env_id"]):
-            agent.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
+            agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.histograms = Histograms(given["log_interval"])
         self.evaluating = False
         self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}

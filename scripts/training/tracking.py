@@ -46,7 +46,7 @@ class KLFromStart(BaseCallback):
             return
         rollout = self.locals["rollout"]
         total = 0.0
-        for rows in self.model.micro_batches(rollout):
+        for rows in self.model.updater.micro_batches(rollout):
             start_log_probs = self.start.evaluate(rows)["log_probs"]
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))

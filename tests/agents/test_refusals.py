@@ -238,7 +238,7 @@ WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
     *(
         (lambda name=name: declare(name, setting(default=0.5), "float"), (f"Wrong.{name}", owner, "choose another"))
-        for name, owner in (("update", "Agent"), ("env", "Surface"), ("logger", "Surface"), ("compares_groups", "RLOO"))
+        for name, owner in (("update", "Agent"), ("env", "Sb3Face"), ("logger", "Sb3Face"), ("compares_groups", "RLOO"))
     ),
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(default=0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),

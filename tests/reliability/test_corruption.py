@@ -74,7 +74,7 @@ def test_another_version(version, text_copy, capsys):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
     assert run_folder.newest_whole(text_copy).path == run_folder.earlier(text_copy)[0]
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 4)" in line
+    assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 5)" in line
 
 
 @pytest.mark.parametrize("world", ["pole", slow("text")])

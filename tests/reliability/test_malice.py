@@ -213,7 +213,7 @@ def state(path, edit):
         structure = json.loads(file.read_text())
         place = structure
         for name in path[:-1]:
-            place = dict(place["dict"])[name]
+            place = place["list"][name] if "list" in place else dict(place["dict"])[name]
         place["dict"] = [entry for entry in place["dict"] if entry[0] != path[-1]] + [[path[-1], edit]]
         file.write_text(json.dumps(structure))
 
@@ -265,8 +265,8 @@ NONSENSE = {  # one of each kind, and what would hang
     "NaN seconds": state(["extra", "seconds"], math.nan),
     "log size": state(["extra", "log"], {"dict": [["rows", 1], ["events", {"dict": [["../x", -1]]}]]}),
     "extra": state(["extra"], {"list": [1]}),
-    "generator": state(["moment", "generator"], "state"),
-    "slots of the environment": state(["moment", "envs", "env", "slots"], {"list": []}),
+    "generator": state(["moments", 0, "generators", "actions"], "state"),
+    "slots of the environment": state(["moments", 0, "envs", "env", "slots"], {"list": []}),
     "optimizer": state(["optimizer", "adam"], {"dict": []}),
     "linked checkpoint": lambda run: (
         (run / "checkpoint").rename(run.parent / "elsewhere"),

@@ -40,7 +40,7 @@ def everything(agent: Agent) -> dict[str, Any]:
         "generator": bytes_of([agent.generator.get_state()]),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str(agent.state_dict()),
-        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
+        "rewards": agent.updater.reward_scale and agent.updater.reward_scale.state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
         "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
     }

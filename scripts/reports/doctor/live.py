@@ -13,7 +13,7 @@ from .history import History, read_metrics
 from .rules import findings_of
 
 WAIT, GROWTH = 10, 1.2  # updates until the next look, and the growth of a run between two: few looks at a long log
-BY_THE_AGENT = {"update-too-far", "entropy-collapse"}  # what agents/training/stability.py has said when it has warned
+BY_THE_AGENT = {"update-too-far", "entropy-collapse"}  # what agents/training/health.py has said when it has warned
 
 
 class LiveDoctor(BaseCallback):

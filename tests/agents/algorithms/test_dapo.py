@@ -176,7 +176,7 @@ def test_episodes_cut_off_count_in_their_group_but_not_in_the_loss() -> None:
     assert plain.advantages[cut].any(), "they would have been trained on"
     assert torch.equal(batch.advantages, plain.advantages.where(kept, 0))
     assert_close(batch.weights, kept.double() / kept.sum(), EXACT, "a mean over the tokens that are left")
-    assert not cut[agent._rows_to_train(agent._with_gradient(batch))].any(), "they need no pass"
+    assert not cut[agent.updater.rows_to_train(agent.updater.with_gradient(batch))].any(), "they need no pass"
 
 
 def test_where_every_episode_is_cut_off_nothing_is_learned() -> None:

@@ -109,7 +109,7 @@ def test_away_from_the_sampling_policy_the_loss_is_the_clipped_one(
     assert 2 < count < int(prepared.mask.sum()) / 2
     assert relative_error(gradient(agent, prepared), wanted) < 1e-12
     assert agent.loss(prepared)[1]["train/policy_loss"] == pytest.approx(loss, rel=1e-12, abs=1e-14)
-    assert agent._backward(prepared)["train/clip_fraction"] == count / int(prepared.mask.sum())
+    assert agent.updater.backward(prepared)["train/clip_fraction"] == count / int(prepared.mask.sum())
 
 
 # Identities 4 and 5: what the gradient of an update does not depend on.
@@ -196,7 +196,7 @@ def test_micro_batches_leave_the_gradient_of_a_later_step_alone(settings: dict[s
     gradients = []
     for size in (None, rows):
         agent, prepared = moved({**settings, "micro_batch_size": size}, some_cut_off(sample()))
-        figures = agent._backward(prepared)
+        figures = agent.updater.backward(prepared)
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
         gradients.append((torch.cat([grad.flatten() for grad in grads]), figures.get("train/clip_fraction")))
     (whole, share), (parts, same) = gradients
@@ -229,7 +229,7 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any
 def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
     agent = make_agent(**FAMILY[name])
     prepared = agent.prepare(half_informative())
-    trained = prepared.groups[agent._rows_to_train(agent._with_gradient(prepared))]
+    trained = prepared.groups[agent.updater.rows_to_train(agent.updater.with_gradient(prepared))]
     assert trained.unique().tolist() == [0, 1, 2]
 
 

@@ -48,8 +48,8 @@ def numbered(agent: Agent, episodes: int) -> Rollout:
 def listen(agent: Agent) -> list[dict[str, float]]:
     """Record the figures of every optimizer step from now on."""
     figures: list[dict[str, float]] = []
-    backward = agent._backward
-    agent._backward = lambda batch: figures.append(backward(batch)) or figures[-1]
+    backward = agent.updater.backward
+    agent.updater.backward = lambda batch: figures.append(backward(batch)) or figures[-1]
     return figures
 
 

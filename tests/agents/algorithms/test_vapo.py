@@ -51,7 +51,7 @@ def test_after_the_warm_up_updates_are_those_of_an_agent_without_one() -> None:
     agent.update(sample(1))
     plain.policy.load_state_dict(agent.policy.state_dict())
     plain.policy_optimizer.load_state_dict(copy.deepcopy(agent.policy_optimizer.state_dict()))
-    plain.order_generator.set_state(agent.order_generator.get_state())
+    plain.generators.order.set_state(agent.generators.order.get_state())
     assert agent.update(sample(2)) == plain.update(sample(2))
     assert all(map(torch.equal, sides(agent), sides(plain)))
 

@@ -101,7 +101,7 @@ def test_a_lack_of_memory_is_not_taken_for_damage(error, tmp_path, monkeypatch):
         raise error
 
     pole().save(tmp_path / "agent")
-    monkeypatch.setattr(ReinforceBaseline, "load_training_state", fail)
+    monkeypatch.setattr(ReinforceBaseline, "load_state_dict", fail)
     with pytest.raises(type(error)) as raised:
         Agent.load(tmp_path / "agent", device="cpu")
     assert raised.value is error
@@ -376,7 +376,7 @@ def test_a_part_is_kept_because_it_is_declared(tmp_path):
 def test_a_part_without_a_state_is_an_error_and_a_setting_may_be_turned_on(tmp_path):
     ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent")
     fresh = ReinforceBaseline.load(tmp_path / "agent", device="cpu", normalize_rewards=True)
-    assert fresh.reward_scale.moments.count == 0
+    assert fresh.updater.reward_scale.moments.count == 0
     facts = json.loads((tmp_path / "agent" / "agent.json").read_text()) | {"agent": None}
     (tmp_path / "agent" / "agent.json").write_text(json.dumps(facts))
     seal(tmp_path / "agent")

@@ -17,7 +17,7 @@ import rlenv  # noqa: F401
 from agents import AGENTS, Agent, Reinforce
 from agents.rollouts.env_state import env_state, load_env_state
 from agents.settings import declared_by
-from agents.training.callbacks import as_callback
+from agents.training.sb3_face import as_callback
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "learning_rate": 2e-3, "device": "cpu"}
 UNUSUAL = {
@@ -105,7 +105,7 @@ def test_a_break_changes_nothing_for_normalized_observations_and_rewards(case, t
     begun = run(first, BREAK)
     first.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent", device="cpu")
-    assert everything(again) == everything(first) and again.reward_scale.moments.count > 0
+    assert everything(again) == everything(first) and again.updater.reward_scale.moments.count > 0
     assert begun + run(again, UPDATES - BREAK) == wanted
     assert everything(again) == everything(whole)
 

@@ -112,27 +112,21 @@ def test_another_environment(made):
     assert agent.env is before
 
 
-def test_only_a_small_budget_makes_it_again(made):
-    """It plays fewer slots than an unlimited one; see `budget.fit`."""
+def test_a_small_budget_takes_fewer_episodes_in_the_same_environment(made):
     agent = PPO("MlpPolicy", "CartPole-v1", device="cpu")
-    agent.updates(100_000)
-    assert made == {"env": 1}
-    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu", num_envs=4)
+    env = agent.env
     agent.updates(1_000)
-    assert made == {"env": 2}
-    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu")
-    agent.updates(1_000)
-    assert made == {"env": 4}
+    assert made == {"env": 1} and agent.env is env and agent.episodes_per_update == 1
 
 
-def test_a_text_environment_that_does_not_say_so_gets_the_slots_of_language_models(monkeypatch, made):
+def test_a_text_environment_that_does_not_say_so_is_made_once(monkeypatch, made):
     """`auto` is known to be a language model only once the spaces are there."""
     name = "UndeclaredText-v0"
     monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(id=name, entry_point=TextGenEnv))
-    agent = Reinforce("auto", name, env_kwargs=ARITH, device="cpu", episodes_per_update=20)
-    assert agent.policy.kind == "language-model" and agent.num_envs == 20
+    agent = Reinforce("auto", name, env_kwargs=ARITH, device="cpu")
+    assert agent.policy.kind == "language-model" and agent.episodes_per_update == 256 and made["env"] == 1
     named = Reinforce("tiny", name, env_kwargs=ARITH, device="cpu", episodes_per_update=20)
-    assert named.num_envs == 20 and made["env"] == 3
+    assert named.num_envs == 20 and made["env"] == 2
 
 
 ASYNC = {"vectorization_mode": "async"}

@@ -139,10 +139,10 @@ def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
         assert metrics["rollout/ep_rew_mean"] == pytest.approx(
             float(rollout.rewards.sum(1).mean())
         )  # as they were paid
-    assert float(agent.reward_scale.moments.var) == pytest.approx(np.var(earned), rel=1e-5)
-    scaled = agent.reward_scale(rollout)
+    assert float(agent.updater.reward_scale.moments.var) == pytest.approx(np.var(earned), rel=1e-5)
+    scaled = agent.updater.reward_scale(rollout)
     ratio = rollout.rewards / scaled.rewards
-    assert_close(ratio, torch.full_like(ratio, float(agent.reward_scale.moments.var) ** 0.5), 1e-3, "scale")
+    assert_close(ratio, torch.full_like(ratio, float(agent.updater.reward_scale.moments.var) ** 0.5), 1e-3, "scale")
 
 
 def test_rewards_that_were_all_equal_so_far_are_not_divided():

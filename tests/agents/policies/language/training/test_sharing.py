@@ -197,7 +197,7 @@ def test_work_shrinks_with_every_switch(name):
     for switches in SWITCHES:
         switch(agent, *switches)
         [work[switches]] = tokens_read(agent, rollout)
-    live = agent._rows_to_train(agent._with_gradient(agent.prepare(rollout)))
+    live = agent.updater.rows_to_train(agent.updater.with_gradient(agent.prepare(rollout)))
     contexts = [(*prompt, *done[:-1]) for prompt, done in episodes_of(rollout)]
     alive = [contexts[row] for row in live.tolist()]
     assert 0 < len(alive) < EPISODES

@@ -1,0 +1,383 @@
+"""The methods of stable-baselines3 beside the training loop: logger, callbacks, actions, evaluation, files, weights."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+
+from .. import processes
+from ..checkpoints.checkpoint import COUNTERS, Checkpoint, read_checkpoint
+from ..checks import first_line
+from ..fsdp import check_whole, gathered
+from ..policies import ControlPolicy, Policy, kind_of
+from ..policies.actor import for_env
+from ..rollout import Rollout, map_obs
+from ..rollouts.collector import Collector, OnStep
+from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker, seed_of
+from ..rollouts.registered import full_id
+from ..rollouts.sb3_envs import as_vec_env
+from ..settings import attribute, declared_by, default_of
+from . import evaluation, log_entry, saving
+from .generators import Generators
+from .health import FailureWatch
+from .settings import AgentSettings
+from .update import Update
+
+POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
+
+
+class Sb3Face(AgentSettings):
+    """What stable-baselines3's tools and users ask of an agent besides training."""
+
+    policy: Any = attribute(kw_only=False)
+    env: Any = attribute(kw_only=False)
+    num_timesteps: int = attribute(init=False)
+    num_episodes: int = attribute(init=False)
+    updating: bool = attribute(init=False)
+    origin: dict[str, Any] = attribute(init=False)
+    make_envs: partial[VectorEnv] = attribute(init=False)
+    before_rollout: dict[str, Any] | None = attribute(init=False)
+    evaluation_seconds: float = attribute(init=False)
+    collector: Collector = attribute(init=False)
+    generators: Generators = attribute(init=False)
+    generator: torch.Generator = attribute(init=False)
+    failure_watch: FailureWatch = attribute(init=False)
+    unwritten: log_entry.Pending = attribute(init=False)
+    updater: Update = attribute(init=False)
+    num_updates: int = attribute(init=False)
+    max_updates: int | None = attribute(init=False)
+    compares_groups: bool = attribute(init=False)
+    _vec_env: VecEnv | None = attribute(init=False)
+
+    @property
+    def logger(self) -> Logger:
+        """The logger; an error before `learn` or `set_logger`."""
+        if self.unwritten.logger is None:
+            raise RuntimeError("no logger yet: call learn() or set_logger() first")
+        return self.unwritten.logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
+        self.unwritten.use(logger)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.updater.optimizer.total_skipped)
+        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
+        for name, counter in shown.items():
+            self.logger.record(f"time/{name}", getattr(self, counter))
+        self.logger.dump(self.num_timesteps)
+
+    @torch.no_grad()
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return an action (or a batch of them) and the next state, as stable-baselines3 does: numpy in, numpy out.
+
+        Args:
+            observation: one observation or a batch of them.
+            state: what the last call returned, None at first.
+            episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
+            deterministic: whether to take the likeliest action instead of sampling one.
+        """
+        single = _is_single(self.env.single_observation_space, observation)
+        device = self.generator.device
+        obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+        slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        if episode_start is None:
+            episode_start = np.full(slots, state is None)
+        starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
+        with gathered(self.policy):
+            actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
+        array = for_env(actions.cpu().numpy(), self.env.single_action_space, self.policy.squashes)
+        return (array[0] if single else array), state
+
+    def evaluate(
+        self,
+        env: Any,
+        num_episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        on_step: OnStep | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], Rollout]:
+        """Play fresh episodes to their end.
+
+        Args:
+            env: as for the constructor. An id makes an environment with at most `num_envs` slots and closes it again.
+            num_episodes: how many, fixed before the first step.
+            deterministic: whether to take the likeliest action (greedy) instead of sampling.
+            seed: of the environment and of the sampling; None continues the environment's own stream.
+            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
+            env_kwargs: for the environment's constructor, if `env` is an id, such as {"split": "test"}. If it is the
+                id of the training, the others are those of the training.
+
+        Returns:
+            Metrics and the episodes: `episodes`, `mean_reward`, `reward_std` (over episodes), `success_rate` (None if
+            the environment does not say), `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a
+            verdict), `success_by_level` and `success_known` (the share of episodes that `success_rate` is of, below 1).
+
+        Raises:
+            VerifierError: if the verifier failed on all of them.
+        """
+        started = time.perf_counter()
+        same = isinstance(env, str) and full_id(env) == self.origin["env"]
+        own = self.origin["env_kwargs"] if same else None
+        with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
+            try:
+                return evaluation.evaluate(
+                    self.policy, envs, num_episodes, deterministic, seed, self.generator, on_step, self.progress
+                )
+            finally:
+                self.evaluation_seconds += time.perf_counter() - started
+
+    @property
+    def progress(self) -> dict[str, int | None]:
+        """How far the training is, for environments that take it: updates so far, and in all if that is known."""
+        return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+
+    def save(self, path: str | Path, previous: Path | None = None) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
+        of the moment before that rollout.
+
+        Args:
+            path: the folder.
+            previous: where to move the checkpoint that is replaced; None: it is deleted.
+
+        Raises:
+            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite or the KL reference has changed.
+            RuntimeError: if an update did not end. Nothing is written after an error.
+        """
+        saving.save(self, Path(path), previous)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | Checkpoint,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        continue_env: bool | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed.
+
+        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
+
+        Args:
+            path: what was given to `save`, or a checkpoint that `read_checkpoint` has found whole.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
+                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
+                `group_size` and `seed` is given.
+            device: as for the constructor.
+            trust: whether names in the checkpoint may import any module, not only make what is registered.
+            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
+                the generator that samples actions anew.
+
+        Raises:
+            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
+        """
+        return saving.load(cls, path, env, device, trust, continue_env, settings)
+
+    @property
+    def n_envs(self) -> int:
+        """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
+        return self.num_envs
+
+    def get_env(self) -> VecEnv | None:
+        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment.
+
+        None for an agent that was loaded without one.
+        """
+        if isinstance(self.env, MissingEnv):
+            return None
+        self._vec_env = self._vec_env or as_vec_env(self.env)
+        return self._vec_env
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Return the `VecNormalize` around the environment, if any."""
+        venv = self.get_env()
+        return None if venv is None else unwrap_vec_normalize(venv)
+
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
+        compares = type(self).__name__ if self.compares_groups else None
+        self.group_size = check_groups(env, group_size, self.episodes_per_update, compares)
+        self.own_episodes = processes.check_episodes(self.episodes_per_update, self.group_size)
+        self.env = env
+        self._vec_env = self.before_rollout = None
+        self.num_envs = sum(processes.gather(env.num_envs))
+        self.collector = Collector(env, self.device)
+        self.collector.seed(seed_of(env, self.seed))
+
+    def usual(self, name: str, policy: Any = None, for_text: bool = False) -> Any:
+        """Return the default of a setting: what suits the policy's size, else that of its kind.
+
+        Args:
+            name: of the setting.
+            policy: as for the constructor, if it has not been made yet.
+            for_text: whether the environment is known to be one of text.
+        """
+        policy = self.policy if policy is None else policy
+        own = policy.defaults.get(name) if isinstance(policy, Policy) else None
+        return default_of(name, type(self), kind_of(policy, for_text), ControlPolicy.kind) if own is None else own
+
+    def set_env(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Play in another environment, from its beginning, from the next rollout on; counters and weights stay.
+
+        Args:
+            env: as for the constructor. An id gets `num_envs` slots and the same size of groups.
+            env_kwargs: for the environment's constructor, if `env` is an id.
+
+        Raises:
+            ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
+        """
+        offers = {name: value for name, value in self.make_envs.keywords.items() if name != "env_kwargs"}
+        offers |= {"group_size": self.group_size} if self.group_size else {}
+        make, origin = env_maker(env, env_kwargs, self.policy, **offers)
+        known = not isinstance(self.env, MissingEnv)
+        slots = self.num_envs if known else min(self.usual("num_envs"), self.episodes_per_update)
+        with closed_on_error(env) as noted:
+            made = noted(make(num_envs=slots))
+            for name in ("single_observation_space", "single_action_space"):
+                ours, theirs = getattr(self.env, name), getattr(made, name)
+                if ours != theirs:
+                    kind = name.split("_")[1]
+                    shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+                    raise ValueError(f"set_env: {shown}")
+            self.policy.adopt_tokenizer(made.metadata)
+            self.use_env(made)
+        self.make_envs, self.origin, self.env_kwargs = make, origin, env_kwargs
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.
+
+        No global generator is seeded, since none is used.
+        """
+        if seed is not None:
+            self.seed = declared_by(type(self))["seed"].check(seed)
+            self.generators.seed(self.seed)
+            self.collector.seed(seed_of(self.env, self.seed))
+            self.before_rollout = None
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
+        check_whole(self.policy, "get_parameters")
+        return copy.deepcopy({POLICY: dict(self.policy.state_dict()), OPTIMIZER: self.updater.optimizer.state_dict()})
+
+    def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
+        """Replace weights and the optimizer's state.
+
+        Args:
+            given: what `get_parameters` returned, or the path of a checkpoint.
+            exact_match: whether all of it has to be given; if not, what is left out stays as it is.
+
+        Raises:
+            ValueError: for names or shapes that the agent does not have.
+        """
+        check_whole(self.policy, "set_parameters")
+        if not isinstance(given, Mapping):
+            spaces = (self.env.single_observation_space, self.env.single_action_space)
+            given = _parameters_of_checkpoint(Path(given), self.policy.kind, *spaces)
+        known = {POLICY, OPTIMIZER}
+        if given.keys() - known or (exact_match and given.keys() != known):
+            raise ValueError(
+                f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
+                f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
+            )
+        if POLICY in given:
+            self.policy.load_state_dict(_fitting(self.policy, given[POLICY], exact_match), strict=False)
+        if OPTIMIZER in given:
+            try:
+                self.updater.optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+            except (LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
+
+
+def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:
+    """Return the given weights if they fit the policy's own; nothing has been changed if they do not."""
+    own = policy.state_dict()
+    wrong = [name for name in given if name not in own or not isinstance(given[name], torch.Tensor)]
+    wrong += [name for name in own if exact_match and name not in given]
+    wrong += [name for name in own if name in given and name not in wrong and given[name].shape != own[name].shape]
+    if wrong:
+        raise ValueError(
+            f"set_parameters: {wrong[0]!r} does not fit the policy: give the weights that get_parameters returns, or "
+            "some of them with exact_match=False"
+        )
+    return dict(given)
+
+
+def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
+    """Return the parameters in a checkpoint of an agent with this kind of policy.
+
+    Raises:
+        ValueError: if it has another kind.
+    """
+    saved = read_checkpoint(path)
+    if saved.policy.kind != kind:
+        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
+    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())
+
+
+class StepsBar(ProgressBarCallback):
+    """stable-baselines3's progress bar, moved by the steps taken instead of one step per slot and call."""
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self.first = self.model.num_timesteps
+
+    def _on_step(self) -> bool:
+        self.pbar.update(self.model.num_timesteps - self.first - self.pbar.n)
+        return True
+
+
+def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCallback:
+    """Return one initialised callback.
+
+    Args:
+        callback: None, a callback, a list of callbacks, or a function of (locals, globals) that may return False to
+            stop.
+        agent: passed to the callbacks as their model.
+        progress_bar: whether to add stable-baselines3's.
+
+    Raises:
+        TypeError: for anything else, such as a class or a callback of another library.
+    """
+    if isinstance(callback, (list, tuple)):
+        callback = CallbackList(list(callback))
+    elif not isinstance(callback, BaseCallback):
+        if isinstance(callback, type) or not (callback is None or callable(callback)):
+            raise TypeError(
+                f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
+                "list of them, or a function of (locals, globals)"
+            )
+        callback = ConvertCallback(callback)
+    if progress_bar:
+        callback = CallbackList([callback, StepsBar()])
+    callback.init_callback(agent)
+    return callback
