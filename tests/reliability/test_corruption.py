@@ -68,7 +68,7 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     assert run_folder.newest_whole(tmp_path / "run").path.name == "checkpoint", "all is whole again"
 
 
-@pytest.mark.parametrize("version", [3, 5, "4", None, True], ids=repr)
+@pytest.mark.parametrize("version", [3, 6, "5", None, True], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
