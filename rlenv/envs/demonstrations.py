@@ -14,8 +14,13 @@ from verifiers.conversation import shown
 
 from ..text.encoder import STOP, STRING
 from .dialogues import Turn
+from .encoding import Encoding
 from .judge import Exchange
 from .task import TextGenTask
+
+
+class NoDemonstrationError(ValueError):
+    """The verifier has no right answer to imitate."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
 def _begun(task: TextGenTask, numbers: Iterable[int]) -> list[_Episode]:
     """Return the episodes of these problems before their first turns."""
     problems = {number: task.stream[number] for number in numbers}
-    prompts = task.encode([problem.prompt for problem in problems.values()])
+    prompts = task.encoding.encode([problem.prompt for problem in problems.values()])
     begun, name = [], type(task.verifier).__name__
     for (number, problem), prompt in zip(problems.items(), prompts, strict=True):
         rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
@@ -88,9 +93,35 @@ def _begun(task: TextGenTask, numbers: Iterable[int]) -> list[_Episode]:
     return begun
 
 
+def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
+    """Return the tokens of a demonstrated turn with its end token, which a stop string makes superfluous.
+
+    Raises:
+        NoDemonstrationError: without a text.
+        ValueError: if it is longer than a completion may be, or ends before its last token.
+    """
+    if not text:
+        raise NoDemonstrationError(
+            f"{type(encoding.verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
+            "needs one (--sft-steps 0 skips the warm start)"
+        )
+    (tokens,) = encoding.encoder.spell("demonstration", [text])
+    what, most = f"demonstration {shown(text)}", encoding.max_new_tokens
+    if encoding.stop_string_end(text) is None:
+        tokens = [*tokens, encoding.end_token(problem)]
+    elif any(encoding.at_stop_string([tokens[:-1]])):
+        raise ValueError(f"{what} goes on after the stop string of {encoding.stop_strings}")
+    if len(tokens) > most:
+        raise ValueError(f"{what} has {len(tokens)} tokens; allowed: {most} (max_new_tokens)")
+    if stops := set(tokens[:-1]) & set(encoding.stop_token_ids):
+        stop = encoding.tokenizer.convert_ids_to_tokens(min(stops))
+        raise ValueError(f"{what} goes on after the stop token {stop!r}")
+    return tokens
+
+
 def _say(task: TextGenTask, episode: _Episode, turn: str) -> list[int]:
     """Add a turn to an episode; return its tokens."""
-    ids = task.demonstration(episode.problem, turn)
+    ids = turn_tokens(task.encoding, episode.problem, turn)
     episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
     episode.tokens += ids
     episode.actions += ids
@@ -118,7 +149,7 @@ def _answer(task: TextGenTask, going: Sequence[tuple[_Episode, list[int]]], take
     for (episode, _), answer in zip(going, task.dialogues.answer(turns), strict=True):
         if answer.tokens is None:
             what = f"the demonstration of {shown(episode.problem.prompt)} has {len(episode.turns)} turns"
-            limits = f"max_turns={task.dialogues.max_turns}, max_reply_tokens={task.dialogues.max_reply_tokens}"
+            limits = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
             reason = answer.info["verdict_reason"] or f"allowed: {limits}, max_context_tokens={task.max_length}"
             raise ValueError(f"{what}, but its episode ends after {taken}; {reason}")
         episode.tokens += answer.tokens

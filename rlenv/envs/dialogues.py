@@ -11,7 +11,8 @@ from verifiers import Problem, Reply, Verdict
 from verifiers.base import in_range
 from verifiers.conversation import Message, text_of
 
-from ..text.encoder import CUT, Encoder
+from ..text.encoder import CUT
+from .encoding import Encoding
 from .judge import Exchange, Judge, LateVerdicts
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
@@ -59,13 +60,13 @@ class Completions:
 
     Args:
         judge: judges.
-        texts: returns the texts of completions, given their tokens.
+        encoding: of turns.
         conclude: returns the infos of a verdict; see `TextGenTask`.
         late: judges later: the reward is NaN, and the infos have a future of the verdict; None to judge at once.
     """
 
     judge: Judge
-    texts: Callable[[Sequence[Sequence[int]]], list[str]]
+    encoding: Encoding
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
     late: LateVerdicts | None = None
 
@@ -76,7 +77,7 @@ class Completions:
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
         """Return the ends of episodes whose completions ended in one step, which are judged all together."""
         problems = [turn.exchange.problem for turn in turns]
-        texts = self.texts([turn.ids for turn in turns])
+        texts = self.encoding.texts([turn.ids for turn in turns])
         ends: list[tuple[float, dict[str, Any]]]
         if self.late is not None:
             ends = [(math.nan, {"verdict_future": future}) for future in self.late.submit(problems, texts)]
@@ -95,25 +96,19 @@ class Dialogues:
 
     Args:
         judge: asks for replies.
-        encoder: of replies.
-        max_turns: of an episode.
-        max_reply_tokens: of a reply.
-        texts: returns the texts of turns, given their tokens, and which are rendered with the chat template.
+        encoding: of turns and replies.
         conclude: returns the infos of a verdict; see `TextGenTask`.
     """
 
     judge: Judge
-    encoder: Encoder
-    max_turns: int
-    max_reply_tokens: int
-    texts: Callable[[Sequence[Sequence[int]], Sequence[bool]], list[str]]
+    encoding: Encoding
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""
         prompt = problem.prompt
         messages = [_user(prompt)] if isinstance(prompt, str) else list(prompt)
-        return Exchange(problem, self.encoder.is_chat(prompt), messages)
+        return Exchange(problem, self.encoding.encoder.is_chat(prompt), messages)
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
         """Ask for the replies to turns that ended in one step, all together, and return the answers."""
@@ -122,7 +117,7 @@ class Dialogues:
 
     def say(self, turns: Sequence[Turn]) -> None:
         """Add turns that ended to their dialogues."""
-        texts = self.texts([turn.ids for turn in turns], [turn.exchange.chat for turn in turns])
+        texts = self.encoding.texts([turn.ids for turn in turns], [turn.exchange.chat for turn in turns])
         for turn, text in zip(turns, texts, strict=True):
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
@@ -159,7 +154,7 @@ class Dialogues:
 
     def _spelled(self, turn: Turn, reply: Reply) -> tuple[Reply, list[int] | None]:
         """Return a reply and its tokens; None if it ends the episode, or the turns or the context are used up."""
-        if reply.verdict is not None or len(turn.exchange.turns) == self.max_turns:
+        if reply.verdict is not None or len(turn.exchange.turns) == self.encoding.max_turns:
             return reply, None
         tokens = self._tokens(turn, reply)
         if isinstance(tokens, ValueError):
@@ -180,11 +175,11 @@ class Dialogues:
         """Return the tokens of a reply, or why it cannot be appended."""
         said = turn.exchange
         try:
-            tokens = self.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
+            tokens = self.encoding.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
         except ValueError as error:
             return error
-        if len(tokens) > self.max_reply_tokens:
-            return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.max_reply_tokens}")
+        if len(tokens) > self.encoding.max_reply_tokens:
+            return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.encoding.max_reply_tokens}")
         return tokens
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
+from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
 from verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.plugins.registry import trusting
 
 from ..problems.splits import is_level
 from ..problems.stream import arm_of
@@ -60,6 +61,44 @@ class Judge:
 
     def __init__(self, verifier: Verifier, pool: Isolated | None = None, flag_errors: bool = False) -> None:
         self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors or pool is not None
+        self._owned: list[Verifier] = []
+
+    @classmethod
+    def of(
+        cls,
+        verifier: Any,
+        verifier_kwargs: Mapping[str, Any] | None,
+        tools: Sequence[Any],
+        workers: int | None,
+        timeout: float | None,
+        memory_mb: int | None,
+        flag_errors: bool,
+        trust: bool,
+    ) -> Judge:
+        """Return a judge with its verifier and worker processes, which `stop` ends; see `TextGenTask`.
+
+        Raises:
+            ValueError: for a verifier, a tool or a setting of workers that cannot be used.
+        """
+        with trusting(trust):
+            own = make_verifier(verifier, **(verifier_kwargs or {}))
+            made = with_tools(own, tools)
+        run = isolate(made, workers, timeout, memory_mb)
+        pool = run if isinstance(run, Isolated) else None
+        closed = made if isinstance(made, Isolated) else own
+        judge = cls(made if pool is None else pool.verifier, pool, flag_errors)
+        judge._owned = [each for each in dict.fromkeys((pool, closed)) if each is not None and each is not verifier]
+        return judge
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; a copy owns its copy of the verifier."""
+        self.__dict__.update(state)
+        self._owned = [each for each in (self.pool, self.verifier) if each is not None]
+
+    def stop(self) -> None:
+        """Stop the worker processes and close the verifier; one that the user passed in stays open."""
+        for each in self._owned:
+            each.close()
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts in the order of the completions.

@@ -121,7 +121,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     def _ending(self, turn: list[int]) -> str | None:
         """Return how a turn ends with its last token; None if it goes on."""
         used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
-        return self.task.ending(turn) or (CUT if used_up else None)
+        return self.task.encoding.ending(turn) or (CUT if used_up else None)
 
     def _leave(self) -> None:
         """Give up the episode under way, if any."""
@@ -138,7 +138,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             return None
         if self._picture is not None:
             return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome.strip(), self._success)
-        (completion,) = self.task.shown([self._tokens[len(self._prompt.tokens) :]])
+        (completion,) = self.task.encoding.shown([self._tokens[len(self._prompt.tokens) :]])
         text = f"{self._prompt.text}│{completion}{self._outcome}"
         if self.render_mode == "human":
             print(text)
@@ -169,7 +169,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     def close(self) -> None:
         """Stop worker processes and close the verifier."""
         self._leave()
-        self.task.close()
+        self.task.judge.stop()
 
     def _observation(self) -> dict[str, Any]:
         tokens = np.full(self.task.max_length, self.task.pad_token_id, dtype=np.int64)

@@ -227,7 +227,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return None
         if self._picture is not None:
             return tuple(map(self._frame, range(self.num_envs)))
-        completions = self.task.shown([self._after_prompt(row) for row in range(self.num_envs)])
+        completions = self.task.encoding.shown([self._after_prompt(row) for row in range(self.num_envs)])
         prompts = [prompt.text if (prompt := self._slots.prompts.get(row)) else "" for row in range(self.num_envs)]
         return tuple(f"{prompt}│{completion}" for prompt, completion in zip(prompts, completions, strict=True))
 
@@ -295,9 +295,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._completions[rows, self._taken[rows]] = tokens[rows]
         self._taken[rows] += 1
         ended = running & (tokens[:, None] == self._stops).any(axis=1)
-        if self.task.stop_strings:
+        if self.task.encoding.stop_strings:
             asked = np.flatnonzero(running & ~ended).tolist()
-            ended[asked] = self.task.at_stop_string([self._generated(row) for row in asked])
+            ended[asked] = self.task.encoding.at_stop_string([self._generated(row) for row in asked])
         self._slots.held += running
         used_up = (self._taken >= self.task.max_new_tokens) | (self._slots.held >= self.task.max_length)
         cut = running & ~ended & used_up
@@ -370,7 +370,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def close_extras(self, **kwargs: Any) -> None:
         """Stop worker processes and close the verifier."""
         self._slots.leave(range(self.num_envs))
-        self.task.close()
+        self.task.judge.stop()
 
     def _restart(self, infos: dict[int, Info], slots: np.ndarray | None) -> Info:
         """Start new episodes where the autoreset mode wants them; return the infos of the step.

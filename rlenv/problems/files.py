@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from verifiers import Problem
+from verifiers import Problem, Verifier
 from verifiers.base import template_parts
 
 from .listed import Problems, as_problem
@@ -18,21 +18,28 @@ def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
+    verifier: Verifier,
 ) -> Problems | None:
-    """Return the problems of a file or a list; None for None, which means that the verifier samples them.
+    """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
 
     Raises:
         ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return load_problems(problems, columns, template)
+        return _opened(load_problems(problems, columns, template), verifier)
     if columns or template is not None:
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    return Problems.of(problems)
+    return _opened(Problems.of(problems), verifier)
+
+
+def _opened(found: Problems, verifier: Verifier) -> Problems:
+    if getattr(verifier.opened, "__func__", None) is Verifier.opened:
+        return found
+    return Problems([(found.place(row), verifier.opened(problem)) for row, problem in enumerate(found)])
 
 
 def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:

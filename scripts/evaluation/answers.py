@@ -132,7 +132,7 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
     """Return the completions of a block as they are written, in the order of problems and samples."""
     lengths = rollout.lengths.tolist()
     actions = rollout.actions.tolist()
-    texts = task.texts([tokens[:length] for tokens, length in zip(actions, lengths, strict=True)])
+    texts = task.encoding.texts([tokens[:length] for tokens, length in zip(actions, lengths, strict=True)])
     dialogues = turns_of(task, rollout)
     texts = [turns[-1]["text"] if turns else text for turns, text in zip(dialogues, texts, strict=True)]
     extras = {name: values.tolist() for name, values in rollout.extras.items()}

@@ -73,7 +73,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     credit = part.advantages.tolist() if isinstance(part, Batch) else None
     assert isinstance(part.observations, dict)
     prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
-    completions = task.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
+    completions = task.encoding.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
     dialogues = turns_of(task, part)
     found = []
     for i, steps in enumerate(lengths):
@@ -151,8 +151,8 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     for row, length in enumerate(lengths):
         for step in range(length):  # without replies, observations are first ones
             contexts[row][columns[row][step]] = actions[row][step]
-        parts = segments(columns[row][:length], contexts[row], lambda turn: task.ending(turn) is not None)
-        texts = task.texts([actions[row][part.begin : part.end] for part in parts])
+        parts = segments(columns[row][:length], contexts[row], lambda turn: task.encoding.ending(turn) is not None)
+        texts = task.encoding.texts([actions[row][part.begin : part.end] for part in parts])
         paid = [None if changed else sum(rewards[row][part.begin : part.end]) for part in parts]
         replies = [task.tokenizer.decode(part.reply, skip_special_tokens=True) for part in parts]
         counts = [part.end - part.begin for part in parts]
@@ -167,7 +167,7 @@ def last_of(task: TextGenTask, rollout: Rollout) -> tuple[str, str]:
     assert isinstance(last.observations, dict)
     steps, (turns,) = int(last.lengths[0]), turns_of(task, last)
     prompt = last.observations["tokens"][0].tolist()[: int(last.observations["length"][0])]
-    row = {"completion": task.texts([last.actions[0].tolist()[:steps]])[0], "dialogue": turns}
+    row = {"completion": task.encoding.texts([last.actions[0].tolist()[:steps]])[0], "dialogue": turns}
     return shown_prompt(task, problem_of(task, int(last.groups[0]), prompt), prompt), said(row)
 
 

@@ -71,13 +71,11 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     steps = settings["num_minibatches"] if settings.get("num_minibatches") else 1
     slots = settings.get("num_envs") or min(setting("num_envs"), episodes)
     evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
-    dialogues = task.dialogues
-    turns = 1 if dialogues is None else dialogues.max_turns
     work = Workload(
         task.max_prompt_tokens,
         task.max_length,
-        min(turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
-        reply_length=0 if dialogues is None else dialogues.max_reply_tokens,
+        min(task.encoding.max_turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
+        reply_length=task.encoding.max_reply_tokens,
         episodes=-(-episodes // (steps * ranks)),
         slots=-(-slots // ranks),
         group_size=settings.get("group_size") or cls.default_group_size,

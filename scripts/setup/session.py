@@ -20,8 +20,8 @@ from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.rollouts.envs import LOOP_OFFERS
 from agents.rollouts.registered import full_id
 from agents.training.supervised import WarmStart
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import NoDemonstrationError, TextGenTask
+from rlenv.envs.demonstrations import NoDemonstrationError, demonstrate
+from rlenv.envs.task import TextGenTask
 from rlenv.problems.stream import EmptySplitError
 
 from ..console.parameters import given_by_user

@@ -378,7 +378,7 @@ def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, g
         assert expected.min() > 5 and chi_square_p(counts, expected) > 1e-4
         assert_close(log_probs, law.log()[actions], 1e-10, "reported log-probabilities")
         start = torch.zeros(DRAWS, dtype=torch.bool)
-        obs = envs.step(torch.tensor([envs.task.encode(["c"])[0][0]]))[0]
+        obs = envs.step(torch.tensor([envs.task.encoding.encode(["c"])[0][0]]))[0]
 
 
 HOSTILE = {

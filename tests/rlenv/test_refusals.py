@@ -10,6 +10,7 @@ from chat_families import chatml, early_gemma, mistral
 from datasets import Dataset, DatasetDict
 from dialogues import Echoing, Talker
 from refused import check_refused, row
+from textgen_reference import demonstration as demonstrated_tokens
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -19,7 +20,7 @@ from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.neighbours import trl
 from rlenv.problems.curriculum import Curriculum
-from rlenv.problems.files import listed_problems, load_problems
+from rlenv.problems.files import load_problems
 from rlenv.problems.listed import as_problem
 from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
 from rlenv.problems.stream import ProblemStream
@@ -113,7 +114,8 @@ def rendered(template):
 
 def demonstration(answer, prompt="12+34=", **arguments):
     problem = Problem(prompt, answer)
-    return TextGenTask(**{"verifier": "arith", "max_new_tokens": 4, **arguments}).demonstration(problem)
+    made = TextGenTask(**{"verifier": "arith", "max_new_tokens": 4, **arguments})
+    return demonstrated_tokens(made, problem)
 
 
 def demonstrated(turns, **arguments):
@@ -269,7 +271,7 @@ ROWS = [
     row(trl.rows, {"verifier": "exact", "count": 1}, "Exact", "problems"),
     row(trl.environment("guess")().reset, {"prompt": [{**USER, "content": ""}]}, "problem_seed"),
     row(trl.environment("guess")().say, {"text": "1"}, "no episode"),
-    row(listed_problems, {"problems": [{"messages": [USER, ANSWER]}], "columns": None, "template": None}, "assistant"),
+    row(task, {"problems": [{"messages": [USER, ANSWER]}]}, "assistant"),
 ]
 
 

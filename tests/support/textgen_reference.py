@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 
+from rlenv.envs.demonstrations import turn_tokens
 from rlenv.envs.textgen import TextGenEnv
 from verifiers import Problem, Verdict, Verifier
 
@@ -74,6 +75,11 @@ class SlotReference:
         self.next_episode += 1
         self.done[row] = False
         return info
+
+
+def demonstration(task, problem):
+    """Return the tokens of the verifier's demonstration of a problem."""
+    return turn_tokens(task.encoding, problem, task.verifier.demonstration(problem))
 
 
 def plain(value):

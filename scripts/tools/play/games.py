@@ -43,7 +43,7 @@ class TextGame:
         """Show the start of an episode."""
         self._written = []
         show(f"prompt  {quoted(info['prompt'])}", bold=True)
-        turns = "" if self.task.dialogues is None else f" per turn, {self.task.dialogues.max_turns} turns"
+        turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
         show(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
@@ -58,7 +58,7 @@ class TextGame:
     def parse(self, line: str, choices: Choices | None) -> list[int]:
         """Return the tokens that a line stands for; a `ValueError` of one line if it stands for none."""
         if line == END:
-            return [self.task.end_token(self.inner.problem)]
+            return [self.task.encoding.end_token(self.inner.problem)]
         if line[:1] == "#" and len(line) > 1:
             return [_whole(line[1:], 0, self.task.vocab_size - 1, "a token")]
         if choices is not None and len(line) == 1 and line in LETTERS:

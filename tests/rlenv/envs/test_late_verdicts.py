@@ -66,7 +66,7 @@ def late(slots, verifier=None, **settings):
 def played(env, rounds=1):
     """Return the infos of each slot at the end of `rounds` episodes, whose completions differ, and the rewards."""
     ends = []
-    letters = env.task.encode(["abc"])[0]
+    letters = env.task.encoding.encode(["abc"])[0]
     env.reset(seed=3)
     for _ in range(rounds):
         env.step([letters[slot % 3] for slot in range(env.num_envs)])
@@ -144,7 +144,7 @@ def graded(verifier=None, **settings):
 
 def ended(env, rounds):
     """End episodes in four slots with the right answer and leave them finished; the fifth runs on. Return futures."""
-    (right,) = env.task.encode(["2"])[0]
+    (right,) = env.task.encoding.encode(["2"])[0]
     futures = []
     for number in range(rounds):
         if number:
@@ -195,7 +195,7 @@ def test_a_pickled_environment_judges_again_what_its_curriculum_has_not_heard(wo
 
 def letters_then_end(env):
     """End every slot's episode at once; return the infos of the last step."""
-    env.step([env.task.encode(["a"])[0][0]] * env.num_envs)
+    env.step([env.task.encoding.encode(["a"])[0][0]] * env.num_envs)
     return env.step([EOS] * env.num_envs)[-1]
 
 

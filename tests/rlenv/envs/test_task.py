@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from gymnasium import spaces
+from textgen_reference import demonstration
 
 from rlenv.envs.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
@@ -38,7 +39,7 @@ def test_listed_problems_say_how_long_they_are():
     assert (task.max_prompt_tokens, task.max_new_tokens) == (5, 64)
     long = silent([Problem("a", "b" * 70)])
     assert (long.max_prompt_tokens, long.max_new_tokens) == (1, 71)
-    assert len(long.demonstration(long.stream[0])) == 71
+    assert len(demonstration(long, long.stream[0])) == 71
 
 
 def test_both_splits_have_the_same_spaces():
@@ -72,7 +73,7 @@ def test_a_demonstrated_character_joins_the_alphabet():
             return f"[{problem.answer}]"
 
     task = TextGenTask(Boxed(), problems=[{"prompt": "a", "answer": "1"}], test_fraction=0.0)
-    assert task.tokenizer.decode(task.demonstration(task.stream[0])) == "[1]<eos>"
+    assert task.tokenizer.decode(demonstration(task, task.stream[0])) == "[1]<eos>"
 
 
 def test_the_spaces_are_those_of_the_specification():

@@ -180,7 +180,7 @@ def test_a_tokenizer_may_say_how_calls_are_written():
     }
     env = env_of(problems=PROBLEMS, tokenizer=tokenizer)
     env.reset(seed=0)
-    assert env.task.texts([tokenizer.encode('@add{"a": 1, "b": 2}@')], [True])[0].calls == [
+    assert env.task.encoding.texts([tokenizer.encode('@add{"a": 1, "b": 2}@')], [True])[0].calls == [
         Call("add", {"a": 1, "b": 2})
     ]
     assert say(env, '@add{"a": 12, "b": 34}@@shout{"text": "ok"}@')[3]["reply"] == "tool: 46\ntool: OK"

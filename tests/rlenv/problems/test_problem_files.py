@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from refused import check_refused
 
 from rlenv.problems.files import listed_problems, load_problems
-from verifiers import Problem
+from verifiers import Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
 ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+3=", "answer": "5"}]
@@ -187,7 +187,7 @@ def test_a_conversation_is_read_from_a_file(tmp_path, column, name):
 def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
     rows = [{"messages": TALK, "answer": "2", "level": 2}, {"messages": [USER], "answer": "3", "level": 1}]
     write_lines(tmp_path / "p.jsonl", rows)
-    assert list(listed_problems(rows, None, None)) == list(load_problems(tmp_path / "p.jsonl"))
+    assert list(listed_problems(rows, None, None, Exact())) == list(load_problems(tmp_path / "p.jsonl"))
 
 
 def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_path):

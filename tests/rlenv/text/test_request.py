@@ -43,7 +43,7 @@ def test_lengths_have_room_for_the_request():
     sampled = TextGenTask("reasoning_gym:leg_counting", ask=True)
     assert all(
         len(ids) <= sampled.max_prompt_tokens
-        for ids in sampled.encode([p.problem.prompt for p in sampled.prompts(range(20))])
+        for ids in sampled.encoding.encode([p.problem.prompt for p in sampled.prompts(range(20))])
     )
 
 

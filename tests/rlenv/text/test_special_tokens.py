@@ -30,7 +30,7 @@ def test_texts_have_no_special_tokens_as_in_transformers(name):
     others = [token for token, added in tokenizer.added_tokens_decoder.items() if not added.special]
     said = [*special, *word, *special, *word, *others, *special]
     expected = tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert task.texts([said]) == [expected] and all(tokenizer.decode([token]) in expected for token in others)
+    assert task.encoding.texts([said]) == [expected] and all(tokenizer.decode([token]) in expected for token in others)
 
 
 class Parrot(Verifier):
@@ -75,8 +75,8 @@ def test_a_reply_that_repeats_a_turn_never_fails_at_the_name_of_a_special_token(
 def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_rest_of_a_token_is_cut(name):
     task = task_of(OWN[name](), test_fraction=0.0, stop_strings=["<pad>a"])
     a = task.encoder.ids(["a few" if name == "trained" else "ab"])[0]
-    assert task.at_stop_string([[0, *a], a]) == [True, False]
-    assert task.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]
+    assert task.encoding.at_stop_string([[0, *a], a]) == [True, False]
+    assert task.encoding.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]
 
 
 @pytest.mark.parametrize("make", [lambda **task: TextGenEnv(**task), lambda **task: TextGenVectorEnv(1, **task)])

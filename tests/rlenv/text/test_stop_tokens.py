@@ -2,7 +2,7 @@ import json
 
 import pytest
 from chat_families import FAMILIES
-from textgen_reference import OddVerifier
+from textgen_reference import OddVerifier, demonstration
 
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
@@ -43,8 +43,8 @@ def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conver
     )
     assert plain_task.stop_token_ids == chat_task.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn]))
     assert (plain_task.eos_token_id, chat_task.eos_token_id) == (end, end_of_turn)
-    assert plain_task.demonstration(Problem("a", "2"))[-1] == end
-    assert chat_task.demonstration(Problem(USER, "2"))[-1] == end_of_turn
+    assert demonstration(plain_task, Problem("a", "2"))[-1] == end
+    assert demonstration(chat_task, Problem(USER, "2"))[-1] == end_of_turn
     shown = demonstrate(chat_task, 0, 4)
     lasts = shown.actions.gather(1, shown.mask.sum(1, keepdim=True) - 1)
     assert set(lasts[:, 0].tolist()) == {end_of_turn}
@@ -63,7 +63,7 @@ def test_each_stop_token_ends_an_episode_and_is_no_part_of_the_completion():
 def test_only_the_last_stop_token_is_cut_from_a_text():
     task = task_with(character_tokenizer("abc"), stop_tokens="b")
     eos, a, b = 1, 2, 3
-    assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
+    assert task.encoding.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
 
 
 @pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])

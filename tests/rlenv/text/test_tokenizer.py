@@ -5,6 +5,7 @@ from chat_families import chatml
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
+from textgen_reference import demonstration
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -116,7 +117,7 @@ def test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer
     prompt = observation["tokens"][: observation["length"]].tolist()
     start = {"<pad>": [PAD], "<eos>": [EOS]}.get(template.split(" ")[0], [])
     assert prompt == start + encode(pairs(), "12+34=")
-    assert env.task.demonstration(Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS], "with one end token"
+    assert demonstration(env.task, Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS], "with one end token"
 
 
 CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
@@ -137,6 +138,6 @@ def test_any_text_survives_and_has_no_control_token(tokenizer, text):
     )
     control = set(control_tokens(task.tokenizer).values())
     (prompt,) = task.prompts([0])
-    *answer, end = task.demonstration(prompt.problem)
+    *answer, end = demonstration(task, prompt.problem)
     assert end == task.eos_token_id and not control & {*prompt.tokens, *answer}
     assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer) == text

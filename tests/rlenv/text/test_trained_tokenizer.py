@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from textgen_reference import demonstration
 from transformers import AutoTokenizer
 
 from rlenv.envs.task import TextGenTask
@@ -58,7 +59,7 @@ def test_conversations_work_with_it_and_it_reloads(tmp_path):
     assert prompt.text.endswith("=<|im_end|>\n<|im_start|>assistant\n")
     assert task.tokenizer.decode(prompt.tokens) == prompt.text
     assert task.stop_token_ids == (1, 3)
-    assert task.demonstration(prompt.problem)[-1] == 3
+    assert demonstration(task, prompt.problem)[-1] == 3
     task.tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert task_of(listed, again, test_fraction=0.0).prompts(range(9)) == task.prompts(range(9))

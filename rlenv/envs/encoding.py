@@ -1,0 +1,235 @@
+"""The encoding of an environment: its tokenizer, what ends a turn, how long all parts of an episode are, its spaces."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from transformers import PreTrainedTokenizerBase
+
+from verifiers import Problem, Verifier
+from verifiers.base import Completion
+from verifiers.conversation import shown
+from verifiers.dialogues.tools.calls import Call, read_calls
+
+from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
+from ..problems.listed import Problems
+from ..text.encoder import STOP, STRING, PromptText
+from ..text.stop_tokens import stop_token_ids
+from ..text.tokenizer import control_tokens, decode
+from ..text.tools import CallReader
+from .language import make_encoder
+
+LONG_PROMPTS = ("skip", "error")
+LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
+
+
+class Encoding:
+    """The tokens of prompts, turns and replies, and how many there may be.
+
+    Args:
+        verifier: declares the alphabet and the lengths.
+        found: the listed problems; None to have the verifier sample them.
+        test_fraction: a tokenizer is trained on the others.
+        settings: see `TextGenTask`.
+
+    Attributes:
+        encoder: of prompts and replies.
+        listed: the listed problems whose prompts are short enough.
+        skipped_prompts: the number of the others, and of sampled ones.
+        max_turns: of an episode; 1 without dialogues.
+        max_reply_tokens: 0 without dialogues.
+        max_length: tokens of the context, L.
+        eos_token_id: ends demonstrations.
+        pad_token_id: fills observations.
+        progress: of the training, as the last reset gave it.
+
+    Raises:
+        ValueError: for a setting out of range, a prompt that is empty, or too long if that is an error.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        found: Problems | None,
+        test_fraction: float,
+        *,
+        tokenizer: str | Path | PreTrainedTokenizerBase | None,
+        system_prompt: str | None,
+        chat_template: str | Path | None,
+        chat: bool | None,
+        ask: bool,
+        stop_tokens: str | int | Sequence[str | int],
+        stop_strings: str | Sequence[str],
+        long_prompts: str,
+        max_prompt_tokens: int | None,
+        max_new_tokens: int | None,
+        max_turns: int | None,
+        max_reply_tokens: int | None,
+        max_context_tokens: int | None,
+    ) -> None:
+        if long_prompts not in LONG_PROMPTS:
+            raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
+        self.verifier = verifier
+        self.encoder = make_encoder(tokenizer, verifier, found, test_fraction, system_prompt, chat_template, chat, ask)
+        self.tokenizer = self.encoder.tokenizer
+        self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
+        self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
+        self.stop_strings = _stop_strings(stop_strings)
+        self.progress: Mapping[str, Any] = {}
+        self._skips, self.skipped_prompts = long_prompts == "skip", 0
+        lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
+        self.listed = None if found is None else found.surveyed(verifier, self.encoder, max_new_tokens is None)
+        self._limit(lengths, max_prompt_tokens, max_new_tokens)
+        self.max_turns, self.max_reply_tokens = 1, 0
+        self._limit_dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
+        self.vocab_size = len(self.tokenizer)
+        self.action_space = spaces.Discrete(self.vocab_size)
+        self.observation_space = spaces.Dict(
+            tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
+            length=spaces.Discrete(self.max_length + 1),
+        )
+
+    def begin(self, problem: Problem) -> None:
+        """Set the tokens that end and fill episodes, and check a first problem."""
+        self.eos_token_id = self.end_token(problem)
+        pad = self.tokenizer.pad_token_id
+        self.pad_token_id: int = self.eos_token_id if pad is None else pad
+        self.encode([problem.prompt])
+
+    def _limit(self, lengths: Lengths, prompt: int | None, new: int | None) -> None:
+        """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
+        if prompt is None:
+            prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
+        self.max_prompt_tokens = whole("max_prompt_tokens", prompt, high=LONGEST)
+        needed = lengths.of_answers()
+        if (listed := self.listed) is not None:
+            self.listed, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
+            self.skipped_prompts = len(listed) - len(self.listed)
+            needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
+        self.max_new_tokens = whole("max_new_tokens", needed if new is None else new, high=LONGEST)
+        self.max_length = self.max_prompt_tokens + self.max_new_tokens
+
+    def _limit_dialogues(self, lengths: Lengths, turns: int | None, reply: int | None, context: int | None) -> None:
+        """Set the limits of dialogues, if the verifier has them, and the context for all of an episode."""
+        given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
+        if not self.verifier.has_dialogues:
+            if named := [name for name, value in given.items() if value is not None]:
+                name = type(self.verifier).__name__
+                raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
+            return
+        turns = self.max_turns = whole("max_turns", self.verifier.max_turns if turns is None else turns)
+        reply = whole("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
+        self.max_reply_tokens = reply
+        most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
+        if context is None and most > LONGEST:
+            what = f"{turns} turns of {self.max_new_tokens} tokens with replies of {reply}"
+            fewer = "give fewer turns (max_turns) or a limit for all of them (max_context_tokens)"
+            raise ValueError(f"{what} need a context of {most} tokens; allowed: {LONGEST}; {fewer}")
+        low = self.max_prompt_tokens + 1
+        self.max_length = min(most, whole("max_context_tokens", most if context is None else context, low, LONGEST))
+
+    def encode(self, prompts: Sequence[PromptText]) -> list[list[int]]:
+        """Return the tokens of prompts; text that looks like a special token stays text.
+
+        Raises:
+            ValueError: if a prompt is empty, too long, or has characters that the tokenizer does not know.
+        """
+        encoded = self.encoder.prompts(prompts)
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            if not 0 < len(ids) <= self.max_prompt_tokens:
+                allowed = f"1 to {self.max_prompt_tokens} (max_prompt_tokens)"
+                raise ValueError(f"prompt {shown(prompt)} has {len(ids)} tokens; allowed: {allowed}")
+        return encoded
+
+    def fits(self, problem: Problem) -> bool:
+        """Tell whether a sampled prompt fits; count it if not."""
+        limit = self.max_prompt_tokens
+        fits = not self._skips or len(self.encoder.prompts([problem.prompt])[0]) <= limit
+        self.skipped_prompts += not fits
+        if not fits and self.skipped_prompts == 1:
+            warnings.warn(f"sampled prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)
+        return fits
+
+    def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
+        """Return the texts of finished turns, given all their tokens; without special tokens and a last stop token.
+
+        Of a completion, which is one turn, too. Stop strings and calls are found where special tokens are spelled out.
+
+        Args:
+            completions: the tokens of each.
+            chats: which of them belong to conversations that the chat template renders; None for none.
+        """
+        stops, wants = self.stop_token_ids, self.verifier.wants
+        turns = [ids[:-1] if ids[-1] in stops else ids for ids in completions]
+        texts = self.shown(turns)
+        calls: list[Sequence[Call] | None] = [None] * len(texts)
+        if self.stop_strings or (chats is not None and "calls" in wants):
+            every = decode(self.tokenizer, turns)
+            spelled = [text[: self.stop_string_end(text)] for text in every]
+            pairs = zip(texts, every, spelled, strict=True)
+            texts = [text.removesuffix(before[len(cut) :]) for text, before, cut in pairs]
+            if chats is not None and "calls" in wants:
+                calls = [self._calls(*pair) for pair in zip(spelled, chats, strict=True)]
+        if not wants:
+            return texts
+        return [
+            Completion.of(text, ids, self.progress, called)
+            for text, ids, called in zip(texts, completions, calls, strict=True)
+        ]
+
+    def shown(self, completions: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of tokens without the special ones, as everybody but a reader of calls gets them."""
+        return decode(self.tokenizer, completions, self.special_token_ids)
+
+    def _calls(self, turn: str, chat: bool) -> Sequence[Call]:
+        """Return the calls in a turn, given its text with special tokens, which may begin them."""
+        found = self._read_calls(turn) if chat else None
+        return read_calls(turn, [tool.__name__ for tool in self.verifier.tools]) if found is None else found
+
+    @cached_property
+    def _read_calls(self) -> CallReader:
+        """What reads calls of tools in conversations, as far as the tokenizer says how they are written."""
+        chat = self.encoder.chat
+        return CallReader(self.tokenizer, "".join(piece.text for piece in chat.pieces("-")), chat.schemas)
+
+    def stop_string_end(self, text: str) -> int | None:
+        """Return where the first stop string in a text ends; None without one."""
+        ends = [place + len(stop) for stop in self.stop_strings if (place := text.find(stop)) >= 0]
+        return min(ends, default=None)
+
+    def at_stop_string(self, turns: Sequence[Sequence[int]]) -> list[bool]:
+        """Return whether the texts of running turns have a stop string, given their tokens."""
+        return [self.stop_string_end(text) is not None for text in decode(self.tokenizer, turns)]
+
+    def ending(self, turn: Sequence[int]) -> str | None:
+        """Return how the last of these tokens ends a turn, `STOP` or `STRING`; None if it does not."""
+        if turn[-1] in self.stop_token_ids:
+            return STOP
+        return STRING if self.stop_strings and self.at_stop_string([turn])[0] else None
+
+    def end_token(self, problem: Problem) -> int:
+        """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
+        end_of_turn = self.encoder.end_of_turn if self.encoder.is_chat(problem.prompt) else None
+        return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
+
+
+def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
+    several = (given,) if isinstance(given, str) and given else tuple(given)
+    if not all(isinstance(each, str) and each for each in several):
+        raise ValueError(f"stop_strings must be texts of at least one character, got {shown(given)}")
+    return several
+
+
+def whole(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+    """Return a setting that is a whole number in this range; raise ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        most = "" if high == math.inf else f" and at most {high}"
+        raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {shown(value)}")
+    return int(value)
