@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from verifiers.conversation import Message, text_of
 
 from ..text.encoder import CUT
 from .encoding import Encoding
-from .judge import Exchange, Judge, LateVerdicts
+from .judge import Exchange, Judge
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
@@ -62,13 +63,13 @@ class Completions:
         judge: judges.
         encoding: of turns.
         conclude: returns the infos of a verdict; see `TextGenTask`.
-        late: judges later: the reward is NaN, and the infos have a future of the verdict; None to judge at once.
+        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
     """
 
     judge: Judge
     encoding: Encoding
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
-    late: LateVerdicts | None = None
+    late: Callable[[Sequence[Problem], Sequence[str]], Sequence[Future[Any]]] | None = None
 
     def begin(self, problem: Problem) -> Exchange:
         """Return an episode that begins."""
@@ -80,7 +81,7 @@ class Completions:
         texts = self.encoding.texts([turn.ids for turn in turns])
         ends: list[tuple[float, dict[str, Any]]]
         if self.late is not None:
-            ends = [(math.nan, {"verdict_future": future}) for future in self.late.submit(problems, texts)]
+            ends = [(math.nan, {"verdict_future": future}) for future in self.late(problems, texts)]
         else:
             pairs = zip(problems, self.judge(problems, texts), strict=True)
             ends = [(float(verdict.reward), self.conclude(problem, verdict)) for problem, verdict in pairs]

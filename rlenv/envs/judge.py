@@ -1,10 +1,9 @@
-"""How finished episodes are judged: at once or late, and what the infos say about a verdict."""
+"""How turns and finished episodes are judged, and what the infos say about a verdict."""
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -190,121 +189,6 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
         **({"level": level} if is_level(level) else {}),
         **({} if arm is None else {"prompt_arm": arm}),
     }
-
-
-class LateVerdict(Future[dict[str, Any]]):
-    """The reward and the infos of one episode, once its verdict is known.
-
-    Attributes:
-        asked: whether somebody has called `result`.
-    """
-
-    def __init__(self, problem: Problem, completion: str, judge_now: Callable[[], None]) -> None:
-        super().__init__()
-        self.problem, self.completion, self.asked = problem, completion, False
-        self._judge_now = judge_now
-        self.set_running_or_notify_cancel()  # a verdict cannot be cancelled
-
-    def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the verdict; return `reward` and the keys of `verdict_info`.
-
-        Raises:
-            TimeoutError: if the workers have no verdict after `timeout` seconds.
-        """
-        self.asked = True
-        self._judge_now()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the verdict; return the exception that `result` would raise, if any."""
-        self._judge_now()
-        return super().exception(timeout)
-
-
-class LateVerdicts:
-    """Judges completions while other episodes still run, and tells the curriculum about them afterwards.
-
-    With worker processes, judging starts at once. Any other verifier judges everything that is waiting in one batch
-    when the first result is asked for.
-
-    Args:
-        judge: judges.
-        hear: called with each problem and its infos, in the order the episodes ended; None if nobody listens.
-    """
-
-    def __init__(self, judge: Judge, hear: Callable[[Problem, dict[str, Any]], None] | None) -> None:
-        self.judge, self.hear = judge, hear
-        self._unheard: deque[LateVerdict] = deque()
-        self._waiting: list[LateVerdict] = []
-        self._lock = threading.Lock()
-
-    @staticmethod
-    def help(judge: Judge) -> bool:
-        """Tell whether late verdicts save time."""
-        return judge.pool is not None or judge.verifier.prefers_batches
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without futures: the copy judges again what its curriculum still has to hear."""
-        unheard = [(late.problem, late.completion, late.asked) for late in self._unheard]
-        return {"judge": self.judge, "hear": self.hear, "unheard": unheard}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        LateVerdicts.__init__(self, state["judge"], state["hear"])
-        for problem, completion, asked in state["unheard"]:
-            self.submit([problem], [completion])[0].asked = asked
-
-    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
-        """Take completions and return the futures of their verdicts."""
-        pairs = zip(problems, completions, strict=True)
-        late = [LateVerdict(problem, completion, self._judge_waiting) for problem, completion in pairs]
-        if self.judge.pool is not None:
-            for one, future in zip(late, self.judge.pool.submit(problems, completions), strict=True):
-                future.add_done_callback(lambda done, one=one: self._resolve(one, done.result))  # type: ignore[misc]
-        else:
-            with self._lock:
-                self._waiting += late
-        if self.hear is not None:
-            self._unheard += late
-        return late
-
-    def tell(self, everything: bool) -> None:
-        """Tell the curriculum about verdicts: all of them, or those before the first that nobody has asked for.
-
-        Raises:
-            Exception: of the verifier, unless somebody who asked for the verdict got it already.
-        """
-        while self.hear is not None and self._unheard and (everything or self._unheard[0].asked):
-            late = self._unheard.popleft()
-            error = late.exception()
-            if error is None:
-                self.hear(late.problem, late.result())
-            elif not late.asked:
-                raise error
-
-    def forget(self) -> None:
-        """Leave out what has not been told yet: episodes of a rollout that counts no more."""
-        self._unheard.clear()
-
-    def _judge_waiting(self) -> None:
-        verdicts = Future[list[Verdict]]()
-        with self._lock:  # whoever else asks waits for the same batch
-            if waiting := self._waiting:
-                try:
-                    completions = [late.completion for late in waiting]
-                    verdicts.set_result(self.judge([late.problem for late in waiting], completions))
-                except Exception as error:  # whatever a plugin raises goes to those who ask
-                    verdicts.set_exception(error)
-            self._waiting = []  # but after Ctrl-C the next one who asks has them judged
-        for row, late in enumerate(waiting):
-            self._resolve(late, lambda row=row: verdicts.result()[row])  # type: ignore[misc]
-
-    def _resolve(self, late: LateVerdict, judged: Callable[[], Verdict]) -> None:
-        try:
-            verdict = judged()
-            info = verdict_info(self.judge.verifier, late.problem, verdict)
-            late.set_result({"reward": float(verdict.reward), **info})
-        except Exception as error:  # a plugin's `is_success`, or a miscount, must not leave anybody waiting
-            late.set_exception(error)
 
 
 def vector_info(num_envs: int, infos: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from gymnasium.vector.utils import batch_space
 from ..text.encoder import CUT, STOP, STRING
 from .dialogues import Completions, Dialogues, Turn
 from .host_tensor import for_numpy, to_device
-from .judge import LateVerdicts, vector_info
+from .judge import vector_info
 from .picture import Picture, outcome_of
 from .slots import Slots
 from .task import TextGenTask
+from .waiting import LateVerdicts
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -98,7 +99,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         other_side, late = self.task.other_side, None
         if late_verdicts and isinstance(other_side, Completions) and (hear or LateVerdicts.help(self.task.judge)):
             late = LateVerdicts(self.task.judge, hear)
-            other_side = replace(other_side, late=late)
+            other_side = replace(other_side, late=late.submit)
         late_replies &= isinstance(other_side, Dialogues) and self.task.judge.pool is not None
         self._late, self._slots = late, Slots(other_side, num_envs, late_replies)
         self.metadata = {
@@ -197,7 +198,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
         """
         if self._late is not None:
-            self._late.tell(everything=True)
+            self._late.tell(going=0)
         of_the_stream = self._next_episode
         if self.task.share[1] > 1:
             of_the_stream = self._groups_begun() * self.task.share[1] * self.task.group_size
@@ -212,7 +213,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """
         self.task.stream.load_state_dict(state["stream"])
         if self._late is not None:
-            self._late.forget()
+            self._late.drop(list(self._late))
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         alone = self.task.share[1] == 1
         self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
@@ -263,8 +264,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         The curriculum gets late verdicts before. A choice of prompts counts verdicts at a reset without a mask; where
         slots restart by themselves, at once.
         """
-        if self._late is not None and self._late.hear is not None:
-            self._late.tell(everything=not np.delete(self._running, rows).any())
+        if self._late is not None:
+            self._late.tell(going=int(np.delete(self._running, rows).sum()))
         if new_rollout or self.mode is not AutoresetMode.DISABLED:
             self.task.stream.settle()
         numbers = range(self._next_episode, self._next_episode + len(rows))
