@@ -7,7 +7,7 @@ from .choosing import choose, evaluate_choices
 from .control.policy import ControlPolicy
 from .language.models.presets import PACKAGED
 from .language.spaces import text_spaces
-from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, remember_tokenizer, tokenizer_of
+from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, tokenizer_of
 
 if TYPE_CHECKING:
     from .language.models.loading import find_config
@@ -48,7 +48,6 @@ __all__ = [
     "find_config",
     "kind_of",
     "make_policy",
-    "remember_tokenizer",
     "text_spaces",
     "tokenizer_of",
 ]

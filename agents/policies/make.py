@@ -58,18 +58,9 @@ def tokenizer_of(spec: Any) -> str | None:
     if spec is None or isinstance(spec, SavedPolicy) or (isinstance(spec, (str, Path)) and str(spec) in NAMES):
         return None
     check_name(spec)
-    found: str | None = _vocabulary().brought_by(spec)
+    vocabulary = import_module(".language.models.vocabulary", __package__)  # slow, and not needed for control
+    found: str | None = vocabulary.brought_by(spec)
     return found
-
-
-def remember_tokenizer(source: str, tokenizer: Any) -> None:
-    """Note which tokens a tokenizer has that was just read from a folder or id: a model's is then not read again."""
-    _vocabulary().remember(source, tokenizer)
-
-
-def _vocabulary() -> Any:
-    """Import what knows about models' tokenizers: slow, and not needed for control."""
-    return import_module(".language.models.vocabulary", __package__)
 
 
 def kind_of(spec: Any, for_text: bool) -> str:

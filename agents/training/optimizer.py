@@ -1,27 +1,29 @@
-"""The optimizer step: a learning rate schedule, clipped gradients, and no step on a gradient that is not finite."""
+"""The optimizer step: a learning rate schedule, clipped gradients, and no step on a gradient that is not finite.
+
+Weights of 16 bits are trained through float32 copies, the master weights.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.graph import increment_version
 
-from ..checks import check_count, check_number
+from ..checks import check_count
 from ..devices import HALVES, to_host
 from ..errors import DivergedError
-from ..fsdp import clip_gradients, spread_moments
-from ..policies import Policy
+from ..fsdp import clip_gradients, local, spread, spread_moments
 from ..policies.base import actor_parameters, critic_parameters
-from .master_weights import MasterWeights
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
 EPS = 1e-5
+PLAIN: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # torch's defaults, for supervised training
 SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate, given the remaining progress
     "linear": lambda remaining: remaining,
     "cosine": lambda remaining: 0.5 - 0.5 * math.cos(math.pi * remaining),
@@ -29,11 +31,77 @@ SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate
 }
 
 
+class MasterWeights:
+    """The weights that an optimizer trains: a float32 copy of each 16-bit weight, and the other weights themselves.
+
+    A step of an optimizer is often below half of a 16-bit weight's last digit, where it rounds to nothing. The copy
+    adds up such steps until they count. Gradients are added up in float32 as well.
+
+    Args:
+        parameters: to be trained.
+
+    Attributes:
+        parameters: those given.
+        masters: one for each; the parameter itself unless it has 16 bits.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self.masters = [nn.Parameter(p.detach().float()) if p.dtype in HALVES else p for p in self.parameters]
+        self._copied = [(p, m) for p, m in zip(self.parameters, self.masters, strict=True) if m is not p]
+        self._master_of = {id(p): m for p, m in zip(self.parameters, self.masters, strict=True)}
+
+    def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        """Return the masters of some of the parameters."""
+        return [self._master_of[id(parameter)] for parameter in parameters]
+
+    @torch.no_grad()
+    def add_gradients(self) -> None:
+        """Move the gradients of 16-bit weights to their masters, where the next backward pass adds to them exactly."""
+        for parameter, master in self._copied:
+            if parameter.grad is not None:
+                more, parameter.grad = parameter.grad, None
+                master.grad = more.float() if master.grad is None else master.grad.add_(more)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take over the 16-bit weights that something else has changed, such as a warm start."""
+        own = [(local(parameter), local(master)) for parameter, master in self._copied]
+        differ = [(master.to(parameter.dtype) != parameter).any() for parameter, master in own]
+        if differ and bool(torch.stack(differ).any()):  # looked at once, not weight by weight
+            for parameter, master in own:
+                master.copy_(master.where(master.to(parameter.dtype) == parameter, parameter.float()))
+
+    @torch.no_grad()
+    def copy_down(self) -> None:
+        """Round the masters to the weights that act, and drop their gradients, which are not read."""
+        for parameter, master in self._copied:
+            parameter.copy_(master)
+            master.grad = None
+
+    def state(self) -> list[torch.Tensor]:
+        """Return the copies, for a checkpoint."""
+        return [master for _, master in self._copied]
+
+    @torch.no_grad()
+    def load(self, state: Sequence[torch.Tensor]) -> None:
+        """Restore what `state` returned.
+
+        Raises:
+            ValueError: if it is of other weights.
+        """
+        masters = self.state()
+        if [saved.shape for saved in state] != [master.shape for master in masters]:
+            raise ValueError(f"{len(state)} master weights do not fit the {len(masters)} weights of 16 bits")
+        for master, saved in zip(masters, state, strict=True):
+            master.copy_(spread(saved, master))
+
+
 class PolicyOptimizer:
     """Adam on a policy's trainable parameters, or on float32 copies of those of 16 bits.
 
     Args:
-        policy: trained in place.
+        policy: trained in place; any module, such as a reward model.
         learning_rate: a number or a function of the remaining progress (1 to 0).
         schedule: of a number: "linear" or "cosine" (it falls to 0), or "constant".
         max_grad_norm: the actor's and the critic's gradient are each clipped to this norm, above 0.
@@ -45,7 +113,7 @@ class PolicyOptimizer:
 
     Attributes:
         adam: the optimizer.
-        weights: what it trains; see `master_weights.py`.
+        weights: what it trains.
         rate: the present learning rate.
         remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
@@ -54,7 +122,7 @@ class PolicyOptimizer:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: nn.Module,
         learning_rate: float | Callable[[float], float],
         schedule: str,
         max_grad_norm: float,
@@ -163,18 +231,11 @@ class PolicyOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self.adam.load_state_dict(spread_moments(state["adam"], self.weights.masters))
+        for weight, moments in self.adam.state.items():
+            for found in (moments["exp_avg"], moments["exp_avg_sq"]):
+                if found.shape != weight.shape:
+                    raise ValueError(f"the optimizer has moments {tuple(found.shape)} of {tuple(weight.shape)} weights")
         for group in self.adam.param_groups:
-            for name, value in zip(
-                ("lr", "eps", "beta", "beta"), (group["lr"], group["eps"], *group["betas"]), strict=True
-            ):
-                check_number(f"the optimizer's {name}", value, low=0.0)
-            for parameter in group["params"]:
-                for moment in ("exp_avg", "exp_avg_sq"):
-                    found = self.adam.state.get(parameter, {}).get(moment, parameter)
-                    if found.shape != parameter.shape:
-                        raise ValueError(
-                            f"the optimizer has moments {tuple(found.shape)} of {tuple(parameter.shape)} weights"
-                        )
             group |= self.hyperparameters  # those given to `Agent.load` replace the saved ones
         self.weights.load(state["masters"])
         self.skipped = check_count("skipped", state["skipped"], low=0)
@@ -219,13 +280,13 @@ class Adam(torch.optim.Adam):
         super().load_state_dict({**state, "param_groups": groups})
 
 
-def half_precision(policy: Policy) -> str:
+def half_precision(policy: nn.Module) -> str:
     """Return the name of the 16-bit type of the trained weights, "" if all have more bits."""
     found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in HALVES), "")
     return str(found).removeprefix("torch.")
 
 
-def warn_of_float16(policy: Policy, stacklevel: int = 4) -> None:
+def warn_of_float16(policy: nn.Module, stacklevel: int = 4) -> None:
     """Warn before training weights whose gradients underflow.
 
     Args:

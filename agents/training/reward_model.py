@@ -15,7 +15,7 @@ from ..estimators.losses import bradley_terry
 from ..policies.language.models.adapters import adapted_layers, merged
 from ..policies.language.models.presets import rates_of
 from ..policies.language.models.reward_head import make_reward_model, save_reward_model
-from .optimizer import Adam
+from .optimizer import PLAIN, PolicyOptimizer
 
 __all__ = [
     "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",
@@ -116,30 +116,21 @@ def train_reward_model(
     check_count("batch_size", batch_size)
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     check_number("center_coef", center_coef, low=0.0)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = Adam(trained, lr=learning_rate)
-    schedule = _schedule(optimizer, check_count("steps", steps, low=0))
+    warm = max(math.ceil(check_count("steps", steps, low=0) / 10), 1)
+    rate = lambda remaining: learning_rate * min(remaining * steps / max(steps - warm, 1), 1.0)  # noqa: E731
+    optimizer = PolicyOptimizer(model, rate, "constant", max_grad_norm, warmup_updates=warm, **PLAIN)
     losses: list[float] = []
     for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):
+        optimizer.set_progress(1.0 - step / steps, step)
         chosen, rejected = _both(model, pairs.select(rows))
         loss = (bradley_terry(chosen, rejected) + center_coef * (chosen + rejected).square()).mean()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
         optimizer.step()
-        schedule.step()
         losses.append(loss.item())
         if on_step is not None and not on_step(step, losses[-1]):
             break
     return losses
-
-
-def _schedule(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-    """Return a learning rate that rises over the first tenth of the steps and falls linearly to 0."""
-    warm = max(math.ceil(steps / 10), 1)
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
-    )
 
 
 def _batches(number: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

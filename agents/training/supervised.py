@@ -10,12 +10,10 @@ import torch
 from .. import processes
 from ..checks import check_count, check_number, check_optional_count
 from ..estimators.aggregation import token_mean
-from ..fsdp import clip_gradients, gathered, passes, spread_moments
+from ..fsdp import gathered, passes
 from ..policies import Policy
-from ..policies.base import actor_parameters
 from ..rollout import Batch, Rollout
-from .master_weights import MasterWeights
-from .optimizer import Adam, warn_of_float16
+from .optimizer import PLAIN, PolicyOptimizer, warn_of_float16
 
 
 def warm_start(
@@ -96,27 +94,24 @@ class WarmStart:
         micro_batch_size: int | None = None,
         micro_batch_tokens: int | None = None,
     ) -> None:
-        self.policy, self.demonstrations, self.max_grad_norm = policy, demonstrations, max_grad_norm
+        self.policy, self.demonstrations = policy, demonstrations
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
         check_number("learning_rate", learning_rate, low=0.0, above=True)
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         warn_of_float16(policy, stacklevel=4)
-        self.weights = MasterWeights(actor_parameters(policy))
-        self.optimizer = Adam(self.weights.masters, lr=learning_rate)
-        self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))
+        decay = lambda remaining: learning_rate * (0.1 + 0.9 * remaining)  # noqa: E731
+        self.optimizer = PolicyOptimizer(policy, decay, "constant", max_grad_norm, **PLAIN)
         self.losses: list[float] = []
 
     def run(self, on_step: Callable[[int, float], bool] | None = None) -> list[float]:
         """Take the steps that are left; return all losses."""
         for step in range(len(self.losses), self.steps):
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.set_progress(1.0 - step / self.steps, step)
+            self.optimizer.zero_grad()
             self.losses.append(self._backward(self.demonstrations(self.batch_size)))
-            clip_gradients(self.weights.masters, self.max_grad_norm)
             self.optimizer.step()
-            self.weights.copy_down()
-            self.decay.step()
             if processes.any_of(on_step is not None and not on_step(step, self.losses[-1])):
                 break
         critic: Any = getattr(self.policy, "critic", None)
@@ -136,19 +131,16 @@ class WarmStart:
             log_probs = self.policy.evaluate(rows)["log_probs"]
             loss = -(rows.weights * log_probs).sum() * counts
             loss.backward()
-            self.weights.add_gradients()
+            self.optimizer.weights.add_gradients()
             total += loss.item()
-        processes.sum_gradients(self.weights.masters)
+        processes.sum_gradients(self.optimizer.weights.masters)
         return sum(processes.gather(total))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides the policy."""
-        optimizer, masters = self.optimizer.state_dict(), self.weights.state()
-        return {"optimizer": optimizer, "decay": self.decay.state_dict(), "losses": self.losses, "masters": masters}
+        return {"optimizer": self.optimizer.state_dict(), "losses": self.losses}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.optimizer.load_state_dict(spread_moments(state["optimizer"], self.weights.masters))
-        self.decay.load_state_dict(state["decay"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.losses = list(state["losses"])
-        self.weights.load(state["masters"])

@@ -17,7 +17,6 @@ from .adapters import base_of, has_adapter
 from .gguf import model_folder
 from .loading import find_config
 
-_SEEN: dict[tuple[Any, ...], tuple[int, int]] = {}  # summaries of tokenizers that were read, by place
 FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
 
 
@@ -59,8 +58,7 @@ def check_size(model: PreTrainedModel, vocab_size: int) -> None:
     """
     if vocab_size >= model.config.get_text_config().vocab_size or (source := tokenizer_source(model)) is None:
         return
-    size, _ = _SEEN.get(_place(source)) or _summary(_read(source))
-    if size > vocab_size:
+    if (size := len(_read(source))) > vocab_size:
         raise ValueError(
             f"the environment has {vocab_size} tokens, but the tokenizer of the model {source!r} has {size}; "
             f"make the environment with tokenizer={source!r}"
@@ -80,8 +78,6 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
     """
     source = tokenizer_source(model) if known is None else known.name_or_path
     if tokenizer is known or source is None:
-        return
-    if known is None and _SEEN.get(_place(source)) == _summary(tokenizer):
         return
     own = _read(source) if known is None else known
     meant = {index: token for token, index in own.get_vocab().items()}
@@ -158,38 +154,16 @@ def _said(token: str | None) -> str:
     return "none" if token is None else repr(token)
 
 
-def remember(source: str, tokenizer: Any) -> None:
-    """Keep a summary of the tokenizer that was just read from a folder or id, for later comparisons.
-
-    One that was made in another way, such as a trained one, is passed over.
-    """
-    if getattr(tokenizer, "name_or_path", None) == source:
-        _SEEN[_place(source)] = _summary(tokenizer)
-
-
 def _read(source: str) -> Any:
-    """Return the tokenizer in a folder, or of an id, and remember it.
+    """Return the tokenizer in a folder, or of an id.
 
     Raises:
         ValueError: if it cannot be loaded.
     """
     try:
-        found = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
-    remember(source, found)
-    return found
-
-
-def _summary(tokenizer: Any) -> tuple[int, int]:
-    """Return the number of a tokenizer's tokens, and a hash of what each one means."""
-    return len(tokenizer), hash(frozenset(tokenizer.get_vocab().items()))
-
-
-def _place(source: str) -> tuple[Any, ...]:
-    """Return where a tokenizer was read, with the times and sizes of its files."""
-    found = [file.stat() for name in FILES if (file := Path(source, name)).is_file()]
-    return source, *((each.st_mtime_ns, each.st_size) for each in found)
 
 
 def _is_cached(name: str) -> bool:

@@ -7,8 +7,7 @@ import torch
 from identity_checks import collect
 from tiny_models import hash_reward, text_envs, tiny_policy
 
-from agents.training.master_weights import MasterWeights
-from agents.training.optimizer import PolicyOptimizer
+from agents.training.optimizer import MasterWeights, PolicyOptimizer
 from agents.training.supervised import WarmStart, warm_start
 
 STEPS = 40
