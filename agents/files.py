@@ -20,7 +20,6 @@ except ImportError:  # Windows: without locks
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
-ATTEMPTS = 100  # to lock a file that others lock and remove all the time
 
 
 class BusyError(ValueError):
@@ -37,18 +36,17 @@ class Lock:
         busy: the message if another process holds the lock.
 
     Raises:
-        BusyError: if another process holds it.
+        BusyError: if another process holds it, or has just released it.
     """
 
     def __init__(self, file: Path, busy: str) -> None:
         self.file = file
-        for _ in range(ATTEMPTS):
-            self._descriptor: int | None = self._open(busy)
-            if self._is_current():
-                _locks.add(self)
-                return
-            self._drop()  # the last owner of the lock removed this file after it was opened
-        raise BusyError(busy)
+        self._descriptor: int | None = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        taken = _flock(self._descriptor)
+        if not taken or not self._is_current():  # its last owner removed this file after it was opened
+            self._drop()
+            raise BusyError(busy)
+        _locks.add(self)
 
     def close(self) -> None:
         """Release the lock; a process forked since it was taken does not have it."""
@@ -62,46 +60,35 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self, busy: str) -> int:
-        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise BusyError(busy) from error
-        except OSError:  # no locks on this file system
-            return descriptor
-        return descriptor
-
     def _drop(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
 
     def _is_current(self) -> bool:
-        if self._descriptor is None:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), self.file.stat())
-        except FileNotFoundError:
-            return False
+        held = self._descriptor is not None and self.file.exists()
+        return held and os.path.samestat(os.fstat(self._descriptor), self.file.stat())  # type: ignore[arg-type]
+
+
+def _flock(descriptor: int) -> bool:
+    """Return whether a file is this process's now, without waiting; True where nothing can be locked."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # no locks on this file system
+        return True
+    return True
 
 
 def is_locked(file: Path) -> bool:
     """Tell whether a process holds the lock of a file; False where that cannot be seen, as without the file."""
-    if fcntl is None or not file.is_file():
+    if not file.is_file():
         return False
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no locks on this file system
-        return False
-    finally:
-        os.close(descriptor)
-    return False
+    with file.open() as stream:
+        return not _flock(stream.fileno())
 
 
 _locks: WeakSet[Lock] = WeakSet()
@@ -117,19 +104,13 @@ if hasattr(os, "register_at_fork"):  # else a child that outlives this process w
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None = None) -> None:
-    """Write a folder; `fill` fills the empty folder that it is given. See `fresh_folder`."""
-    with fresh_folder(path, previous) as fresh:
-        fill(fresh)
-
-
-@contextmanager
-def fresh_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder beside the one that is to be replaced; put it in its place once it is on the disk.
+    """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
 
     Whenever this process is killed, and however often: `whole_folder` finds one whole folder.
 
     Args:
         path: the folder.
+        fill: fills the empty folder that it is given.
         previous: where the folder that is replaced is moved, in the same parent; None: it is deleted.
 
     Raises:
@@ -142,7 +123,7 @@ def fresh_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             fresh.mkdir()
-            yield fresh
+            fill(fresh)
             _sync_tree(fresh)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
@@ -163,7 +144,7 @@ def fresh_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
 
 def whole_folder(path: Path) -> Path:
     """Return where a folder written by `write_folder` is: beside its place after a kill between two renames."""
-    return _old(path) if not path.exists() and _old(path).exists() else path
+    return next(iter(versions(path)), path)
 
 
 def versions(path: Path) -> list[Path]:

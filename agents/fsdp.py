@@ -74,7 +74,7 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
         policy = make()
         if has_part(policy):
             raise ValueError("the policy is dealt out already, to another agent; save that agent and load it")
-        if not hasattr(policy, "with_parameters") or not _layers(policy):
+        if not _layers(policy):
             raise ValueError(f"shard is for language models with known layers; omit it for a {type(policy).__name__}")
         made.extend((policy, _outline(policy)))
         return made[1]
@@ -138,9 +138,8 @@ def _unshare(policy: Any) -> None:
 
 def _outline(policy: Any) -> Any:
     """Return a copy without weights, on torch's device "meta"."""
-    return policy.with_parameters(
-        {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in policy.parameters()}
-    )
+    empty = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in policy.parameters()}
+    return copy.deepcopy(policy, empty)
 
 
 def _move(unit: nn.Module, device: torch.device) -> None:
@@ -300,7 +299,7 @@ def _whole_policy(policy: nn.Module) -> Any:
             weights[id(empty)] = nn.Parameter(found.to("cpu", copy=True), empty.requires_grad)
     if not processes.is_main():
         return None
-    plain = outline.with_parameters(weights)
+    plain = copy.deepcopy(outline, weights)
     for name in LATER:
         setattr(plain, name, getattr(policy, name))
     return plain

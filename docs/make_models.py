@@ -41,9 +41,9 @@ def presets() -> str:
     for name, size in SIZES.items():
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(preset_config(name, VOCABULARY, 1))
-        count, embedded = sum(weight.numel() for weight in model.parameters()), VOCABULARY * size.width
-        heads = f"{size.heads}, {size.key_heads} of keys"
-        sizes = f"{size.layers} | {size.width} | {size.inner} | {heads}"
+        count, embedded = sum(weight.numel() for weight in model.parameters()), VOCABULARY * size["hidden_size"]
+        heads = f"{size['num_attention_heads']}, {size['num_key_value_heads']} of keys"
+        sizes = f"{size['num_hidden_layers']} | {size['hidden_size']} | {size['intermediate_size']} | {heads}"
         rows.append(f"| `{name}` | {count - embedded:,} | {count:,} | {sizes} |")
     return "\n".join(rows)
 

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from .. import processes
 from ..checks import check_count, first_line
-from ..policies import remember_tokenizer, tokenizer_of
+from ..policies import tokenizer_of
 from .registered import find_spec, full_id, slots_wait, traits_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
@@ -68,8 +68,6 @@ def make_envs(
             made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
-    if isinstance(name := kwargs.get("tokenizer"), str) and "tokenizer" in made.metadata:
-        remember_tokenizer(name, made.metadata["tokenizer"])
     return made
 
 

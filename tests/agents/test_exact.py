@@ -22,7 +22,7 @@ from agents import (
     exact,
 )
 from agents.estimators import aggregation, returns
-from agents.exact import TablePolicy, World, WorldEnv, check_gradient, every_rollout, true_gradient
+from agents.exact import World, check_gradient, true_gradient
 
 WORLD, SMALL, DIALOGUES = World(3, 3, end=2), World(2, 2, end=0), World(2, 2, end=0, turns=2)
 TWO_PROMPTS = {"episodes": 4, "group_size": 2, "world": SMALL}
@@ -68,14 +68,6 @@ def test_the_completions_are_a_probability_distribution(world: World, prefixes: 
     assert (len(world.prefixes), len(world.completions)) == (prefixes, completions)
     assert len(set(world.completions)) == completions
     assert float(world.log_probs(logits).exp().sum()) == pytest.approx(1, abs=1e-14)
-
-
-def test_dialogues_by_hand() -> None:
-    """An empty turn is the last; others are followed by a second one. Rewards end both."""
-    second = [(0,), (1, 0), (1, 1)]
-    assert set(DIALOGUES.completions) == {(0,), *((1, last, *turn) for last in (0, 1) for turn in second)}
-    ends = {(*DIALOGUES.prefixes[s], a) for s, a in DIALOGUES.turn_ends.nonzero().tolist()}
-    assert ends == {(1, 0), (1, 1), *DIALOGUES.completions}
 
 
 @pytest.mark.parametrize("world", [WORLD, DIALOGUES])
@@ -159,20 +151,6 @@ def test_resampling_is_played_to_its_end() -> None:
     equal = SMALL.log_probs(logits).exp().pow(3).sum()
     assert (one.rollouts, two.rollouts) == (27, 24 + 3 * 27)
     assert two.scale / one.scale == pytest.approx(1 + float(equal), rel=1e-6)
-
-
-def test_the_agent_is_left_as_it_is() -> None:
-    agent = ReinforceBaseline(
-        TablePolicy(torch.zeros(1, 2, 2)),
-        WorldEnv(SMALL, SMALL.at_the_end(torch.tensor([[1.0, 0, 2]])), group_size=2),
-        baseline="running-mean",
-        group_size=2,
-        episodes_per_update=2,
-        device="cpu",
-    )
-    played = list(every_rollout(agent))
-    assert len(played) == 9 and sum(chance for *_, chance in played) == pytest.approx(1, abs=1e-12)
-    assert agent.num_timesteps == 0 and played[0][0] is not agent
 
 
 class Lucky(RLOO):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents import files
-from agents.files import Lock, whole_folder, write_folder
+from agents.files import whole_folder, write_folder
 
 # A process of its own that imports nothing large and has one thread, because it forks some thousand times.
 CHILD = """
@@ -136,21 +136,6 @@ def test_a_killed_writer_blocks_nobody(writer, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {".it-lock", ".it-new"}
     write_folder(tmp_path / "it", write(3))
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
-
-
-def test_a_lock_whose_file_was_removed_while_it_was_opened_is_taken_anew(tmp_path, monkeypatch):
-    holder, opened = Lock(tmp_path / "lock", "busy"), os.open
-
-    def open_then_close_the_holder(*arguments):
-        descriptor = opened(*arguments)
-        monkeypatch.undo()
-        holder.close()
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_then_close_the_holder)
-    with Lock(tmp_path / "lock", "busy"), pytest.raises(ValueError, match="busy"):
-        Lock(tmp_path / "lock", "busy")
-    assert not list(tmp_path.iterdir())
 
 
 def test_everything_is_on_the_disk_before_a_name_changes(tmp_path, monkeypatch):

@@ -82,11 +82,6 @@ def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: di
     check_same(two, name, options)
 
 
-def test_two_processes_weigh_a_group_as_one_does(two: Ranks) -> None:
-    """Each evaluates the norms of the scores for some of the episodes."""
-    check_same(two, "reinforce-baseline", {"baseline": "optimal-token"})
-
-
 # Episodes.
 
 
@@ -205,16 +200,6 @@ def test_processes_whose_weights_have_come_apart_are_stopped(two: Ranks, tmp_pat
         "the policy of process 1 is not that of process 0" in said
         for said in two(other_weights, str(tmp_path / "saved"))
     )
-
-
-def unequal() -> str:
-    agent = text_agent(seed=processes.rank())
-    return weights_digest(agent.policy)
-
-
-def test_every_process_starts_with_the_main_ones_weights(two: Ranks) -> None:
-    first, second = two(unequal)
-    assert first == second
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.rollout import TIMEOUT, Obs, join
-from agents.training.metrics import rollout_metrics
+from agents.rollout import Obs, join
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
 kinds = pytest.mark.parametrize("kind", SEEN)
@@ -83,19 +82,7 @@ def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions: bool) ->
     assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
 
 
-def test_actions_of_several_dimensions_are_followed_by_one_of_the_same_shape() -> None:
-    rollout = rollout_of([2, 3], cut=(0,))
-    rollout.actions = torch.ones(2, 3, 4)
-    assert rollout.after_truncation(obs_from_actions=False).actions.shape == (2, 1, 4)
-
-
 # Several rollouts as one.
-
-
-def test_selecting_all_rows_copies_nothing() -> None:
-    rollout = rollout_of([3, 1, 2])
-    assert rollout.select(slice(None)) is rollout and rollout.select(slice(0, 3)) is rollout
-    assert rollout.select(slice(0, 2)).lengths.tolist() == [3, 1]
 
 
 def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_from_actions: bool) -> None:
@@ -166,15 +153,6 @@ def test_groups_with_the_same_number_stay_apart() -> None:
     assert torch.equal(same, wanted)
 
 
-def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other() -> None:
-    parts = [rollout_of([1, 1]), rollout_of([1])]
-    parts[0].status[0], parts[0].extras = TIMEOUT, {"level": torch.tensor([2.0, 1.0])}
-    joined = join(parts, obs_from_actions=False)
-    assert (joined.status == TIMEOUT).tolist() == [True, False, False]
-    assert joined.extras["level"].isnan().tolist() == [False, False, True], "other figures are unknown there"
-    assert rollout_metrics(joined)["rollout/timeout_frac"] == pytest.approx(1 / 3)
-
-
 # One rollout in parts.
 
 
@@ -204,18 +182,3 @@ def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longe
 
     assert all(part and fits(part) for part in parts)
     assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
-
-
-def test_without_costs_there_is_no_budget() -> None:
-    assert parts_of(numbered(4), None, None, 1) == [[0, 1, 2, 3]]
-    assert parts_of(numbered(4), 3, None, 1) == [[0, 1, 2], [3]]
-
-
-@kinds
-@layouts
-def test_a_part_holds_its_rows_of_everything(kind: str, obs_from_actions: bool) -> None:
-    rollout = rollout_of([3, 1, 2], kind=kind, obs_from_actions=obs_from_actions, cut=(1,))
-    rows = [(part, own) for part in rollout.split(None, torch.tensor([2, 2, 5]), 4) for own in range(len(part))]
-    assert [len(part) for part, _ in rows] == [2, 2, 1]
-    for row, (part, own) in enumerate(rows):
-        assert_row_equal(part, own, rollout, row, obs_from_actions)

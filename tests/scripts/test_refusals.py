@@ -74,11 +74,10 @@ train --config list.yaml | table
 train --config value.yaml | seed list
 train --config code.yaml | YAML constructor
 train --dry-run --env CartPole-v1 | --dry-run CartPole-v1
-train --model t5 | t5 encoder-decoder
+train --model t5 | t5 "causal language model"
 train --model mamba | mamba recurrent
 train --model own | own 'never runs code'
 train --model weightless | weights
-train --model vast --max-new-tokens 8 | vocabulary 1000000000000 vocab_size
 train --model {text} --tokenizer tokenizer | vocabulary model
 train --model {text} --max-new-tokens 2000 | context
 train --log-dir thesis.tex/run | thesis.tex folder
@@ -280,10 +279,7 @@ def write_inputs(folder):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    for name, sizes in (("weightless", {}), ("vast", {"vocab_size": 10**12})):
-        tiny_model("llama").save_pretrained(folder / name)
-        config = json.loads((folder / name / "config.json").read_text())
-        (folder / name / "config.json").write_text(json.dumps(config | sizes))
+    tiny_model("llama").save_pretrained(folder / "weightless")
     (folder / "weightless" / "model.safetensors").unlink()
     character_tokenizer("0123456789+-*=abcdefgh").save_pretrained(folder / "tokenizer")
 

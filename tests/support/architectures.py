@@ -126,7 +126,7 @@ ARCHITECTURES = [
     ),
     Architecture("Mamba", "MambaConfig", "state space", {"state_size": 4}, "keeps a recurrent state"),
     Architecture("LFM2", "Lfm2Config", "hybrid of attention and convolutions", CONVOLUTION, "keeps a recurrent state"),
-    Architecture("T5", "T5Config", "encoder-decoder", {}, "is an encoder-decoder"),
+    Architecture("T5", "T5Config", "encoder-decoder", {}, "is (an encoder-decoder|not a causal)"),
     Architecture("BLOOM", "BloomConfig", "ALiBi", {}, "takes no positions"),
     Architecture("GPT (2018)", "OpenAIGPTConfig", "learned positions", {"n_head": 4}, "has no KV cache"),
 ]  # fmt: skip

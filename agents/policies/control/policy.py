@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from safetensors.torch import save_file
-from stable_baselines3.common.distributions import CategoricalDistribution, Distribution, kl_divergence
+from stable_baselines3.common.distributions import (
+    CategoricalDistribution,
+    Distribution,
+    StateDependentNoiseDistribution,
+    kl_divergence,
+)
 from stable_baselines3.common.policies import (
     ActorCriticCnnPolicy,
     ActorCriticPolicy,
@@ -18,6 +23,8 @@ from stable_baselines3.common.policies import (
     MultiInputActorCriticPolicy,
 )
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first, preprocess_obs
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import distributions as td
 from torch import nn
 from typing_extensions import override
@@ -27,8 +34,6 @@ from ...rollout import Obs, Rollout, map_obs
 from ..actor import Actor
 from ..base import Policy, State, episodes_of, load_weights, scatter_steps
 from ..choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices, sample_categorical
-from .gsde import held_sample
-from .normalized import NormalizedObservations
 from .numpy_actor import NumpyActor
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
@@ -41,6 +46,7 @@ _OWN = ("normalize_observations", "sde_sample_freq", "act_in_numpy")  # argument
 # What stable-baselines3's distributions keep of their last use.
 _LAST = ("distribution", "_latent_sde", "weights_dist", "exploration_mat", "exploration_matrices")
 _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
+CLIP, EPS = 10.0, 1e-8  # of normalized observations, as stable-baselines3's VecNormalize has them
 
 
 class ControlPolicy(Policy):
@@ -51,8 +57,8 @@ class ControlPolicy(Policy):
         action_space: of one environment.
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
         normalize_observations: whether the network sees observations less their mean, divided by their standard
-            deviation; see `normalized.py`. For MlpPolicy.
-        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `gsde.py`.
+            deviation; see `NormalizedObservations`. For MlpPolicy.
+        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `held_sample`.
         act_in_numpy: whether a small MLP on the CPU acts without torch, with the same actions; see `numpy_actor.py`.
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
             `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
@@ -284,3 +290,99 @@ def _sample(distribution: Distribution, generator: torch.Generator | None) -> to
     if isinstance(inner, td.Bernoulli):
         return torch.bernoulli(inner.probs, generator=generator)
     raise ValueError(f"cannot sample from {type(inner).__name__} with an explicit generator")
+
+
+# Observations that the network normalizes by itself, with statistics that are part of its weights.
+
+
+class NormalizedObservations(FlattenExtractor):
+    """Observations less their mean, divided by their standard deviation; both of all steps trained on so far.
+
+    A normalizing wrapper changes its statistics with every step, and each evaluation, prediction and checkpoint has to
+    get a copy of them. As buffers of the policy they are saved, copied and loaded with its weights, and they stand
+    still while a rollout is collected and trained on, so that acting and training see equal observations.
+
+    Args:
+        observation_space: of one environment.
+    """
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space)
+        self.register_buffer("mean", torch.zeros(self.features_dim, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(self.features_dim, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return features [B, F] of preprocessed observations [B, ...]."""
+        seen = super().forward(observations)
+        scaled = (seen - self.mean) / (self.variance + EPS).sqrt()
+        return scaled.clamp(-CLIP, CLIP).to(seen.dtype)
+
+    def observe(self, observations: torch.Tensor) -> None:
+        """Add preprocessed observations [M, ...] to the statistics, without those that are not finite."""
+        moments = RunningMeanStd(shape=tuple(self.mean.shape))
+        moments.mean, moments.var = self.mean.cpu().numpy(), self.variance.cpu().numpy()
+        moments.count = float(self.count)
+        seen = super().forward(observations).double().cpu().numpy()
+        finite = seen[np.isfinite(seen).all(1)]  # the update on others is skipped
+        if not len(finite):
+            return
+        moments.update(finite)
+        for buffer, value in ((self.mean, moments.mean), (self.variance, moments.var), (self.count, moments.count)):
+            buffer.copy_(torch.as_tensor(value))
+
+
+# Exploration noise that lasts for several steps: generalized state-dependent exploration.
+
+
+class HeldNoise(NamedTuple):
+    """What a policy with gSDE remembers between steps: an exploration matrix per slot, and since how many steps.
+
+    Attributes:
+        matrices: [B, F, A], of F features and A action dimensions.
+        ages: int64 [B].
+    """
+
+    matrices: torch.Tensor
+    ages: torch.Tensor
+
+
+def held_sample(
+    distribution: StateDependentNoiseDistribution,
+    log_std: torch.Tensor,
+    held: HeldNoise | None,
+    episode_start: torch.Tensor,
+    sample_freq: int,
+    generator: torch.Generator | None,
+) -> tuple[torch.Tensor, HeldNoise]:
+    """Return actions [B, A] whose noise is linear in the features of the observation, and what to remember.
+
+        a_t = μ(s_t) + θ^T φ(s_t)        θ ~ N(0, σ²), drawn every `sample_freq` steps   (Raffin et al. 2021, eq. 4)
+
+    Given the observation alone, the actions have the distribution that is passed in: their log-probabilities are of
+    that, as in stable-baselines3.
+
+    Args:
+        distribution: of the actions, for the present observations.
+        log_std: log σ, the policy's parameter.
+        held: what the last step returned; None at first.
+        episode_start: where a new episode begins, bool [B].
+        sample_freq: steps for which a matrix is kept, at most to the end of the episode.
+        generator: of the noise.
+    """
+    features = distribution._latent_sde  # [B, F]
+    std = distribution.get_std(log_std)  # [F, A]
+    drawn = torch.empty(len(features), *std.shape, dtype=std.dtype, device=std.device)
+    drawn = drawn.normal_(generator=generator) * std
+    matrices, ages = drawn, torch.zeros(len(features), dtype=torch.int64, device=std.device)
+    if held is not None:
+        keeps = ~episode_start.to(std.device) & (held.ages < sample_freq)
+        matrices = torch.where(keeps[:, None, None], held.matrices, drawn)
+        ages = held.ages.where(keeps, 0)
+    noisy = distribution.distribution.mean + torch.einsum("bf,bfa->ba", features, matrices)
+    squash = distribution.bijector
+    return noisy if squash is None else squash.forward(noisy), HeldNoise(matrices, ages + 1)

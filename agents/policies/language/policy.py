@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from gymnasium import spaces
-from torch import nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
@@ -26,12 +24,11 @@ from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import TRAINED, rates_of
-from .models.vocabulary import check_size, check_tokens
+from .models.vocabulary import check_tokens
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
-from .training.checkpointing import layers_of
 from .training.prefix_sharing import takes_forests
-from .training.reading import ChosenLogProbs, Reading, by_chunks, plan_reading
+from .training.reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
 
 
 class LanguageModelPolicy(Policy):
@@ -101,7 +98,6 @@ class LanguageModelPolicy(Policy):
         if lora_rank is not None or trained is not None:
             adapters.library()
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
-        check_size(self.model, self.vocab_size)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
         self.borrows_base = False  # a copy's is from another policy, which saves it
         self.merge_rows = check_flag("merge_rows", merge_rows)
@@ -187,16 +183,6 @@ class LanguageModelPolicy(Policy):
             state, starts = self.initial_state(len(lengths)), torch.ones_like(starts)
         answers = state.appended(lengths, appended)
         return state, tokens, lengths, starts if answers is None else starts | (answers < -1), answers
-
-    def with_parameters(self, parameters: dict[int, nn.Parameter]) -> Self:
-        """Return a copy with other parameters, given by the id of those that they replace.
-
-        They have the same values, or none on torch's device "meta".
-        """
-        twin: Self = copy.deepcopy(self, parameters)
-        if self.adapter is not None and twin.adapter is not None:
-            twin.adapter.follow(self.adapter)
-        return twin
 
     def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]; each is chosen by one number."""

@@ -47,7 +47,7 @@ def _write_settings(policy: Any, folder: Path) -> None:
     if policy.borrows_base:
         config[_BORROWS] = True
     elif policy.adapter is not None:
-        config[_DIGEST] = policy.adapter.base_digest()
+        config[_DIGEST] = policy.adapter.base_digest
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
 
@@ -96,7 +96,7 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
     digest = config.pop(_DIGEST, None)
     policy = cls(observation_space, action_space, folder / MODEL, **config)
-    if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
+    if digest is not None and (policy.adapter is None or policy.adapter.base_digest != digest):
         name = policy.adapter and policy.adapter.base_name
         raise ValueError(
             f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its weights "
@@ -115,18 +115,13 @@ def borrows_base(folder: Path) -> bool:
 def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
     """Return whether the base of a saved policy's adapter is, by its weights, that of this adapter, as far as known."""
     digest = _config(folder).get(_DIGEST)
-    return adapter is not None and digest in (None, adapter.base_digest())
+    return adapter is not None and digest in (None, adapter.base_digest)
 
 
 def read_on_base_of(policy: Any, folder: Path) -> Any:
     """Return the frozen copy of a policy in a folder that has all but the base."""
     model = folder / MODEL
-    if adapters.has_adapter(model) and not (policy.adapter is not None and policy.adapter.is_like(model)):
-        frozen = with_adapter_of(policy, model)
-    else:
-        frozen = policy.on_the_same_base(adapters.has_adapter(model))
-        if frozen.adapter is not None:
-            frozen.adapter.load(model)
+    frozen = with_adapter_of(policy, model if adapters.has_adapter(model) else None)
     frozen.temperature = float(_config(folder)["temperature"])
     return frozen
 
@@ -134,7 +129,7 @@ def read_on_base_of(policy: Any, folder: Path) -> Any:
 def with_adapter_of(policy: Any, folder: Path | None) -> Any:
     """Return a frozen copy on the policy's base, with the adapter in a folder, whatever its rank, or without one."""
     twin = policy.on_the_same_base(with_adapter=False)
-    if folder is not None and policy.adapter is not None:
+    if folder is not None:
         twin.adapter = adapters.adapt(twin.model, policy.adapter.base_name, folder, None, None, None)
     return twin.requires_grad_(False)
 

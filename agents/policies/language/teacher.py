@@ -46,7 +46,7 @@ def read_teacher(spec: Any, student: LanguageModelPolicy, env: Any) -> LanguageM
 
 def _on_base_of(student: LanguageModelPolicy, model: str | Path) -> Any:
     """Return a frozen policy of a model on the base of the student's adapter; None if that is not the model's."""
-    if student.adapter is None or not student.adapter.has_named_base:
+    if student.adapter is None or student.adapter.base_name is None:
         return None
     trained = Path(model) if adapters.has_adapter(model) else None
     name = name_of(model) if trained is None else adapters.base_of(trained)[1]

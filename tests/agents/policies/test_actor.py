@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agents import Collector
-from agents.policies.actor import Actor, for_env
+from agents.policies.actor import Actor
 
 CPU = torch.device("cpu")
 SLOTS = np.ones(2, dtype=bool)
@@ -45,16 +45,6 @@ def test_a_policy_with_act_alone_answers_in_kind(tensors: bool, keyed: bool) -> 
     seen, starts, deterministic, source, playing = policy.given
     assert (seen["seen"] if keyed else seen).dtype is torch.float32
     assert starts.all() and not playing.any() and deterministic and source is generator
-
-
-@pytest.mark.parametrize("make", [np.array, torch.tensor])
-def test_actions_are_stretched_clipped_and_counted_as_their_space_says(make: Any) -> None:
-    box = spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), dtype=np.float64)
-    actions = make([[-1.0, 0.0], [0.5, 1.0]])
-    assert for_env(actions, box, squashed=True).tolist() == [[-2.0, 5.0], [1.0, 10.0]]
-    assert for_env(4 * actions, box).tolist() == [[-2.0, 0.0], [2.0, 4.0]]
-    assert for_env(make([0, 2]), spaces.Discrete(3, start=5)).tolist() == [5, 7]
-    assert for_env(make([[0, 2]]), spaces.MultiDiscrete([2, 3], start=[7, -1])).tolist() == [[7, 1]]
 
 
 class InNumpy(Actor):

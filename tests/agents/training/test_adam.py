@@ -35,11 +35,6 @@ def test_one_pass_takes_the_steps_of_torchs_plain_adam() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_other_devices_keep_the_plain_kernel() -> None:
-    elsewhere = [nn.Parameter(torch.empty(3, device="meta"))]
-    assert not Adam(elsewhere, **SETTINGS).param_groups[0]["fused"]
-
-
 @pytest.mark.parametrize("saved_by_one_pass", [True, False])
 def test_the_state_of_either_kernel_goes_on_in_one_pass(saved_by_one_pass: bool) -> None:
     mine, theirs = weights_of(), weights_of()

@@ -9,7 +9,7 @@ import torch
 from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
 
-from agents import PPO, ReinforceBaseline
+from agents import ReinforceBaseline
 from agents.errors import DivergedError
 from agents.training.optimizer import MAX_SKIPPED, PolicyOptimizer
 
@@ -176,17 +176,3 @@ def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
     group = new.adam.param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
     assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
-
-
-def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() -> None:
-    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
-    rates: list[float] = []
-    step = agent.policy_optimizer.step
-    agent.policy_optimizer.step = lambda *fault, **first: (
-        rates.append(agent.optimizer.param_groups[0]["lr"]),
-        step(*fault, **first),
-    )[1]
-    agent.learn(total_episodes=12)
-    steps = agent.num_epochs * agent.num_minibatches
-    assert agent.num_updates == 3 and len(rates) == 3 * steps == 48
-    assert rates == [pytest.approx(0.01 * share) for share in (1, 2 / 3, 1 / 3) for _ in range(steps)]

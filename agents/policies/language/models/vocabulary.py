@@ -50,21 +50,6 @@ def brought_by(spec: Any) -> str | None:
     return tokenizer_source(spec)
 
 
-def check_size(model: PreTrainedModel, vocab_size: int) -> None:
-    """Check the size of an environment's vocabulary, if only that is known.
-
-    Raises:
-        ValueError: if the tokenizer that the model comes with has more tokens.
-    """
-    if vocab_size >= model.config.get_text_config().vocab_size or (source := tokenizer_source(model)) is None:
-        return
-    if (size := len(_read(source))) > vocab_size:
-        raise ValueError(
-            f"the environment has {vocab_size} tokens, but the tokenizer of the model {source!r} has {size}; "
-            f"make the environment with tokenizer={source!r}"
-        )
-
-
 def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> None:
     """Check that an environment's tokenizer gives no token another meaning than the model's.
 
@@ -77,7 +62,7 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
         ValueError: naming a token that means something else.
     """
     source = tokenizer_source(model) if known is None else known.name_or_path
-    if tokenizer is known or source is None:
+    if tokenizer is known or source is None or (known is None and source == tokenizer.name_or_path):
         return
     own = _read(source) if known is None else known
     meant = {index: token for token, index in own.get_vocab().items()}

@@ -10,20 +10,21 @@ not less work, or a model's attention is not known, each distinct episode is a r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ....devices import to_device, to_host
 from ....rollout import Rollout
 from ...base import take_rows
 from ..models.attention import without_cudnn
-from .checkpointing import recomputed_layers
 from .prefix_sharing import Forest, attention_over, plant, size_of
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work
@@ -59,7 +60,7 @@ class Reading:
         Args:
             part: of the policy's model, or the critic's trunk.
             name: of the output.
-            recompute: whether the backward pass computes each layer again; see `checkpointing.py`.
+            recompute: whether the backward pass computes each layer again; see `recomputed_layers`.
         """
         inputs: dict[str, Any] = {}  # rows need no mask: padding is on the right, where it cannot influence anything
         if self.forest is not None:  # a mask of four dimensions keeps transformers from making one
@@ -160,6 +161,45 @@ def _is_worth_it(chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tens
     nodes, pairs = size_of(lengths, shared)
     tokens, longest = chains.numel(), chains.shape[1]
     return nodes + pairs / width <= WORTH_IT * tokens * (1 + longest / width)
+
+
+def layers_of(part: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model of transformers.
+
+    Raises:
+        ValueError: if it has none that are marked as layers.
+    """
+    layers: list[nn.Module] = [each for each in part.modules() if isinstance(each, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(f"activation_checkpointing has no meaning for {type(part).__name__}: it has no known layers")
+    return layers
+
+
+@contextmanager
+def recomputed_layers(part: nn.Module, attention: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within the context, layers keep their inputs only, as long as gradients are recorded (activation checkpointing).
+
+    transformers does the same in training mode alone, which would turn dropout on. Afterwards the model is as before,
+    so that captured graphs stay valid.
+
+    Args:
+        part: of the model, with the layers in it.
+        attention: makes the context in which the backward pass computes a layer again.
+    """
+    if not torch.is_grad_enabled():
+        yield
+        return
+    layers = layers_of(part)
+    again = partial(
+        checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), attention())
+    )
+    try:
+        for layer in layers:
+            layer.forward = partial(again, layer.forward)
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
 
 
 class ChosenLogProbs(torch.autograd.Function):

@@ -84,12 +84,6 @@ def test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability():
     agent.learn(total_episodes=4)
 
 
-def test_dict_observations_get_a_policy_that_reads_them():
-    space = spaces.Dict({"near": IMAGE, "kind": spaces.Discrete(2)})
-    agent = agent_in(Listener(spaces.Discrete(2), space)).learn(total_episodes=4)
-    assert agent.policy.name == "MultiInputPolicy"
-
-
 def rows_of(observations):
     """Return the observations of every step that exists [M, ...]."""
     return observations.observations[observations.learnable].double().numpy()
@@ -149,15 +143,6 @@ def test_rewards_that_were_all_equal_so_far_are_not_divided():
     one = torch.ones(3, 1)
     rollout = replace(Rollout.of_demonstrations(one, one, one.bool()), rewards=-one)
     assert torch.equal(RewardScale(1.0)(rollout).rewards, -one)
-
-
-@pytest.mark.parametrize(("scaled", "most"), [(True, 1.0), (False, 255.0)])
-def test_the_statistics_are_of_what_the_network_sees_of_an_image(scaled, most):
-    space = spaces.Box(0, 255, (3, 36, 36), np.uint8)
-    policy_kwargs = {"normalize_observations": True, "normalize_images": scaled}
-    agent = Reinforce("MlpPolicy", Listener(spaces.Discrete(2), space), policy_kwargs=policy_kwargs, device="cpu")
-    agent.policy.observe(collect(agent.policy, agent.env, 4))
-    assert float(agent.policy.net.pi_features_extractor.mean.mean()) == pytest.approx(most / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

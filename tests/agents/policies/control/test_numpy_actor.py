@@ -51,37 +51,6 @@ def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
             torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_they_agree_to_1e_12_in_double_precision(env) -> None:
-    policy = policy_for(env)
-    net = policy.net.double()
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
-    obs = 2 * torch.randn(
-        64, *net.observation_space.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
-    )
-    actor = actor_of(policy, obs.numpy(), False, torch.Generator().manual_seed(4))
-    _, actions, log_probs = actor.act(obs.numpy())
-    distribution = net._get_action_dist_from_latent(net.mlp_extractor.forward_actor(obs))
-    wanted = distribution.log_prob(torch.as_tensor(actions))
-    assert log_probs.dtype == np.float64
-    assert (torch.as_tensor(log_probs) - wanted).abs().max() < 1e-12
-
-
-def test_it_sees_weights_that_were_changed_in_place() -> None:
-    policy = policy_for("CartPole-v1")
-    obs = np.ones((4, 4), dtype=np.float32)
-    actor = actor_of(policy, obs, True)
-    before = actor.act(obs)[2].copy()
-    with torch.no_grad():
-        policy.net.action_net.weight.mul_(50)
-    changed = actor.act(obs)[2]
-    wanted = policy.act(torch.as_tensor(obs), None, None, True)[1].detach().numpy()
-    assert not np.allclose(before, changed)
-    np.testing.assert_allclose(changed, wanted, rtol=1e-5)
-
-
 class Cautious(ControlPolicy):
     """A subclass, which may act in any way."""
 

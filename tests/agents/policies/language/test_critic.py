@@ -8,7 +8,7 @@ from identity_checks import collect
 from tiny_models import text_envs, tiny_policy
 
 from agents import PPO, LanguageModelPolicy, make_policy
-from agents.policies.base import actor_parameters, critic_parameters
+from agents.policies.base import critic_parameters
 from agents.training.supervised import warm_start
 
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
@@ -48,13 +48,6 @@ def test_the_policys_trunk_gets_no_gradient_from_the_critic(critic):
     assert not gradients(policy.model)
     assert len(gradients(policy.critic.head)) == 4
     assert bool(gradients(policy.critic.trunk)) if critic == "separate" else policy.critic.trunk is None
-
-
-@each_critic
-def test_actor_and_critic_share_no_parameter(critic):
-    policy = policy_with(critic, text_envs())
-    actor, judge = ({id(p) for p in part} for part in (actor_parameters(policy), critic_parameters(policy)))
-    assert not actor & judge and actor | judge == {id(p) for p in policy.parameters()}
 
 
 def test_a_separate_critic_starts_as_the_policys_trunk_also_after_a_warm_start():

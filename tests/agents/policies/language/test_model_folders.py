@@ -133,7 +133,7 @@ REFUSED = {  # made by, the error
     ),
     "code": (
         lambda path: folder_with(path, model_type="somebodys", auto_map={"AutoModelForCausalLM": "code.Model"}),
-        r"of type 'somebodys' needs its own code .*trust_remote_code; rlenv never runs .*Supported: .*llama",
+        r"of type 'somebodys' needs its own code .*; rlenv never runs .*Supported: .*llama",
     ),
     "unknown type": (
         lambda path: folder_with(path, model_type="somebodys"),

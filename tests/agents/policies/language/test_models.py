@@ -17,9 +17,7 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.policies.language.decoding import decoder
 from agents.policies.language.models.loading import load_model
-from agents.policies.language.self_check import faults_named
 from agents.training.supervised import warm_start
 
 LENGTH = 20  # of the longest context in text_envs
@@ -176,13 +174,6 @@ def test_training_in_float16_warns_in_one_line_and_acting_does_not(stored_in_hal
         assert "learn(" in line or "warm_start(" in line, "the warning is about the line that trains"
 
 
-def test_a_checkpoint_keeps_the_precision_that_was_asked_for(stored_in_half, tmp_path):
-    for dtype in ("bfloat16", "float64", "float32"):
-        agent_of(stored_in_half, dtype).save(tmp_path / dtype)
-        loaded = Reinforce.load(tmp_path / dtype, text_envs(8, group_size=4), device="cpu")
-        assert {parameter.dtype for parameter in loaded.policy.parameters()} == {getattr(torch, dtype)}
-
-
 def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_does(stored_in_half):
     for shift, share in ((0.6, 0.01), (0.3, 1.0)):
         agent = agent_of(stored_in_half, "bfloat16")
@@ -193,27 +184,3 @@ def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_d
         else:
             with pytest.raises(RuntimeError, match=r"differ by a KL of 0\.\d+ nats \(at most 0.02 is"):
                 agent.update(rollout)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_policy_that_acts_otherwise_than_it_trains_is_stopped_in_either_precision(dtype, stored_in_half, monkeypatch):
-    agent = agent_of(stored_in_half, dtype)
-    agent.update(collect(agent.policy, agent.env, 8))
-    newest = decoder.read_newest
-
-    def off_by_one(model, tokens, *rest, **named):
-        return newest(model, tokens.roll(1), *rest, **named)
-
-    monkeypatch.setattr(decoder, "read_newest", off_by_one)
-    with pytest.raises(RuntimeError, match="acting and training differ"):
-        agent.update(collect(agent.policy, agent.env, 8))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [MemoryError("no"), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
-    ids=lambda error: type(error).__name__,
-)
-def test_running_out_of_memory_is_not_blamed_on_the_model(error):
-    with pytest.raises(type(error), match=str(error)), faults_named(tiny_model("gpt2")):
-        raise error

@@ -33,7 +33,7 @@ def test_a_preset_has_the_number_of_parameters_that_the_page_says(name):
     assert row is not None, f"docs/models.md has no row of {name!r}: run python docs/make_models.py --pages"
     without, whole = (int(group.replace(",", "")) for group in row.groups())
     assert whole == total
-    assert without == total - VOCABULARY * SIZES[name].width, "the head is tied to the embedding"
+    assert without == total - VOCABULARY * SIZES[name]["hidden_size"], "the head is tied to the embedding"
 
 
 def test_a_saved_preset_fits_an_environment_with_longer_texts(tmp_path):

@@ -13,18 +13,13 @@ from hypothesis import strategies as st
 from identity_checks import (
     EXACT,
     assert_close,
-    check_acting_equals_training,
     check_plain_reference,
     check_running_equals_fresh,
-    collect,
 )
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
 from agents.policies.language.decoding import cuda_graph as captured
-from agents.policies.language.decoding import decoder as decoding
-from agents.policies.language.decoding.decoder import Decoder
-from agents.policies.language.decoding.kv_cache import SlotCache
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 SLOTS, VOCAB, LENGTH = 6, 10, 20
@@ -104,30 +99,6 @@ def test_whoever_plays_pauses_or_restarts_gets_the_law_of_its_own_context(name, 
         assert_true(policy, contexts, actions, log_probs, playing if playing.any() else ALL)
 
 
-def test_a_step_reads_the_slots_that_play_and_a_prompt_is_read_once_for_its_group(monkeypatch):
-    read, prompts, newest, prefill = [], [], decoding.read_newest, Decoder._prefill
-
-    def stepped(model, tokens, *rest, **named):
-        read.append(len(tokens))
-        return newest(model, tokens, *rest, **named)
-
-    def begun(self, tokens, lengths, slots, *rest):
-        model = self.model.forward
-        self.model.forward = lambda ids, **named: prompts.append(len(ids)) or model(ids, **named)
-        try:
-            return prefill(self, tokens, lengths, slots, *rest)
-        finally:
-            del self.model.forward
-
-    envs = text_envs(32, group_size=8)
-    policy = tiny_policy("gpt2", envs, temperature=0.6)
-    monkeypatch.setattr(decoding, "read_newest", stepped)
-    monkeypatch.setattr(Decoder, "_prefill", begun)
-    rollout = collect(policy, envs, 32)
-    assert 1 <= read[-1] < 32 and read == rollout.mask.sum(0).tolist()[-len(read) :]
-    assert sum(prompts) <= 4
-
-
 # What is remembered is no longer true.
 
 
@@ -156,22 +127,6 @@ def test_two_users_of_a_captured_decoder_do_not_disturb_each_other(name, monkeyp
         starts[user] = NONE
         contexts[user] = [[*context, action] for context, action in zip(contexts[user], actions.tolist(), strict=True)]
     assert states[0] is not states[1] and states[0].capture is states[1].capture
-
-
-def test_a_copy_of_a_policy_begins_without_captured_steps(generator):
-    policy = policy_of("llama")
-    state = decoder_of("captured", policy)
-    contexts = [[1, 2], [3], [3, 4], [5], [1], [1]]
-    policy.act(observe(contexts), state, ALL, generator=generator)
-    twin = copy.deepcopy(policy)
-    before = law_after(policy, contexts)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.mul_(1.1)
-    assert (law_after(twin, contexts) - before).abs().max() > 1e-3
-    for ours in (twin, policy):  # each on its own weights
-        actions, log_probs, _ = ours.act(observe(contexts), None, ALL)
-        assert_true(ours, contexts, actions, log_probs)
 
 
 # Families, beside those of test_architectures.py.
@@ -251,61 +206,3 @@ def test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere(move,
     actions, log_probs, state = policy.act(observe(contexts), state, NONE)
     assert_true(policy, contexts, actions, log_probs)
     assert policy.initial_state(SLOTS).capture is state.capture is not capture
-
-
-class Adapted(torch.nn.Linear):
-    """A projection that is more than its weight, as adapters are."""
-
-    def forward(self, x):
-        return super().forward(x) + x.mean(-1, keepdim=True)
-
-
-class Doubled(torch.nn.Module):
-    def forward(self, weight):
-        return 2 * weight
-
-
-def hook(module, *rest):
-    """Listen after a module: everything it returns is a quarter larger."""
-    made = rest[-1]
-    if isinstance(made, torch.Tensor):
-        return 1.25 * made
-    key = "logits" if "logits" in made else "last_hidden_state"
-    made[key] = 1.25 * made[key]
-    return made
-
-
-CHANGES = {
-    "class": lambda module: setattr(module, "__class__", Adapted),
-    "hook": lambda module: module.register_forward_hook(hook),
-    "hook before": lambda module: module.register_forward_pre_hook(lambda module, args: (1.25 * args[0], *args[1:])),
-    "parametrization": lambda module: torch.nn.utils.parametrize.register_parametrization(module, "weight", Doubled()),
-    "forward": lambda module: setattr(module, "forward", lambda x, made=module.forward: 1.25 * made(x)),
-}
-WHERE = [
-    *((change, "model.layers.1.mlp.down_proj") for change in CHANGES),
-    *(("hook", place) for place in ("", "model", "lm_head", "model.layers.0.mlp", "model.layers.1.input_layernorm")),
-]
-
-
-@pytest.mark.parametrize(("change", "place"), WHERE)
-def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place):
-    envs = text_envs(4, group_size=2, max_new_tokens=6)
-    policy = tiny_policy("llama", envs)
-    contexts = [[1, 2], [3, 4, 5], [6], [6]]
-    before = law_after(policy, contexts)
-    CHANGES[change](policy.model.get_submodule(place))
-    assert (law_after(policy, contexts) - before).abs().max() > 1e-3
-    actions, log_probs, _ = policy.act(observe(contexts), None, flags(range(4), 4))
-    assert_true(policy, contexts, actions, log_probs)
-    check_acting_equals_training(policy, envs, EXACT, episodes=64)
-
-
-def test_columns_of_a_cache_that_nobody_has_written_are_zero():
-    """Masked columns count nothing times what they hold, which must be a number."""
-    cache = SlotCache(1, 3, 50)
-    garbage = [torch.full((3, 2, 50, 4), torch.nan) for _ in range(8)]  # memory to be reused
-    del garbage
-    cache.begin(torch.tensor([0]), 1)
-    cache.update(torch.ones(1, 2, 1, 4), torch.ones(1, 2, 1, 4), 0)
-    assert cache.layers[0].keys.sum() == cache.layers[0].values.sum() == 2 * 4

@@ -1,12 +1,10 @@
 """Contexts that grow by a reply between two actions: the cache holds what was appended, in every decoder."""
 
 import pytest
-import tiny_models
 import torch
 from diagonal import slow
 from identity_checks import EXACT, assert_close
-from tiny_models import SPREAD, text_envs, tiny_policy
-from transformers import AutoModelForCausalLM, GPTNeoConfig
+from tiny_models import text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
 from agents.policies.language.decoding import cuda_graph
@@ -96,17 +94,6 @@ def test_the_running_state_equals_a_fresh_one_after_replies(kind, tells, name, s
     check_running(policy_with(kind, name), tells, seed=seed)
 
 
-@kinds
-@pytest.mark.parametrize(("dtype", "limit"), [("float64", EXACT), ("float32", 1e-4), ("bfloat16", 0.2)])
-def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limit):
-    policy = policy_with(kind, dtype=dtype, lora_rank=2)
-    with torch.no_grad():
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                weight.copy_(torch.linspace(-0.3, 0.3, weight.numel()).view_as(weight))
-    check_running(policy, limit=limit, steps=24)
-
-
 def test_slots_that_do_not_play_have_replies_too():
     """Some slots rest while others are answered, and return with what was said meanwhile."""
     for kind in KINDS:
@@ -132,36 +119,9 @@ def test_many_replies_are_read_in_parts(monkeypatch):
     check_running(policy_with("plain"), steps=24)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_whose_mask_counts_columns_reads_replies_up_to_its_last_column(kind, monkeypatch):
-    """Its buffer of masks is as wide as its context: the window of a short and a long reply together must not be."""
-    layers = {"num_layers": 2, "attention_types": [[["global"], 2]], "max_position_embeddings": 60}
-    sizes = {"vocab_size": 10, "hidden_size": 16, "num_heads": 4, "initializer_range": SPREAD}
-    ends = {"bos_token_id": None, "eos_token_id": None}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(GPTNeoConfig(**layers, **sizes, **ends)).eval()
-    monkeypatch.setattr(tiny_models, "tiny_model", lambda *args: model)
-    policy = policy_with(kind)
-    assert policy.max_length == 60
-    check_running(policy, limit=1e-6, steps=24)  # its attention is computed in float32
-
-
 def policy_state(policy):
     """Return a fresh state of the plain decoder."""
     return LanguageModelPolicy.initial_state(policy, SLOTS)
-
-
-def test_looking_at_a_policy_reads_replies():
-    policy = policy_with("plain")
-    world, state = World(policy), None
-    starts = torch.ones(SLOTS, dtype=torch.bool)
-    for _ in range(12):
-        law, state = policy.distribution(world.obs, state, starts)
-        fresh, _ = policy.distribution(world.obs, None, torch.ones(SLOTS, dtype=torch.bool))
-        assert_close(law, fresh, EXACT, "looking")
-        _, starts = world.step(law.argmax(1))
-    assert world.replies > 5
 
 
 @kinds

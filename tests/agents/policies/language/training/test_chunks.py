@@ -86,13 +86,6 @@ def test_chosen_log_probabilities_and_their_gradient_are_those_of_autograd(dtype
     torch.testing.assert_close(mine, theirs)
 
 
-def test_no_rows_give_empty_outputs(monkeypatch):
-    monkeypatch.setattr(chunks, "ELEMENTS", WIDTH)
-    states, actions = inputs()
-    made = by_chunks(three([], WEIGHT), WIDTH, states[:0], actions[:0])
-    assert [tuple(x.shape) for x in made] == [(0,), (0, 1), (0, 5)]
-
-
 # A policy.
 
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from diagonal import slow
-from gaps import GROUP, gapped, plain_laws, positions_explicit
+from gaps import GROUP, gapped, plain_laws
 from identity_checks import EXACT, assert_close, gradient
-from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
 
-from agents import GRPO, PPO, RLOO, processes
+from agents import GRPO, PPO, RLOO
 from agents.policies.language.training import reading
 from agents.rollout import join
 
@@ -44,15 +43,6 @@ def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switch
     assert_close(entropies, plain_entropies, EXACT, "entropies")
 
 
-@models
-def test_positions_without_gaps_change_nothing(name):
-    policy = tiny_policy(name, text_envs(4))
-    rollout = gapped(policy, gaps=False)
-    ours, theirs = (policy.evaluate(each)["log_probs"] for each in (rollout, positions_explicit(rollout)))
-    assert torch.equal(ours, theirs)
-    assert torch.equal(policy.costs(rollout), policy.costs(positions_explicit(rollout)))
-
-
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
@@ -79,18 +69,6 @@ def test_the_gradient_depends_neither_on_passes_nor_on_masked_cells(cls, setting
         assert_close(gradient(agent, rollout) / whole.abs().max(), whole / whole.abs().max(), EXACT, "micro-batches")
 
 
-def test_a_row_costs_what_is_read_of_it_replies_included():
-    policy = tiny_policy("gpt2", text_envs(4))
-    rollout = gapped(policy)
-    last = [int(row[mask].max()) for row, mask in zip(rollout.positions, rollout.mask, strict=True)]
-    assert policy.costs(rollout).tolist() == last
-    policy.merge_rows = policy.share_prefixes = False
-    assert policy._reading(rollout).ids.shape == (len(rollout), max(last))
-    for part in rollout.split(None, policy.costs(rollout), 30):
-        assert int(policy.costs(part).sum()) <= 30 or len(part) == 1
-        assert part.positions.shape == part.mask.shape
-
-
 @pytest.mark.parametrize("first", ["with replies", "without"])
 def test_rollouts_with_and_without_replies_are_joined(first):
     policy = tiny_policy("llama", text_envs(4))
@@ -101,21 +79,3 @@ def test_rollouts_with_and_without_replies_are_joined(first):
     assert_close(policy.evaluate(joined)["log_probs"][joined.mask], expected, EXACT, "joined")
     assert join(parts[:1] * 2, True).positions is None or first == "with replies"
     assert torch.equal(policy.costs(joined), torch.cat([policy.costs(part) for part in parts]))
-
-
-def updated() -> tuple[torch.Tensor, int]:
-    """Return the gradient of an update on 8 episodes with replies and 8 without, each collected in one process."""
-    agent = agent_of(RLOO)
-    parts = [gapped(agent.policy, 8), gapped(agent.policy, 8, gaps=False, seed=1)]
-    groups = [parts[0].groups, parts[1].groups + 2]
-    parts = [replace(part, groups=group) for part, group in zip(parts, groups, strict=True)]
-    own = processes.gather(processes.on_host(parts[processes.rank()])) if processes.size() > 1 else parts
-    joined = join(own, True) if processes.size() == 1 else processes.whole(own, True, torch.device("cpu"), True)
-    return gradient(agent, joined), len(joined)
-
-
-def test_two_processes_of_which_one_got_no_reply_make_the_update_of_one(two: Ranks) -> None:
-    whole, _ = updated()
-    for shared, rows in two(updated):
-        assert rows == 16
-        assert_close(shared / whole.abs().max(), whole / whole.abs().max(), EXACT, "two processes")

@@ -7,7 +7,6 @@ from tiny_models import text_envs, tiny_policy
 
 from agents import RLOO
 from agents.policies.language.decoding.acting_copy import is_changed
-from agents.policies.language.training import reading
 
 
 def saved_bytes(policy, rollout):
@@ -38,31 +37,6 @@ def test_less_is_kept_and_the_model_is_left_as_it_was(name):
     assert not any(map(is_changed, policy.modules()))
     log_probs.sum().backward()
     assert not policy.model.training
-
-
-def test_a_forward_method_of_ones_own_is_kept_also_after_an_error(monkeypatch):
-    """Within the layers of a forest, whose attention is another one, too."""
-    monkeypatch.setattr(reading, "WORTH_IT", 100.0)
-    envs = text_envs(4)
-    policy = tiny_policy("llama", envs, activation_checkpointing=True)
-    rollout = collect(policy, envs)
-    assert policy._reading(rollout).forest is not None
-    calls, layer = [], policy.model.model.layers[1]
-    original = layer.forward
-
-    def own(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyError("third")
-        return original(*args, **kwargs)
-
-    layer.forward = own
-    policy.evaluate(rollout)["log_probs"].sum().backward()
-    assert len(calls) == 2, "once forward, once backward"
-    with pytest.raises(KeyError):
-        policy.evaluate(rollout)
-    assert layer.forward is own and not is_changed(policy.model.model.layers[0])
-    assert policy.model.config._attn_implementation == "sdpa"
 
 
 def test_a_checkpoint_keeps_the_choice(tmp_path):
