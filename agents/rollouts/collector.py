@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
-from ..devices import to_host
 from ..policies import Policy
-from ..rollout import STATUSES, Rollout, map_many, map_obs
+from ..rollout import STATUSES, Rollout
+from .env_protocol import EnvSlots
 from .env_state import env_state, load_env_state
 from .envs import longest_episode
 from .record import Record
-from .traits import EnvTraits
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
 ENDLESS = 100_000  # steps of each slot without an end, after which an environment without a limit is refused
@@ -36,6 +34,7 @@ class Collector:
         device: where the policy is.
 
     Attributes:
+        slots_wait: whether finished slots may wait, so that no surplus episodes are played.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -43,12 +42,9 @@ class Collector:
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
         self.envs, self.device = envs, device
-        self.mode: AutoresetMode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self.traits = EnvTraits.of(envs)
-        self.slots_wait = self.mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
-        self._none = np.zeros(envs.num_envs, dtype=bool)
+        self.slots = EnvSlots(envs)
+        self.slots_wait = self.slots.slots_wait
         self._seed: int | None = None
-        self._place: dict[str, Any] | None = None  # of the environment, the last one that was asked for
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.failure = ""
@@ -64,10 +60,13 @@ class Collector:
 
         If its processes have ended, that is where it stood the last time it was asked.
         """
+        place = None
         if self._seed is None:
-            with suppress(ClosedEnvironmentError):
-                self._place = env_state(self.envs)
-        self._state = {"seed": self._seed, "env": None if self._seed is not None else self._place}
+            try:
+                place = env_state(self.envs)
+            except ClosedEnvironmentError:
+                place = self._state["env"]
+        self._state = {"seed": self._seed, "env": place}
         return self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -76,14 +75,13 @@ class Collector:
         Raises:
             ValueError: if it is the place of another environment.
         """
-        seed, self._place = state["seed"], state["env"]
-        if self._place is not None:
+        if state["env"] is not None:
             try:
-                load_env_state(self.envs, self._place)
+                load_env_state(self.envs, state["env"])
             except ValueError as error:
                 raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
-        if self._place is not None or seed is not None:
-            self._seed = seed
+        if state["env"] is not None or state["seed"] is not None:
+            self._seed = state["seed"]
         self._state = state
         self.warn_of_loss()
 
@@ -123,72 +121,33 @@ class Collector:
         Raises:
             ValueError: if an episode ended without the verdict that it should have, or none of them ends.
         """
-        spans, waits = self.traits.groups_span_slots, self.slots_wait
-        record = Record(num_episodes, self.envs.num_envs, self.device, spans, waits, policy.obs_from_actions)
-        starts = np.arange(self.envs.num_envs) < (num_episodes if waits else self.envs.num_envs)
-        options: dict[str, Any] = {} if starts.all() else {"reset_mask": starts}
-        if progress is not None and "progress" in self.traits.reset_options:
-            options["progress"] = progress
+        slots = self.slots
+        record = Record(
+            num_episodes, slots.num_envs, self.device, slots.traits.groups_span_slots, policy.obs_from_actions
+        )
+        starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_wait else slots.num_envs)
         seed, self._seed = self._seed, None
-        obs, infos = self.envs.reset(seed=seed, options=options or None)
+        obs, infos = slots.reset(starts, seed, progress)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
             seen = record.see(obs, starts)
-            for_env, actions, log_probs = actor.act(seen, starts, record.playing)
-            obs, rewards, terminated, truncated, infos = self.envs.step(for_env)
-            taken = record.add(actions, log_probs, rewards)
-            if self.traits.replies_in_infos:
-                actor.appended, actor.waiting = record.reply(infos), record.replies.waiting
-            ended, cut, dones = self._ends(terminated, truncated, infos)
-            if np.count_nonzero(dones):  # `any` takes four times as long
-                self._check_judged(dones, _end_info(infos))
-                cut_off = record.counting(cut & ~ended)
-                if len(cut_off):
-                    record.final_observations(cut_off, *self._final_observations(obs, infos, cut_off))
-                answered = record.counting(dones & record.replies.answered)
-                if len(answered):
-                    record.final_tokens(answered, *self._final_observations(obs, infos, answered))
-                record.finish(dones, ended, cut, _end_info(infos))
-            if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
+            for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
+            step = slots.step(for_env)
+            record.add(actions, log_probs, step)
+            actor.appended, actor.waiting = step.appended, step.waiting
+            local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
+            if on_step is not None and not on_step(step.taken, local):
                 return None
             self._check_limit(record.count - record.ended_at)
-            obs, starts = self._restart(record, obs, dones, infos)
+            over = record.to_restart(RESTART_SHARE) if slots.slots_wait else step.dones
+            obs, starts, infos = slots.restart(over, step)
+            if np.count_nonzero(starts):  # `any` takes four times as long
+                record.start(starts, infos)
         rollout = record.rollout()
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
         return rollout
-
-    def _restart(self, record: Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]) -> tuple[Any, np.ndarray]:
-        """Give finished slots their next episode; return observations and where they begin an episode."""
-        if self.mode is AutoresetMode.SAME_STEP:
-            starts = dones
-        elif self.mode is AutoresetMode.NEXT_STEP:
-            # The step after the end only brings the new episode's observation: it does not count.
-            starts = record.rest(dones)
-        else:
-            starts = record.to_restart(RESTART_SHARE) if self.slots_wait else dones
-            if np.count_nonzero(starts):
-                obs, infos = self.envs.reset(options={"reset_mask": starts})
-        if np.count_nonzero(starts):
-            record.start(starts, infos)
-        return obs, starts
-
-    def _final_observations(self, obs: Any, infos: dict[str, Any], slots: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return observations, and in which rows of them is what these slots, which have just ended, are looking at."""
-        if self.mode is not AutoresetMode.SAME_STEP:
-            return obs, slots
-        rows = [map_obs(lambda x: torch.as_tensor(x)[None], infos["final_obs"][slot]) for slot in slots]
-        return map_many(torch.cat, rows), np.arange(len(slots))  # `obs` is already the next episode's
-
-    def _ends(self, terminated: Any, truncated: Any, infos: dict[str, Any]) -> tuple[np.ndarray, ...]:
-        """Return who was terminated, truncated, or either [B]; without a device read if the infos say nobody."""
-        if self.traits.ends_are_in_infos and "_completion" not in _end_info(infos):
-            return self._none, self._none, self._none
-        ended, cut = terminated, truncated
-        if isinstance(terminated, torch.Tensor):
-            ended, cut = (flags.numpy() for flags in to_host(terminated, truncated))
-        return np.asarray(ended), np.asarray(cut), np.asarray(ended) | np.asarray(cut)
 
     def _check_limit(self, steps: int) -> None:
         if steps >= ENDLESS and steps * self.envs.num_envs >= self.budget and longest_episode(self.envs) is None:
@@ -197,16 +156,3 @@ class Collector:
                 "max_episode_steps (env_kwargs={'max_episode_steps': 1000}, --env-arg max_episode_steps=1000), or wrap "
                 "it in gymnasium.wrappers.TimeLimit"
             )
-
-    def _check_judged(self, dones: np.ndarray, info: dict[str, Any]) -> None:
-        judged = info.get("_verdict_status", info.get("_verdict_future", self._none))
-        if self.traits.verdicts_in_infos and (dones & ~judged).any():
-            raise ValueError(
-                "an episode ended without a verdict: a wrapper (TimeLimit?) cut it off; limit completions with "
-                "max_new_tokens instead, or let the wrapper set info['verdict_status'] to 'ok' where it pays the reward"
-            )
-
-
-def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of the episodes that ended; with SAME_STEP, the others are of the new episodes."""
-    return infos.get("final_info", infos)

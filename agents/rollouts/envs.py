@@ -16,9 +16,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from .. import processes
 from ..checks import check_count, first_line
 from ..policies import tokenizer_of
+from .env_protocol import EnvTraits
 from .registered import find_spec, full_id, slots_wait, traits_of
 from .sb3_envs import FromVecEnv
-from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.

@@ -1,7 +1,8 @@
 """Which slot plays which episode of a rollout, and what happened in it.
 
 Episodes are numbered as they start, and numbers from N on are ignored: taking whichever N finish first would favour
-short ones.
+short ones. Every step of a slot belongs to an action of its episode: its own one, or the last one before it if the slot
+waited for a reply. So what comes late, rewards and tokens, is put where it would have been at once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import torch
 
 from ..devices import to_device
 from ..rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
-from .replies import Replies
+from .env_protocol import Step
 
 TOLD = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers
+Seen = list[tuple[np.ndarray, Obs]]  # numbers of episodes, and an observation of each
 
 
 class Record:
@@ -29,56 +31,43 @@ class Record:
         num_slots: B.
         device: of the rollout.
         groups_span_slots: whether group numbers are unique over all slots.
-        slots_wait: whether slots without an episode are not stepped.
         first_only: whether only the first observation of an episode is kept.
 
     Attributes:
+        episode: the number that a slot plays, -1 for one that does not count [B].
+        count: of the steps so far, S.
+        ended_at: the count at the last end of an episode.
         failure: why the verifier failed the last time; empty if it never did.
     """
 
     def __init__(
-        self,
-        num_episodes: int,
-        num_slots: int,
-        device: torch.device,
-        groups_span_slots: bool,
-        slots_wait: bool,
-        first_only: bool = False,
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, first_only: bool = False
     ) -> None:
         self.num_episodes, self.device = num_episodes, device
-        self.groups_span_slots, self.slots_wait, self.first_only = groups_span_slots, slots_wait, first_only
-        self.started = self.finished = 0
-        self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
-        self.slot = np.zeros(num_episodes, dtype=np.int64)  # in which an episode is played
-        self.began = np.zeros(num_episodes, dtype=np.int64)  # the number of its first step
-        self.lengths = np.zeros(num_episodes, dtype=np.int64)
-        self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
-        self.count = self.ended_at = 0  # of the steps so far; at the last end that counts
+        self.groups_span_slots, self.first_only = groups_span_slots, first_only
+        self.started = self.finished = self.count = self.ended_at = 0
+        self.episode = np.full(num_slots, -1)
+        self.offset = np.zeros(num_slots, dtype=np.int64)  # steps that are not actions of the episode so far [B]
+        self.answered = np.zeros(num_slots, dtype=bool)  # whose episode has replies [B]
         self.steps: dict[str, list[Any]] = {"observations": [], "actions": [], "log_probs": [], "rewards": []}
-        self.first: list[tuple[np.ndarray, Obs]] = []
-        self.last: list[tuple[np.ndarray, Obs]] = []
-        self.replies = Replies(num_slots)
-        self.whole: list[tuple[np.ndarray, Obs]] = []  # the last observations of episodes with replies
-        self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
+        self.places: list[tuple[np.ndarray, np.ndarray]] = []  # `episode` and `offset` of each step
+        self.idle: dict[int, np.ndarray] = {}  # which slots waited, by step, bool [B]
+        self.replies: list[tuple[np.ndarray, ...]] = []  # episodes, actions, tokens appended after these
+        self.late: dict[int, Future[dict[str, Any]]] = {}  # verdicts that come late, by episode
+        self.first: Seen = []
+        self.last: Seen = []
+        self.whole: Seen = []  # the last observations of episodes with replies
+        self.lengths, self.groups = np.zeros((2, num_episodes), dtype=np.int64)
+        self.terminated, self.truncated = np.zeros((2, num_episodes), dtype=bool)
         self.status = np.full(num_episodes, OK)
         self.success = np.full(num_episodes, np.nan)
         self.extras: dict[str, np.ndarray] = {}
         self.failure = ""
-        self.late: dict[int, Future[dict[str, Any]]] = {}  # verdicts that come late, by episode
-        self.groups = np.zeros(num_episodes, dtype=np.int64)
-        self._playing: np.ndarray | None = None
 
     @property
     def unfinished(self) -> bool:
         """Whether some of the N episodes still run or have not started."""
         return self.finished < self.num_episodes
-
-    @property
-    def playing(self) -> np.ndarray:
-        """Which slots are in an episode in the coming step, bool [B]: not the finished ones or those that it resets."""
-        if self._playing is None:
-            self._playing = self.episode >= 0 if self.slots_wait else ~self.resting
-        return self._playing
 
     def to_restart(self, share: float) -> np.ndarray:
         """Return which finished slots start an episode that counts, bool [B]: none until they are a share of all."""
@@ -87,13 +76,8 @@ class Record:
             return starts
         waiting = np.flatnonzero(self.episode < 0)
         if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
-            starts[waiting[: max(self.num_episodes - self.started, 0)]] = True
+            starts[waiting[: self.num_episodes - self.started]] = True
         return starts
-
-    def rest(self, dones: np.ndarray) -> np.ndarray:
-        """Mark slots that the coming step only resets; return those that the last step reset, bool [B]."""
-        rested, self.resting, self._playing = self.resting, dones, None
-        return rested
 
     def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
         """Number the episodes that start in these slots (bool [B])."""
@@ -101,10 +85,9 @@ class Record:
         numbers = self.started + np.arange(len(slots))
         self.started += len(slots)
         counts = numbers < self.num_episodes
-        self.episode[slots] = np.where(counts, numbers, -1)
-        self.slot[numbers[counts]], self.began[numbers[counts]] = slots[counts], self.count
-        self.replies.start(slots)
-        self._playing = None
+        self.episode, self.offset = self.episode.copy(), self.offset.copy()  # `places` has the old ones
+        self.episode[slots], self.offset[slots] = np.where(counts, numbers, -1), self.count
+        self.answered[slots] = False
         if "group" in infos:
             group = np.asarray(infos["group"])[slots[counts]]
             # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
@@ -122,78 +105,60 @@ class Record:
             obs = map_obs(to_single, obs)
             self.steps["observations"].append(obs)
         elif np.count_nonzero(starts):
-            slots = self.counting(starts)
+            slots = self._counting(starts)
             self.first.append((self.episode[slots], self._rows(obs, slots)))
         return obs
 
-    def counting(self, slots: np.ndarray) -> np.ndarray:
+    def add(self, actions: Any, log_probs: Any, step: Step) -> None:
+        """Store a step of every slot, and close the episodes that ended with it.
+
+        Actions and log-probabilities are not copied.
+        """
+        if step.idle is not None:
+            self.idle[self.count] = step.idle
+            self.offset = self.offset + step.idle
+        for name, values in (("actions", actions), ("log_probs", log_probs), ("rewards", to_single(step.rewards))):
+            self.steps[name].append(values)
+        self.places.append((self.episode, self.offset))
+        if isinstance(step.appended, torch.Tensor):
+            appended = step.appended.numpy()
+            slots = self._counting(appended > 0)
+            self.replies.append((self.episode[slots], self.count - self.offset[slots], appended[slots]))
+            self.answered[slots] = True
+        self.count += 1
+        if np.count_nonzero(step.dones):
+            for seen, ended in (
+                (self.last, step.truncated & ~step.terminated),
+                (self.whole, step.dones & self.answered),
+            ):
+                slots = self._counting(ended)
+                if len(slots):
+                    seen.append((self.episode[slots], self._rows(*step.final_observations(slots))))
+            self._finish(step)
+
+    def _counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
         return np.flatnonzero(slots & (self.episode >= 0))
-
-    def final_observations(self, slots: np.ndarray, obs: Any, rows: np.ndarray) -> None:
-        """Keep what these slots see after the last step of their episodes, which is in these rows of `obs`."""
-        self.last.append((self.episode[slots], self._rows(obs, rows)))
-
-    def final_tokens(self, slots: np.ndarray, obs: Any, rows: np.ndarray) -> None:
-        """Keep the tokens of these slots, whose episodes are over and had replies, from these rows of `obs`."""
-        self.whole.append((self.episode[slots], self._rows(obs, rows)))
 
     def _rows(self, obs: Any, rows: np.ndarray) -> Obs:
         index = to_device(rows, self.device)
         return map_obs(lambda x: to_single(to_device(x, self.device)[index]), obs)
 
-    def add(self, actions: Any, log_probs: Any, rewards: Any) -> int:
-        """Store a step of every slot, of which actions and log-probabilities are not copied.
-
-        Returns:
-            How many slots took the step.
-        """
-        for name, values in (("actions", actions), ("log_probs", log_probs), ("rewards", to_single(rewards))):
-            self.steps[name].append(values)
-        acting, waiting = self.playing, self.replies.waiting
-        if waiting is not None:
-            acting = acting & ~waiting
-        self.replies.add(self.count)
-        self.count += 1
-        return int(np.count_nonzero(acting))
-
-    def reply(self, infos: dict[str, Any]) -> torch.Tensor | int:
-        """Note the replies of the step just added; return how many tokens were appended [B], 0 for none."""
-        self.replies.waiting = infos.get("waiting")
-        if "appended" not in infos:
-            return 0
-        self.replies.append(self.count - 1, infos["appended"])
-        return torch.as_tensor(infos["appended"])
-
-    def finish(
-        self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
-    ) -> None:
+    def _finish(self, step: Step) -> None:
         """Close the episodes that ended with the step just added."""
-        slots = self.counting(dones)
+        slots = self._counting(step.dones)
         numbers = self.episode[slots]
-        self.lengths[numbers] = self.count - self.began[numbers] - self.replies.idle[slots]
-        self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
-        if "verdict_future" in info:
-            self.late |= zip(numbers.tolist(), info["verdict_future"][slots], strict=True)
+        self.lengths[numbers] = self.count - self.offset[slots]
+        self.terminated[numbers], self.truncated[numbers] = step.terminated[slots], step.truncated[slots]
+        if "verdict_future" in step.end_infos:
+            self.late |= zip(numbers.tolist(), step.end_infos["verdict_future"][slots], strict=True)
         else:
-            self._add_outcomes(numbers, slots, info)
+            self._add_outcomes(numbers, slots, step.end_infos)
+        self.episode = self.episode.copy()
         self.episode[slots] = -1
-        self._playing = None
         self.finished += len(slots)
         if len(slots):
             self.ended_at = self.count
-
-    def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
-        """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""
-        paid = []
-        for number, future in self.late.items():
-            outcome = future.result()
-            parts = {name: [part] for name, part in outcome["verdict"].items()}
-            columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
-            self._add_outcomes(np.array([number]), np.array([0]), columns)
-            paid.append(outcome["reward"])
-        rows = to_device(list(self.late), self.device)
-        rewards[rows, lengths[rows] - 1] = to_device(paid, self.device).to(rewards.dtype)
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
@@ -219,28 +184,35 @@ class Record:
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
-        times = np.arange(self.lengths.max())
-        exists = times < self.lengths[:, None]
-        steps = self.replies.steps(self.began, self.slot, self.lengths, self.count)
-        cells = steps * len(self.episode) + self.slot[:, None]  # of [S · B]
-        source, target = to_device(np.stack([cells[exists], np.flatnonzero(exists)]), self.device)
+        shape = self.num_episodes, int(self.lengths.max())
+        exists = np.arange(shape[1]) < self.lengths[:, None]  # [N, T]
+        episode, offset = (np.stack(each) for each in zip(*self.places, strict=True))  # [S, B]
+        cells = (episode * shape[1] + np.arange(self.count)[:, None] - offset).ravel()  # of [N · T], by step and slot
+        idle = np.zeros(episode.shape, dtype=bool)
+        for step, slots in self.idle.items():
+            idle[step] = slots
 
-        def place(steps: list[Any], owed: tuple[np.ndarray, np.ndarray] | None = None) -> torch.Tensor:
+        def places(steps: np.ndarray) -> torch.Tensor:
+            source = np.flatnonzero((episode >= 0) & steps)
+            return to_device(np.stack([source, cells[source]]), self.device)
+
+        acted, waited = places(~idle), places(idle) if self.idle else None
+
+        def place(steps: list[Any], waited: torch.Tensor | None = None) -> torch.Tensor:
             joined = torch.cat(steps) if isinstance(steps[0], torch.Tensor) else np.concatenate(steps)
             every = to_device(joined, self.device)  # [S · B, ...]
-            if owed is not None:
-                idle, last = to_device(np.stack(owed), self.device)
-                every = every.index_add(0, last, every[idle])
             out = torch.zeros(exists.size, *every.shape[1:], dtype=every.dtype, device=self.device)
-            out[target] = every[source]
-            return out.unflatten(0, exists.shape)
+            out[acted[1]] = every[acted[0]]
+            if waited is not None:
+                out.index_add_(0, waited[1], every[waited[0]])
+            return out.unflatten(0, shape)
 
         seen = self._by_episode(self.first) if self.first_only else map_many(place, self.steps["observations"])
         positions = None
         if self.whole:
-            seen, positions = self._with_replies(seen, np.where(exists, cells, -1))
+            seen, positions = self._with_replies(seen, shape)
         actions, log_probs = (place(self.steps[name]) for name in ("actions", "log_probs"))
-        paid = place(self.steps["rewards"], self.replies.owed(self.count))
+        paid = place(self.steps["rewards"], waited)
         mask = to_device(exists, self.device)
         if self.late:
             self._add_late_verdicts(paid, mask.sum(1))
@@ -251,8 +223,8 @@ class Record:
             log_probs=log_probs,
             rewards=paid,
             mask=mask,
-            terminated=to_device(self.ends["terminated"], self.device),
-            truncated=to_device(self.ends["truncated"], self.device),
+            terminated=to_device(self.terminated, self.device),
+            truncated=to_device(self.truncated, self.device),
             groups=to_device(self.groups, self.device),
             status=to_device(self.status, self.device),
             success=to_device(self.success.astype(np.float32), self.device),
@@ -261,19 +233,28 @@ class Record:
             positions=positions,
         )
 
-    def _with_replies(self, first: Any, cells: np.ndarray) -> tuple[Obs, torch.Tensor]:
-        """Return first observations with final tokens where replies came, and the columns of actions [N, T].
-
-        Args:
-            first: observations of text.
-            cells: which of [S · B] each step is [N, T]; -1 for none.
-        """
-        grown = self.replies.grown(self.count)[cells]
-        before = to_device(np.arange(cells.shape[1]) + grown.cumsum(1) - grown, self.device)
-        numbers = to_device(np.concatenate([numbers for numbers, _ in self.whole]), self.device)
+    def _with_replies(self, first: Any, shape: tuple[int, int]) -> tuple[Obs, torch.Tensor]:
+        """Return first observations with final tokens where replies came, and the columns of actions [N, T]."""
+        grown = np.zeros(shape, dtype=np.int64)
+        for numbers, actions, appended in self.replies:
+            np.add.at(grown, (numbers, actions), appended)
+        before = to_device(np.arange(shape[1]) + grown.cumsum(1) - grown, self.device)
+        rows = to_device(np.concatenate([numbers for numbers, _ in self.whole]), self.device)
         last: Any = map_many(torch.cat, [obs for _, obs in self.whole])
-        tokens = first["tokens"].index_copy(0, numbers, last["tokens"])
+        tokens = first["tokens"].index_copy(0, rows, last["tokens"])
         return {**first, "tokens": tokens}, first["length"][:, None] + before
+
+    def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
+        """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""
+        paid = []
+        for number, future in self.late.items():
+            outcome = future.result()
+            parts = {name: [part] for name, part in outcome["verdict"].items()}
+            columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
+            self._add_outcomes(np.array([number]), np.array([0]), columns)
+            paid.append(outcome["reward"])
+        rows = to_device(list(self.late), self.device)
+        rewards[rows, lengths[rows] - 1] = to_device(paid, self.device).to(rewards.dtype)
 
     def _without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
         """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""
@@ -285,7 +266,7 @@ class Record:
             self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
         return rewards.where(finite[:, None], 0)
 
-    def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
+    def _by_episode(self, seen: Seen) -> Obs:
         """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""
         numbers = to_device(np.concatenate([numbers for numbers, _ in seen]), self.device)
 

@@ -14,7 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ..checks import first_line
-from .traits import EnvTraits
+from .env_protocol import EnvTraits
 
 
 def find_spec(env_id: str) -> EnvSpec:

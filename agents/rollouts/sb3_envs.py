@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import override
 
 from ..rollout import map_obs
-from .traits import EnvTraits
+from .env_protocol import EnvSlots, EnvTraits
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")
 
@@ -85,21 +85,17 @@ class AsVecEnv(VecEnv):
 
     def __init__(self, env: VectorEnv) -> None:
         self.env = env
-        self.same_step = env.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
-        self.resets_slots = (
-            env.metadata.get("autoreset_mode") is AutoresetMode.DISABLED
-            or EnvTraits.of(env).finished_slots_may_step
-            or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        )
+        masked = EnvTraits.of(env).finished_slots_may_step or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        self.slots = EnvSlots(env, skip_resting=masked)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
-        self._resting = np.zeros(self.num_envs, dtype=bool)  # the coming step only resets these slots
-        self._clear(np.ones(self.num_envs, dtype=bool))
+        self._begin(np.ones(self.num_envs, dtype=bool))
 
     @override
     def reset(self) -> Any:
-        obs, infos = self.env.reset(seed=self._seeds[0])
+        everywhere = np.ones(self.num_envs, dtype=bool)
+        obs, infos = self.slots.reset(everywhere, self._seeds[0])
         self._reset_seeds()
-        self._clear(np.ones(self.num_envs, dtype=bool))
+        self._begin(everywhere)
         self.reset_infos = [slot_info(infos, slot) for slot in range(self.num_envs)]
         return _arrays(obs)
 
@@ -109,46 +105,41 @@ class AsVecEnv(VecEnv):
 
     def step_wait(self) -> Any:
         """Step every slot and reset those that ended."""
-        raw, paid, terminated, truncated, infos = self.env.step(self._actions)
-        obs, rewards = _arrays(raw), _arrays(paid).astype(np.float32)
-        terminated, truncated = _arrays(terminated), _arrays(truncated)
-        dones = terminated | truncated
-        ended = infos.get("final_info", infos)
-        told = [slot_info(ended if dones[slot] else infos, slot) for slot in range(self.num_envs)]
-        for slot, info in enumerate(told):
-            if "verdict_future" in info:  # verdicts that come late are waited for here
-                outcome = dict(info.pop("verdict_future").result())
+        self._lengths += self.slots.playing
+        step = self.slots.step(self._actions)
+        obs, rewards = _arrays(step.observations), _arrays(step.rewards).astype(np.float32)
+        infos = [slot_info(step.infos, slot) for slot in range(self.num_envs)]
+        ended = np.flatnonzero(step.dones)
+        for slot in ended.tolist():
+            infos[slot] = slot_info(step.end_infos, slot)
+            if "verdict_future" in infos[slot]:  # verdicts that come late are waited for here
+                outcome = dict(infos[slot].pop("verdict_future").result())
                 rewards[slot] = outcome.pop("reward")
-                info |= outcome
+                infos[slot] |= outcome
         self._returns += rewards
-        self._lengths += ~self._resting
-        for slot in np.flatnonzero(dones).tolist():
-            final = infos["final_obs"][slot] if self.same_step else map_obs(lambda x: x[slot], obs)  # noqa: B023
-            told[slot] |= {
-                "terminal_observation": _arrays(final),
-                "TimeLimit.truncated": bool(truncated[slot] and not terminated[slot]),
+        final, rows = step.final_observations(ended) if len(ended) else (obs, ended)
+        final = _arrays(final) if len(ended) else obs
+        for slot, row in zip(ended.tolist(), rows.tolist(), strict=True):
+            infos[slot] |= {
+                "terminal_observation": map_obs(lambda x: x[row], final),  # noqa: B023
+                "TimeLimit.truncated": bool(step.truncated[slot] and not step.terminated[slot]),
                 "episode": {
                     "r": float(self._returns[slot]),
                     "l": int(self._lengths[slot]),
                     "t": round(time.perf_counter() - self._started[slot], 6),
                 },
             }
-        self._clear(dones)
-        if dones.any() and self.resets_slots and not self.same_step:
-            raw, infos = self.env.reset(options={"reset_mask": dones.copy()})
-            obs = _arrays(raw)
-        elif not self.same_step:
-            self._resting = dones
-        for slot in np.flatnonzero(dones).tolist():
-            self.reset_infos[slot] = slot_info(infos, slot) if self.same_step or self.resets_slots else {}
-        return obs, rewards, dones, told
+        self._begin(step.dones)
+        raw, starts, reset_infos = self.slots.restart(step.dones, step)
+        for slot in ended.tolist():
+            self.reset_infos[slot] = slot_info(reset_infos, slot) if starts[slot] else {}
+        return obs if raw is step.observations else _arrays(raw), rewards, step.dones.copy(), infos
 
-    def _clear(self, slots: np.ndarray) -> None:
+    def _begin(self, slots: np.ndarray) -> None:
         """Begin the statistics of new episodes in these slots, bool [B]."""
         if slots.all():
             self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.int64)
             self._started = np.zeros(self.num_envs)
-        self._resting = np.zeros_like(slots)
         self._returns[slots], self._lengths[slots], self._started[slots] = 0.0, 0, time.perf_counter()
 
     @override

@@ -33,7 +33,7 @@ def of_collecting(agent: Agent, device: PretendDevice) -> dict[str, list[Counts]
     """
     kinds: dict[str, list[Counts]] = {"reset": [], "quiet": [], "ends": [], "restart": [], "both": [], "rollout": []}
     last, restarted = device.synchronizations.copy(), True
-    restart = agent.collector._restart
+    restart = agent.collector.slots.restart
 
     def on_step(taken: int, local: dict[str, Any]) -> bool:
         nonlocal last
@@ -46,13 +46,13 @@ def of_collecting(agent: Agent, device: PretendDevice) -> dict[str, list[Counts]
 
     def watched(*args: Any) -> Any:
         nonlocal restarted
-        obs, starts = restart(*args)
-        restarted = bool(starts.any())
-        return obs, starts
+        begun = restart(*args)
+        restarted = bool(begun[1].any())
+        return begun
 
-    agent.collector._restart = watched  # type: ignore[method-assign]
+    agent.collector.slots.restart = watched  # type: ignore[method-assign]
     agent.collector.collect(agent.policy, agent.own_episodes, agent.generator, on_step=on_step)
-    agent.collector._restart = restart  # type: ignore[method-assign]
+    agent.collector.slots.restart = restart  # type: ignore[method-assign]
     kinds["rollout"].append(device.synchronizations - last)
     return kinds
 

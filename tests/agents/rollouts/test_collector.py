@@ -146,7 +146,7 @@ class Alternating(CountingPolicy):
 
 def record_of(episode: list[int], num_episodes: int, started: int) -> Record:
     """Return the record of slots that play these episodes, -1 for none."""
-    record = Record(num_episodes, len(episode), CPU, groups_span_slots=True, slots_wait=True)
+    record = Record(num_episodes, len(episode), CPU, groups_span_slots=True)
     record.episode, record.started = np.array(episode), started
     return record
 

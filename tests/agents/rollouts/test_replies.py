@@ -48,8 +48,8 @@ def test_an_environment_that_does_not_say_what_it_appends_is_read_right_while_ac
     policy, seen = tiny_policy("gpt2", envs), []
     act = policy.act
     monkeypatch.setattr(policy, "act", lambda *args, **more: seen.append(more["appended"]) or act(*args, **more))
+    envs.metadata = {**envs.metadata, "traits": {}}
     silent = Collector(envs, CPU)
-    silent.traits = silent.traits.of(object())
     told = Collector(talking_envs(5, AutoresetMode.NEXT_STEP)[0], CPU)
     ours, theirs = (each.collect(policy, 20, torch.Generator().manual_seed(0)) for each in (silent, told))
     assert_close(ours.log_probs[ours.mask], theirs.log_probs[theirs.mask], EXACT, "compared and told")

@@ -1,0 +1,203 @@
+"""Any vector environment as slots that play one episode after another, whatever its autoreset mode.
+
+A collector calls `reset` once, then `step` and `restart` in turn. What differs between environments is here: who starts
+the next episode and when, where the last observation and the infos of an episode are, on which device its flags are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ..devices import to_host
+from ..rollout import Obs, map_many, map_obs
+
+
+@dataclass(frozen=True)
+class EnvTraits:
+    """What a vector environment declares in `metadata["traits"]`, a mapping with these keys.
+
+    Beside them, the metadata of a text environment has its "tokenizer", its "stop_token_ids", the "hidden_token_ids"
+    that are not in texts, which are its other special tokens, and "part_weights": the weights by name if the reward is
+    a weighted sum of parts of the verdict.
+
+    Attributes:
+        finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.
+        ends_are_in_infos: a step whose infos have no "completion" ends no episode.
+        verdicts_in_infos: the infos of every end have a "verdict_status", or a "verdict_future" for a later one.
+        replies_in_infos: tokens that the environment appends to a text after an action are in the infos of that step,
+            as their number "appended"; slots that wait for them after a step, whose next action is ignored, are in its
+            infos as "waiting". A reward while a slot waits is its last action's.
+        groups_span_slots: group numbers in the infos are unique over all slots.
+        reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
+            `num_updates` and `max_updates` (None if unknown).
+        agent_settings: constructor arguments that an agent may choose, such as "device".
+    """
+
+    finished_slots_may_step: bool = False
+    ends_are_in_infos: bool = False
+    verdicts_in_infos: bool = False
+    replies_in_infos: bool = False
+    groups_span_slots: bool = False
+    reset_options: tuple[str, ...] = ()
+    agent_settings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, env: object) -> EnvTraits:
+        """Return the traits of a vector environment, or of a class of them.
+
+        Raises:
+            ValueError: if it declares traits of other names.
+        """
+        declared = getattr(env, "metadata", {}).get("traits", {})
+        allowed = [entry.name for entry in fields(cls)]
+        unknown = [name for name in declared if name not in allowed]
+        if unknown:
+            raise ValueError(f"unknown traits in the environment's metadata: {unknown}; allowed: {', '.join(allowed)}")
+        return cls(**declared)
+
+
+class Step(NamedTuple):
+    """The outcome of a step of all slots.
+
+    Attributes:
+        observations: of all slots [B, ...]; of the next episode where `restart` says that one begins with them.
+        rewards: an array or a tensor [B].
+        dones: whose episode ended, bool [B].
+        terminated: whose is over for good, bool [B].
+        truncated: whose was cut off, bool [B].
+        infos: of all slots.
+        end_infos: of the episodes that ended.
+        final_obs: last observations by slot, if `observations` may be of next episodes.
+        idle: in which slots this step was not an action, bool [B]; None for none.
+        waiting: in which slots the coming step is not one, bool [B]; None for none.
+        appended: how many tokens the environment appended to each context, int [B] on the CPU; 0 for none; None if the
+            environment does not say.
+        taken: the number of slots that took an action.
+    """
+
+    observations: Any
+    rewards: Any
+    dones: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: dict[str, Any]
+    end_infos: dict[str, Any]
+    final_obs: Any
+    idle: np.ndarray | None
+    waiting: np.ndarray | None
+    appended: torch.Tensor | int | None
+    taken: int
+
+    def final_observations(self, slots: np.ndarray) -> tuple[Obs, np.ndarray]:
+        """Return observations, and in which rows of them is what these slots, which have just ended, see."""
+        if self.final_obs is None:
+            return self.observations, slots
+        rows = [map_obs(lambda x: torch.as_tensor(x)[None], self.final_obs[slot]) for slot in slots]
+        return map_many(torch.cat, rows), np.arange(len(slots))
+
+
+class EnvSlots:
+    """The slots of a vector environment, numpy or torch, each of which plays one episode after another.
+
+    Args:
+        env: of gymnasium, in any of its autoreset modes.
+        skip_resting: whether finished slots are reset at once if the environment would spend its next step on that.
+
+    Attributes:
+        traits: of the environment.
+        slots_wait: whether finished slots may be left as they are. All others must be restarted after the step in which
+            they ended.
+        playing: which slots are in an episode in the coming step, bool [B].
+        waiting: which of them wait for a reply, so that it is not an action, bool [B]; None for none.
+    """
+
+    def __init__(self, env: VectorEnv, skip_resting: bool = False) -> None:
+        self.env, self.num_envs, self.traits = env, env.num_envs, EnvTraits.of(env)
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self.slots_wait = mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
+        self._same_step = mode is AutoresetMode.SAME_STEP
+        self._next_step = mode is AutoresetMode.NEXT_STEP and not skip_resting
+        self._none = np.zeros(env.num_envs, dtype=bool)
+        self._resting = self.playing = self._none
+        self.waiting: np.ndarray | None = None
+
+    def reset(
+        self, mask: np.ndarray, seed: int | None = None, progress: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
+
+        Args:
+            mask: in which slots, bool [B]: in all of them unless slots wait.
+            seed: of the environment; None continues its generator.
+            progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
+        """
+        options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
+        if progress is not None and "progress" in self.traits.reset_options:
+            options["progress"] = progress
+        self.playing, self.waiting, self._resting = mask, None, self._none
+        return self.env.reset(seed=seed, options=options or None)
+
+    def step(self, actions: Any) -> Step:
+        """Step all slots.
+
+        Raises:
+            ValueError: if an episode ended without the verdict that it should have.
+        """
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        end_infos = infos.get("final_info", infos)
+        terminated, truncated, dones = self._ends(terminated, truncated, end_infos)
+        idle, appended = self.waiting, None
+        if self.traits.replies_in_infos:
+            self.waiting = infos.get("waiting")
+            appended = torch.as_tensor(infos["appended"]) if "appended" in infos else 0
+        taken = int(np.count_nonzero(self.playing if idle is None else self.playing & ~idle))
+        if np.count_nonzero(dones):  # `any` takes four times as long
+            self._check_judged(dones, end_infos)
+            self.playing = self.playing & ~dones
+        final_obs = infos.get("final_obs") if self._same_step else None
+        return Step(
+            *(obs, rewards, dones, terminated, truncated, infos, end_infos),
+            *(final_obs, idle, self.waiting, appended, taken),
+        )
+
+    def restart(self, slots: np.ndarray, step: Step) -> tuple[Any, np.ndarray, dict[str, Any]]:
+        """Have finished slots play their next episode, which begins now or, if that takes a step, after that step.
+
+        Args:
+            slots: bool [B]; all that ended with the step, unless slots wait.
+            step: the last one.
+
+        Returns:
+            What all slots see [B, ...], where an episode begins with it (bool [B]), and the infos.
+        """
+        obs, infos = step.observations, step.infos
+        if self._next_step:  # the step that only brings the new episode's observation does not count
+            slots, self._resting = self._resting, slots
+        elif np.count_nonzero(slots) and not self._same_step:
+            obs, infos = self.env.reset(options={"reset_mask": slots})
+        if np.count_nonzero(slots):
+            self.playing = self.playing | slots
+        return obs, slots, infos
+
+    def _ends(self, terminated: Any, truncated: Any, end_infos: dict[str, Any]) -> tuple[np.ndarray, ...]:
+        """Return who was terminated, truncated, or either [B]; without a device read if the infos say nobody."""
+        if self.traits.ends_are_in_infos and "_completion" not in end_infos:
+            return self._none, self._none, self._none
+        if isinstance(terminated, torch.Tensor):
+            terminated, truncated = (flags.numpy() for flags in to_host(terminated, truncated))
+        terminated, truncated = np.asarray(terminated), np.asarray(truncated)
+        return terminated, truncated, terminated | truncated
+
+    def _check_judged(self, dones: np.ndarray, end_infos: dict[str, Any]) -> None:
+        judged = end_infos.get("_verdict_status", end_infos.get("_verdict_future", self._none))
+        if self.traits.verdicts_in_infos and (dones & ~judged).any():
+            raise ValueError(
+                "an episode ended without a verdict: a wrapper (TimeLimit?) cut it off; limit completions with "
+                "max_new_tokens instead, or let the wrapper set info['verdict_status'] to 'ok' where it pays the reward"
+            )
