@@ -39,6 +39,8 @@ def with_teacher(agent: Agent) -> Agent:
             for weight in teacher.parameters():
                 moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
                 weight.add_(moved.to(weight.device))
+        if getattr(teacher, "adapter", None) is not None:
+            teacher.adapter.base_name = None  # its base is no longer the one that has the name
         agent.anchor.reference = teacher
     return agent
 
