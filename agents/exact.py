@@ -240,27 +240,6 @@ class WorldEnv(VectorEnv):
         return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
 
 
-def episodes(
-    policy: Policy, world: World, completions: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor
-) -> Rollout:
-    """Return the rollout in which a policy sampled these completions, with the prompts as groups.
-
-    Args:
-        policy: which sampled them.
-        world: whose completions they are.
-        completions: their numbers [N].
-        rewards: of the last token of each [N], or of all tokens [N, T].
-        prompts: of each completion [N].
-    """
-    states, actions, mask = (part[completions] for part in world.paths)  # [N, T]
-    if rewards.ndim == 1:
-        rewards = rewards[:, None] * (torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1)
-    made = Rollout.of_demonstrations(prompts[:, None] * len(world.prefixes) + states, actions, mask)
-    made = replace(made, rewards=rewards.double().where(mask, 0), groups=prompts)
-    with torch.no_grad():
-        return replace(made, log_probs=policy.evaluate(made)["log_probs"])
-
-
 def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
     """Return the direction in which the agent's loss moves the logits of its policy's table [P, S, V]."""
     agent.policy.zero_grad(set_to_none=True)
@@ -328,12 +307,8 @@ class GradientCheck:
         return f"{figures}   {self.meaning}"
 
 
-def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, torch.Tensor]:
-    """Return the comparison of an agent's expected gradient with the true one [P, S, V], and the expected one.
-
-    Raises:
-        ValueError: as `check_gradient`.
-    """
+def _compared(agent: Agent, true: torch.Tensor) -> GradientCheck:
+    """Return the comparison of an agent's expected gradient with the true one [P, S, V]."""
     if float(true.norm()) < 1e-12:
         raise ValueError("the true gradient is 0: answers must earn different rewards")
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
@@ -348,14 +323,13 @@ def compare_gradients(agent: Agent, true: torch.Tensor) -> tuple[GradientCheck, 
         name = type(agent).__name__
         raise ValueError(f"the probabilities of all rollouts add up to {total:g}: {name} collects by other means, too")
     size, norm, dot = float(true.norm()), float(mean.norm()), float((mean * true).sum())
-    check = GradientCheck(
+    return GradientCheck(
         error=float((mean - true).norm()) / size,
         direction=dot / (norm * size) if norm > TOLERANCE * size else 0.0,
         scale=dot / size**2,
         noise=(squares - norm**2) / size**2,
         rollouts=count,
     )
-    return check, mean
 
 
 def _check_count(rollouts: int) -> None:
@@ -413,4 +387,4 @@ def check_gradient(
     sizes = {"group_size": group_size, "episodes_per_update": episodes}
     agent = cls(TablePolicy(logits), env, device="cpu", **sizes, **settings)
     agent.anchor.freeze_reference(agent.policy)
-    return compare_gradients(agent, true_gradient(world, logits, table, agent.gamma))[0]
+    return _compared(agent, true_gradient(world, logits, table, agent.gamma))

@@ -111,12 +111,6 @@ def _most_frequent_reply(rollout: Rollout) -> float:
     return max(counts.values(), default=0) / max(sum(counts.values()), 1)
 
 
-def success_by_level(rollout: Rollout) -> dict[int, float]:
-    """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
-    levels = rollout.extras.get("level")
-    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.ok)
-
-
 def mean_by_level(levels: torch.Tensor, success: torch.Tensor, ok: torch.Tensor) -> dict[int, float]:
     """Return the mean of [N] by level of the episodes that are ok; NaN stands for an unknown level or success."""
     counted = ok & ~levels.isnan() & ~success.isnan()
@@ -134,15 +128,8 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
     Raises:
         VerifierError: if none got one.
     """
-    return outcome_metrics(
-        rollout.ok,
-        rollout.success,
-        rollout.returns,
-        rollout.lengths,
-        success_by_level(rollout),
-        failure,
-        rollout.extras.get("turns"),
-    )
+    levels, turns = (rollout.extras.get(name) for name in ("level", "turns"))
+    return outcome_metrics(rollout.ok, rollout.success, rollout.returns, rollout.lengths, levels, failure, turns)
 
 
 def outcome_metrics(
@@ -150,7 +137,7 @@ def outcome_metrics(
     success: torch.Tensor,
     returns: torch.Tensor,
     lengths: torch.Tensor,
-    levels: dict[int, float],
+    levels: torch.Tensor | None = None,
     failure: str = "",
     turns: torch.Tensor | None = None,
 ) -> dict[str, Any]:
@@ -159,6 +146,7 @@ def outcome_metrics(
         why = f": {failure}" if failure else ""
         raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
     known = ~success[ok].isnan()
+    by_level = {} if levels is None else mean_by_level(levels, success, ok)
     return {
         "episodes": int(ok.sum()),
         "mean_reward": _mean(returns[ok]),
@@ -167,7 +155,7 @@ def outcome_metrics(
         **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
         "mean_ep_length": _mean(lengths[ok]),
         **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
-        **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
+        **({"success_by_level": {str(level): rate for level, rate in by_level.items()}} if by_level else {}),
         **({} if turns is None else _by_turns(turns[ok], success[ok])),
     }
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
-from agents.training.metrics import mean_by_level, outcome_metrics
+from agents.training.metrics import outcome_metrics
 
 Row = Mapping[str, Any]
 MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
@@ -55,10 +55,8 @@ def _outcomes(rows: Sequence[Row], failure: str) -> dict[str, Any]:
         )
 
     ok = torch.tensor([row["status"] == "ok" for row in rows])
-    success = column("success")
-    levels = mean_by_level(column("level"), success, ok)
     turns = column("turns") if any("turns" in row for row in rows) else None
-    return outcome_metrics(ok, success, column("reward"), column("tokens"), levels, failure, turns)
+    return outcome_metrics(ok, column("success"), column("reward"), column("tokens"), column("level"), failure, turns)
 
 
 def _shares(rows: Sequence[Row], seed: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 It is a world of `agents.exact`. Every prefix of a prompt is a state with a logit vector of its own, so every
 expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through the
-real agent (`expected_gradient`, `expected_batch_gradient`: faster than `exact.compare_gradients`, with which a test
+real agent (`expected_gradient`, `expected_batch_gradient`: faster than `exact.check_gradient`, with which a test
 compares them), and the closed forms that they are compared with, which share no code with the algorithms.
 
 P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.

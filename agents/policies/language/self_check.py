@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ...checks import first_line
 from ...devices import to_device
 from .decoding.decoder import Decoder
-from .models.supported import SUPPORTED, model_type
+from .models.loading import SUPPORTED, model_type
 from .training.prefix_sharing import takes_forests
 from .training.reading import Reading, forest_of_two
 

@@ -40,12 +40,6 @@ def column(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
-def test_group_std_by_hand() -> None:
-    returns = column(1, 0, 3, 0, 3, 7)
-    found = group_std(returns, rollout_of([5, 2, 5, 2, 2, 9]))
-    assert found[:, 0].tolist() == pytest.approx([math.sqrt(2), math.sqrt(3), math.sqrt(2), *[math.sqrt(3)] * 2, 0])
-
-
 def test_standardize_groups_by_hand() -> None:
     found = standardize_groups(column(1, 0, 3, 0, 3, 7), rollout_of([5, 2, 5, 2, 2, 9]))
     two, three = math.sqrt(2) + 1e-4, math.sqrt(3) + 1e-4

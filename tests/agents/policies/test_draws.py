@@ -39,12 +39,6 @@ def test_an_episode_gets_the_same_numbers_in_any_slot(lengths: list[int], few: i
     assert len(drawn(lengths, few)) == sum(lengths)
 
 
-def test_episodes_steps_and_seeds_differ() -> None:
-    numbers = drawn([3 * STEPS] * 5, 2)
-    assert len(set(numbers.values())) == len(numbers)
-    assert not set(drawn([STEPS] * 5, 2, seed=1).values()) & set(numbers.values())
-
-
 def test_numbers_are_uniform_and_steps_are_not_correlated() -> None:
     numbers = np.concatenate([uniform(7, 0, block, 2000) for block in range(2)], axis=1)
     assert numbers.min() >= 0 and numbers.max() < 1

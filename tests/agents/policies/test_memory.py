@@ -62,10 +62,6 @@ def test_acting_takes_what_was_measured(settings, measured):
         assert phases["acting"] - phases["optimizer step"] + step == pytest.approx(peak, rel=CLOSE), name
 
 
-def test_rows_of_a_pass_are_as_many_as_its_tokens_allow():
-    assert work(micro_batch_tokens=3 * (PROMPT + COMPLETION - 1)).rows(16) == 3
-
-
 ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 LLAMA = LlamaConfig(
     vocab_size=3002, hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
@@ -128,19 +124,6 @@ def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
     lora = {"reference": True, "dtype": "bfloat16", "lora_rank": 2, "lora_targets": "q_proj"}
     adapted = [plan(**lora, holders=holders).parts["reference"] for holders in (1, 4)]
     assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
-
-
-def test_settings_move_the_phase_that_they_are_for():
-    more = {"imitated": 64, "evaluated": 64}
-    plain = plan(**more).phases
-    assert set(plain) == {"acting", "training", "optimizer step", "warm start", "evaluation"}
-    split = plan(**more, micro_batch_tokens=4 * 31).phases
-    assert all(split[name] < 0.5 * plain[name] for name in ("training", "warm start"))
-    slots = plan(slots=4 * ROWS).phases
-    assert slots["acting"] > 2 * plain["acting"] and slots["training"] == plain["training"]
-    assert plain["evaluation"] > 2 * plain["acting"]
-    unpacked = plan(**more, pack_weights=False).phases
-    assert {name for name in plain if unpacked[name] < plain[name]} == {"acting", "evaluation"}
 
 
 def test_the_micro_batch_that_fits_is_the_largest():

@@ -13,7 +13,6 @@ from identity_checks import (
     assert_close,
     check_acting_equals_training,
     check_plain_reference,
-    check_state_forgets_old_weights,
     collect,
 )
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
@@ -83,11 +82,6 @@ def test_a_policy_with_an_adapter_acts_as_it_trains(name, dtype, tolerance):
     envs = few_envs()
     policy = adapted(name, envs, dtype)
     check_plain_reference(policy, envs, tolerance)
-
-
-def test_a_running_state_follows_the_adapter():
-    envs = few_envs()
-    check_state_forgets_old_weights(adapted("llama", envs), envs, EXACT)
 
 
 def add_in_data(weight, generator):

@@ -15,7 +15,7 @@ from gguf_files import write_gguf
 from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents import LanguageModelPolicy, Reinforce, make_envs
+from agents import Reinforce, make_envs
 from agents.policies import find_config, tokenizer_of
 from agents.policies.language.models import gguf, presets
 from rlenv.text.tokenizer import train_tokenizer
@@ -104,17 +104,6 @@ def test_an_agent_trains_and_its_checkpoint_needs_no_file(file: Path, tmp_path: 
     again = Reinforce.load(tmp_path / "saved", device="cpu")
     for name, weight in agent.policy.state_dict().items():
         assert torch.equal(weight, again.policy.state_dict()[name])
-
-
-def test_an_adapter_is_read_again_by_the_name_of_its_file(file: Path, tmp_path: Path) -> None:
-    envs = make_envs("TextGen-v0", 2, {"verifier": "arith", "tokenizer": tokenizer_of(file), "max_new_tokens": 4})
-    spaces = envs.single_observation_space, envs.single_action_space
-    policy = LanguageModelPolicy(*spaces, model=file, lora_rank=2)
-    policy.save(tmp_path)
-    again = LanguageModelPolicy.load(tmp_path, *spaces)
-    assert again.model.state_dict().keys() == policy.model.state_dict().keys()
-    for name, weight in policy.model.state_dict().items():
-        assert torch.equal(weight, again.model.state_dict()[name])
 
 
 def refusal(spec: object) -> str:

@@ -1,20 +1,15 @@
 """Wide rows in chunks: the same values and gradients, and never all of them at once."""
 
-import math
-
 import pytest
 import torch
-from identity_checks import EXACT, assert_close
 from tiny_models import text_envs, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from agents import LanguageModelPolicy, Rollout
 from agents.policies.language.training import reading as chunks
-from agents.policies.language.training.reading import by_chunks
 
 ROWS, WIDTH = 23, 8
-WEIGHT = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 class Largest(TorchDispatchMode):
@@ -29,47 +24,6 @@ class Largest(TorchDispatchMode):
         sizes = [x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
         self.elements = max([self.elements, *sizes])
         return made
-
-
-def inputs():
-    generator = torch.Generator().manual_seed(1)
-    states = torch.randn(ROWS, 5, dtype=torch.float64, generator=generator, requires_grad=True)
-    return states, torch.randint(WIDTH, (ROWS,), generator=generator)
-
-
-def three(calls, weight):
-    """Return a function of three outputs of different shapes, which notes how many rows it was called with."""
-
-    def function(states, actions):
-        calls.append(len(states))
-        law = (states @ weight).log_softmax(-1)
-        chosen = law.gather(1, actions[:, None])[:, 0]
-        return chosen, (law.exp() * law).sum(-1, keepdim=True), states.square()
-
-    return function
-
-
-def value_and_gradients(function, weight):
-    states, actions = inputs()
-    outputs = function(states, actions)
-    generator = torch.Generator().manual_seed(2)
-    loss = sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in outputs)
-    return [*outputs, *torch.autograd.grad(loss, (states, weight))]
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 11, 12, ROWS - 1, ROWS, ROWS + 1, 1000])
-def test_chunks_of_any_size_give_the_same_values_and_gradients(rows, monkeypatch):
-    monkeypatch.setattr(chunks, "ELEMENTS", rows * WIDTH + WIDTH // 2)
-    weight, calls = WEIGHT.clone().requires_grad_(), []
-    direct = value_and_gradients(three([], weight), weight)
-    chunked = value_and_gradients(lambda *args: by_chunks(three(calls, weight), WIDTH, *args), weight)
-    for ours, theirs in zip(chunked, direct, strict=True):
-        assert ours.shape == theirs.shape
-        assert_close(ours, theirs, EXACT, "chunks and the whole")
-    number = math.ceil(ROWS / rows)
-    sizes = [min(rows, ROWS - start) for start in range(0, ROWS, rows)]
-    assert calls[:number] == sizes
-    assert len(calls) == (1 if number == 1 else 2 * number), "computed again for the gradient, and only then"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
