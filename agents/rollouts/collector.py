@@ -86,14 +86,14 @@ class Collector:
         self.warn_of_loss()
 
     def warn_of_loss(self) -> None:
-        """Warn once if something that the environment carries from episode to episode is not in its last state."""
-        state = self._state
-        if self._warns and state["seed"] is None and (state["env"] is None or state["env"].get("lost")):
+        """Warn once if something that the environment may carry from episode to episode is not in its last state."""
+        place = self._state["env"]
+        lost = [f"nothing of {self.envs!r}"] if place is None else place["lost"]
+        if self._warns and self._state["seed"] is None and lost:
             self._warns = False
-            what = "nothing" if state["env"] is None else "only the random generators"
             warnings.warn(
-                f"{what} of {self.envs!r} can be kept in a checkpoint (docs/reliability.md, Resuming): training "
-                "continues from one in a fresh environment",
+                f"{' and '.join(lost)} can be kept in a checkpoint (docs/reliability.md, Resuming): training continues "
+                "from one in a fresh environment",
                 stacklevel=3,
             )
 

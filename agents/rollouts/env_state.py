@@ -2,8 +2,8 @@
 
 Every rollout resets every slot, so no episode is under way then, and little has to be kept. An environment or wrapper
 that carries more than its generator from one episode to the next offers `state_dict()` and `load_state_dict(state)`,
-with plain values and tensors, as `TextGen-v0` does. The running statistics of Gymnasium's and stable-baselines3's
-normalization are kept, too. Environments in other processes keep only their generators.
+with plain values and tensors, as `TextGen-v0` does. Of the wrappers of Gymnasium and stable-baselines3, only those that
+normalize carry anything on. Environments in other processes keep only their generators.
 """
 
 from __future__ import annotations
@@ -18,37 +18,41 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from .sb3_envs import AsVecEnv, FromVecEnv
 
-_STATISTICS = ("obs_rms", "ret_rms", "return_rms")  # of normalizing wrappers: each has a mean, a variance and a count
-_RETURN = "discounted_reward"  # Gymnasium's NormalizeReward carries it from episode to episode
-_PROCESSES = (AsyncVectorEnv, VecEnv)  # may be environments in other processes, which are asked by name
-_GENERATORS = (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937)
+# What normalizing wrappers carry on: running means, variances and counts, and the return that NormalizeReward divides.
+_STATISTICS = ("obs_rms", "ret_rms", "return_rms", "discounted_reward")
+_LIBRARIES = ("gymnasium", "stable_baselines3", FromVecEnv.__module__)  # whose wrappers carry on nothing else
+_GENERATORS = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
 
 
 def env_state(env: Any) -> dict[str, Any] | None:
     """Return where an environment stands, vectorized or single, in plain values; None if it does not say.
 
-    `lost` names what is not kept of environments in other processes.
+    It is a tree: wrappers and environments side by side have `parts`. `lost` says what cannot be kept, if anything.
 
     Raises:
-        ClosedEnvironmentError: if these processes have ended.
+        ClosedEnvironmentError: if its processes have ended.
     """
-    layers = _layers(env)
-    kept = [_layer_state(layer) for layer in layers]
-    state: dict[str, Any] = {"kinds": [_kind(layer) for layer in layers], "layers": kept}
-    base = layers[-1]
-    if "own" in kept[-1]:
-        return state
-    if _kind(base) == "slots":
-        slots = [env_state(slot) for slot in base.envs]
-        return None if None in slots else state | {"slots": slots}
-    try:
-        generators = base.get_attr("np_random") if isinstance(base, _PROCESSES) else [base.np_random]
-    except (AttributeError, NotImplementedError):
+    parts: list[Any] = [env_state(part) for part in _parts(env)]
+    if None in parts:
         return None
-    except (OSError, EOFError) as error:
-        raise ClosedEnvironmentError(f"the processes of {base!r} have ended") from error
-    plain = [_plain(generator.bit_generator.state) for generator in generators]
-    return state | {"generators": plain, "lost": _lost(base)}
+    state: dict[str, Any] = {"kind": _kind(env), "parts": parts, "generators": []}
+    state["statistics"] = {name: _plain(vars(env)[name]) for name in _STATISTICS if vars(env).get(name) is not None}
+    # The class is asked, since stable-baselines3's wrappers pass on what they do not have.
+    state["own"] = env.state_dict() if hasattr(type(env), "state_dict") else None
+    state["lost"] = list(parts[0]["lost"]) if parts else []  # the same in all slots
+    if _is_silent(env, state):
+        state["lost"].append(f"nothing of the wrapper {type(env).__name__}")
+    if not parts and state["own"] is None:
+        try:
+            generators = env.get_attr("np_random") if _in_processes(env) else [env.np_random]
+        except (AttributeError, NotImplementedError):
+            return None
+        except (OSError, EOFError) as error:
+            raise ClosedEnvironmentError(f"the processes of {env!r} have ended") from error
+        state["generators"] = [_plain(generator.bit_generator.state) for generator in generators]
+        if _in_processes(env) and any(_holds(env, name) for name in ("state_dict", *_STATISTICS)):
+            state["lost"].append(f"only the random generators of {env!r}")
+    return state
 
 
 def load_env_state(env: Any, state: dict[str, Any]) -> None:
@@ -57,96 +61,78 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
     Raises:
         ValueError: if it is the state of another kind of environment, or of other problems.
     """
-    layers = _layers(env)
-    base = layers[-1]
-    if [_kind(layer) for layer in layers] != state["kinds"]:
+    parts = _parts(env)
+    if _kind(env) != state["kind"]:
         raise ValueError(f"the saved place is of another environment than {env!r}")
-    if isinstance(base, VecEnv):
-        base._reset_seeds()  # a seed that waits for the next reset would undo this
-    for layer, kept in zip(layers, state["layers"], strict=True):
-        _load_layer(layer, kept)
-    saved = state.get("slots", state.get("generators", []))
-    if saved and len(saved) != (present := base.num_envs if "slots" in state or isinstance(base, _PROCESSES) else 1):
-        raise ValueError(f"the saved place has {len(saved)} slots; this environment {present}")
-    if "slots" in state:
-        for slot, place in zip(base.envs, saved, strict=True):
-            load_env_state(slot, place)
-    elif "generators" in state:
-        _load_generators(base, [_generator(place) for place in saved])
-
-
-def _layers(env: Any) -> list[Any]:
-    """Return an environment with its wrappers, from the outside in."""
-    layers = [env]
-    while isinstance(layers[-1], (gym.Wrapper, VectorWrapper, VecEnvWrapper, FromVecEnv, AsVecEnv)):
-        outer: Any = layers[-1]
-        layers.append(outer.venv if isinstance(outer, (VecEnvWrapper, FromVecEnv)) else outer.env)
-    return layers
-
-
-def _kind(layer: Any) -> str:
-    return "slots" if "envs" in vars(layer) else type(layer).__name__
-
-
-def _lost(base: Any) -> list[str]:
-    names = ("state_dict", *_STATISTICS)
-    if isinstance(base, AsyncVectorEnv):
-        return [name for name in names if any(base.call("has_wrapper_attr", name))]
-    return [name for name in names if isinstance(base, VecEnv) and base.has_attr(name)]
-
-
-def _load_generators(base: Any, generators: list[np.random.Generator]) -> None:
-    if isinstance(base, VecEnv):
+    saved, present = (
+        len(state["parts"] or state["generators"]),
+        len(parts) or (env.num_envs if _in_processes(env) else 1),
+    )
+    if saved and saved != present:
+        raise ValueError(f"the saved place has {saved} slots; this environment {present}")
+    for part, place in zip(parts, state["parts"], strict=True):
+        load_env_state(part, place)
+    if isinstance(env, VecEnv):
+        env._reset_seeds()  # a seed that waits for the next reset would undo this
+    if state["own"] is not None:
+        env.load_state_dict(state["own"])
+    _restore(env, state["statistics"])
+    generators = [_generator(place) for place in state["generators"]]
+    if isinstance(env, AsyncVectorEnv):
+        env.set_attr("np_random", generators)
+    elif isinstance(env, VecEnv):
         for slot, generator in enumerate(generators):
-            base.set_attr("np_random", generator, [slot])
-    elif isinstance(base, AsyncVectorEnv):
-        base.set_attr("np_random", generators)
-    else:
-        (base.np_random,) = generators
+            env.set_attr("np_random", generator, [slot])
+    elif generators:
+        (env.np_random,) = generators
 
 
-def _plain(state: Any) -> Any:
-    """Return the state of a numpy generator without arrays."""
-    if isinstance(state, dict):
-        return {name: _plain(value) for name, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
+def _parts(env: Any) -> list[Any]:
+    """Return what a wrapper wraps, or the environments of slots; nothing for others."""
+    if isinstance(env, (VecEnvWrapper, FromVecEnv)):
+        return [env.venv]
+    if isinstance(env, (gym.Wrapper, VectorWrapper, AsVecEnv)):
+        return [env.env]
+    return list(vars(env).get("envs", ()))
+
+
+def _kind(env: Any) -> str:
+    return "slots" if "envs" in vars(env) else type(env).__name__
+
+
+def _is_silent(env: Any, state: dict[str, Any]) -> bool:
+    """Tell whether this is a wrapper of the user's that does not say what it carries on."""
+    wraps = bool(state["parts"]) and "envs" not in vars(env)
+    return wraps and state["own"] is None and not type(env).__module__.startswith(_LIBRARIES)
+
+
+def _in_processes(env: Any) -> bool:
+    """Tell whether environments may be in other processes, which are asked by name."""
+    return isinstance(env, (AsyncVectorEnv, VecEnv))
+
+
+def _holds(env: Any, name: str) -> bool:
+    return any(env.call("has_wrapper_attr", name)) if isinstance(env, AsyncVectorEnv) else env.has_attr(name)
+
+
+def _plain(value: Any) -> Any:
+    """Return statistics or the state of a numpy generator without arrays and objects."""
+    if isinstance(value, dict) or hasattr(value, "__dict__"):
+        return {name: _plain(each) for name, each in (value if isinstance(value, dict) else vars(value)).items()}
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _restore(owner: Any, saved: dict[str, Any]) -> None:
+    """Put back statistics; stable-baselines3 has dictionaries of them, for those of observations."""
+    for name, value in saved.items():
+        present = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+        if isinstance(value, dict):
+            _restore(present, value)
+        else:
+            setattr(owner, name, np.asarray(value, dtype=np.asarray(present).dtype))
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:
-    bits: Any = {kind.__name__: kind for kind in _GENERATORS}[state["bit_generator"]]()
+    bits: Any = _GENERATORS[state["bit_generator"]]()
     bits.state = state
     return np.random.Generator(bits)
-
-
-def _layer_state(layer: Any) -> dict[str, Any]:
-    kept = {name: _moments(vars(layer)[name]) for name in _STATISTICS if vars(layer).get(name) is not None}
-    if _RETURN in vars(layer):
-        kept[_RETURN] = layer.discounted_reward.tolist()
-    # The class is asked, since stable-baselines3's wrappers pass on what they do not have.
-    return kept | ({"own": layer.state_dict()} if hasattr(type(layer), "state_dict") else {})
-
-
-def _moments(moments: Any) -> Any:
-    if isinstance(moments, dict):  # stable-baselines3, for dictionaries of observations
-        return {name: _moments(each) for name, each in moments.items()}
-    return [np.asarray(moments.mean).tolist(), np.asarray(moments.var).tolist(), float(moments.count)]
-
-
-def _load_layer(layer: Any, state: dict[str, Any]) -> None:
-    for name, saved in state.items():
-        if name == "own":
-            layer.load_state_dict(saved)
-        elif name == _RETURN:
-            layer.discounted_reward = np.asarray(saved)
-        else:
-            _load_moments(vars(layer)[name], saved)
-
-
-def _load_moments(moments: Any, saved: Any) -> None:
-    if isinstance(moments, dict):
-        for name, each in moments.items():
-            _load_moments(each, saved[name])
-        return
-    mean, var, moments.count = saved
-    moments.mean = np.asarray(mean, dtype=np.asarray(moments.mean).dtype)
-    moments.var = np.asarray(var, dtype=np.asarray(moments.var).dtype)
