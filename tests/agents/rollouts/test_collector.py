@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -51,6 +52,10 @@ class DictEnv(FreshEnv):
 class DictPolicy(CountingPolicy):
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return (obs["episode"][:, 0] + obs["t"]).long() % 3, torch.zeros(len(obs["t"])), None
+
+
+class Mine(gym.Wrapper):
+    """A wrapper without `state_dict`."""
 
 
 def envs_of(env: type[CountingEnv], slots: int, mode: AutoresetMode) -> VectorEnv:
@@ -139,6 +144,16 @@ class Alternating(CountingPolicy):
 
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return (obs[:, 2] > 0).long(), torch.zeros(len(obs)), None
+
+
+@pytest.mark.parametrize(("wrapper", "lost"), [(gym.wrappers.NormalizeReward, []), (Mine, ["Mine"])])
+def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrapper: Any, lost: list[str]) -> None:
+    collector = Collector(SyncVectorEnv([lambda: wrapper(gym.make("CartPole-v1"))] * 2), CPU)
+    collector.state_dict()
+    with warnings.catch_warnings(record=True) as found:
+        collector.warn_of_loss()
+        collector.warn_of_loss()
+    assert [str(each.message).partition(" can ")[0] for each in found] == [f"nothing of the wrapper {n}" for n in lost]
 
 
 # When finished slots restart.
