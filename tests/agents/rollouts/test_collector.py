@@ -150,7 +150,7 @@ class Alternating(CountingPolicy):
 def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrapper: Any, lost: list[str]) -> None:
     collector = Collector(SyncVectorEnv([lambda: wrapper(gym.make("CartPole-v1"))] * 2), CPU)
     collector.state_dict()
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True, action="always") as found:
         collector.warn_of_loss()
         collector.warn_of_loss()
     assert [str(each.message).partition(" can ")[0] for each in found] == [f"nothing of the wrapper {n}" for n in lost]
