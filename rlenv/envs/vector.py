@@ -147,7 +147,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             ValueError: if the mask has another shape or selects nothing.
         """
         mask = None if options is None else options.get("reset_mask")
-        rows = self._rows_of_mask(mask)
+        rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(self._flags("reset_mask", mask)).tolist()
+        if not rows:
+            raise ValueError(f"reset_mask must select one of the {self.num_envs} slots, got {mask!r}")
         self.task.read_options(options)
         if seed is not None or not self._posed:
             super().reset(seed=seed)
@@ -160,11 +162,16 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         starts = self._start(rows, new_rollout=mask is None)
         return self._observation(), vector_info(self.num_envs, starts)
 
-    def step(self, actions: Any) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
+    def step(self, actions: Any, acting: Any = None) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
         """Append a token to every running slot, and the replies to turns that ended; judge the episodes that ended.
 
+        Args:
+            actions: token ids [B].
+            acting: the slots that take their action, bool [B]; None for all. The others stay as they are: their reward
+                is 0, and no episode of theirs ends. Late replies still reach those that wait for one.
+
         Raises:
-            ValueError: for an action outside the vocabulary in a running slot, or a batch of the wrong shape.
+            ValueError: for an action outside the vocabulary in a running slot, or a batch or mask of the wrong shape.
         """
         if not self._posed:
             raise RuntimeError("no episode was started: call reset() before step()")
@@ -172,7 +179,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
         finished = ~self._running
-        rewards, ended, cut, infos = self._answer(*self._append(actions))
+        rewards, ended, cut, infos = self._answer(
+            *self._append(actions, None if acting is None else self._flags("acting", acting))
+        )
         info = self._restart(infos, {AutoresetMode.NEXT_STEP: finished, AutoresetMode.SAME_STEP: ended}.get(self.mode))
         paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, info
@@ -250,13 +259,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
 
-    def _rows_of_mask(self, mask: Any) -> list[int]:
-        if mask is None:
-            return list(range(self.num_envs))
+    def _flags(self, name: str, mask: Any) -> np.ndarray:
         flags = torch.as_tensor(mask).cpu()
-        if flags.shape != (self.num_envs,) or flags.dtype != torch.bool or not bool(flags.any()):
-            raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them true, got {mask!r}")
-        return flags.nonzero()[:, 0].tolist()
+        if flags.shape != (self.num_envs,) or flags.dtype != torch.bool:
+            raise ValueError(f"{name} must be {self.num_envs} booleans, got {mask!r}")
+        return flags.numpy()
 
     def _start(self, rows: list[int], new_rollout: bool = False) -> dict[int, Info]:
         """Start the next episodes of the stream in these slots; return their infos.
@@ -287,9 +294,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         starts = ({"group": self._first_group + each.group, "prompt": each.text} for each in prompts)
         return dict(zip(rows, starts, strict=True))
 
-    def _append(self, actions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Write one token into every running slot; return whose turn is over [B] and whose was cut [B]."""
-        running = self._acting
+    def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Write one token into every running slot that acts; return whose turn is over [B] and whose was cut [B]."""
+        running = self._acting if acting is None else self._acting & acting
+        playing = self._playing if acting is None else to_device(running.astype(np.int64), self.device)
         tokens = actions.cpu().numpy()  # the only wait for the device
         self._check(tokens[running])
         rows = np.flatnonzero(running)
@@ -304,9 +312,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         cut = running & ~ended & used_up
         column = self._lengths.clamp(max=self.task.max_length - 1)
         if len(rows) < self.num_envs:  # the other slots keep their tokens
-            actions = actions.where(self._playing > 0, self._tokens[self._rows, column])
+            actions = actions.where(playing > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
-        self._lengths += self._playing
+        self._lengths += playing
         return ended | cut, cut
 
     def _set_running(self, rows: Any, running: bool) -> None:

@@ -106,6 +106,12 @@ def reset_mask(mask):
     env.reset(options={"reset_mask": mask})
 
 
+def acting(mask):
+    env = vector(num_envs=3)
+    env.reset(seed=0)
+    env.step([4, 4, 4], acting=mask)
+
+
 def rendered(template):
     tokenizer = chatml()
     tokenizer.chat_template = template
@@ -150,6 +156,7 @@ ROWS = [
     row(single, {"render_mode": "svg"}, "render_mode 'svg'", "ansi", "human", "rgb_array"),
     row(vector, {"split": "dev"}, "split 'dev'", "train", "test"),
     *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
+    *(row(acting, {"mask": mask}, "acting", "3") for mask in MASKS if not isinstance(mask, list) or any(mask)),
     *(row(steps, {"actions": given}, "actions", "2") for given in ([2], [2] * 3, 2, [[2, 2]], [[2], [2]], [2.0, 2.5])),
     *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14, 99)),
     *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14, 1000)),

@@ -8,7 +8,7 @@ from drawn import drawn
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
-from textgen_reference import OddVerifier, SlotReference, assert_same, layout, plain
+from textgen_reference import OddVerifier, SlotReference, assert_same, layout, plain, slot_info, slot_observation
 
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
@@ -256,3 +256,25 @@ def test_flags_and_rewards_on_the_cpu_behave_like_arrays():
 def test_a_step_before_the_first_reset_is_refused():
     with pytest.raises(RuntimeError, match="call reset"):
         summing(2).step([2, 2])
+
+
+@drawn(6)
+@given(seed=st.integers(0, 2**31), choices=st.randoms(use_true_random=False))
+def test_slots_that_do_not_act_are_left_as_they_are(seed, choices):
+    """The others are stepped as if these were not there; an action that is not taken may be any number."""
+    env, alone = odd(4, max_new_tokens=3), [odd(4, max_new_tokens=3) for _ in range(4)]
+    for each in (env, *alone):
+        observation, _ = each.reset(seed=seed)
+    seen = [slot_observation(observation, slot) for slot in range(4)]
+    for _ in range(20):
+        acting = [choices.random() < 0.5 for _ in range(4)]
+        actions = [choices.randrange(5) if acts else 10_000 for acts in acting]
+        observation, *flags, infos = env.step(actions, acting=acting)
+        for slot, other in enumerate(alone):
+            expected, told = (0.0, False, False), {}
+            if acting[slot]:
+                theirs, *rest, others = other.step([actions[slot]] * 4)
+                expected, told = tuple(flag[slot].item() for flag in rest), slot_info(others, slot)
+                seen[slot] = slot_observation(theirs, slot)
+            assert slot_observation(observation, slot) == seen[slot]
+            assert tuple(flag[slot].item() for flag in flags) == expected and slot_info(infos, slot) == told
