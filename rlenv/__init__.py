@@ -12,7 +12,7 @@ from verifiers.conversation import register_encoder  # noqa: E402 (the check com
 register(
     id="TextGen-v0",
     entry_point="rlenv.envs.textgen:TextGenEnv",
-    vector_entry_point="rlenv.envs.vector:TextGenVectorEnv",
+    vector_entry_point="rlenv.envs.autoreset:make_vector_env",
 )
 
 register_encoder("rlenv.text.encoder:Encoder")

@@ -20,6 +20,7 @@ import rlenv
 import verifiers
 from agents import estimators, policies
 from agents.policies.actor import Actor
+from rlenv.envs.autoreset import make_vector_env
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
@@ -32,6 +33,7 @@ PACKAGES = (agents, policies, verifiers, rlenv)
 CONFIG = ConfigParser()
 CONFIG.read(ROOT / "setup.cfg", encoding="utf-8")
 WITH_METHODS = (agents.Agent, agents.Policy, Actor, verifiers.Verifier, verifiers.Dialogue, agents.Rollout)
+TAKERS = (TextGenTask, TextGenEnv, TextGenVectorEnv, make_vector_env)  # of the arguments of TextGen-v0
 METRIC = re.compile(r"(rollout|train|eval|sft|time)/[\w/*]*[a-z*]")
 PLAYED = {"arith": {"levels": 2}, "guess": {}, "calculator-sums": {}}  # whose infos are looked at
 ADVICE = """
@@ -48,7 +50,7 @@ def surface() -> str:
         "the neighbour TRL": defined_in(trl),
         "entry points": [*CONFIG["options.entry_points"]["console_scripts"].split("\n")[1:], ENTRY_POINT_GROUP],
         "gym ids": sorted(name for name, made in gym.registry.items() if is_ours(str(made.entry_point))),
-        "arguments of TextGen-v0": sorted({*takes(TextGenTask), *takes(TextGenEnv), *takes(TextGenVectorEnv)}),
+        "arguments of TextGen-v0": sorted({argument for taker in TAKERS for argument in takes(taker)}),
         "info keys": sorted(info_keys()),
         "metrics": sorted(metrics()),
         "agents": sorted(agents.AGENTS),

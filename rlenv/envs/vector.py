@@ -33,14 +33,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     slots, each `key` with its mask `_key`; `_completion` says which slots ended an episode. Gymnasium's vector
     wrappers use numpy and therefore need `device="cpu"`.
 
-    In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts only those slots, and stepping a
-    finished slot does nothing and returns reward 0. Restarting slots while others continue is continuous batching.
-    Slots that were never reset count as finished.
+    `reset(options={"reset_mask": mask})` restarts only those slots, and stepping a finished slot does nothing and
+    returns reward 0: Gymnasium's mode DISABLED; `autoreset.Autoreset` has the others. Restarting slots while others
+    continue is continuous batching. Slots that were never reset count as finished.
 
     Args:
         num_envs: B, the number of slots.
         device: of the tensors, such as "cpu" or "cuda".
-        autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
         render_mode: None, "ansi" or "rgb_array": `render` returns a tuple with the text or the picture of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
             processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
@@ -55,8 +54,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             their turns ended, so episodes do not depend on the clock.
         task: everything else, see `rlenv.envs.task.TextGenTask`.
 
+    Attributes:
+        running: whose episode is not over, bool [B].
+        settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
+
     Raises:
-        ValueError: for an unknown device, mode or render mode, or any error of `TextGenTask`.
+        ValueError: for an unknown device or render mode, or any error of `TextGenTask`.
     """
 
     metadata: dict[str, Any] = {
@@ -81,7 +84,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self,
         num_envs: int = 1,
         device: str | torch.device = "cpu",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
         render_mode: str | None = None,
         late_verdicts: bool = False,
         late_replies: bool = False,
@@ -91,7 +93,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
-        self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
         shared = self.task.shared_curriculum is not None
         hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
@@ -106,7 +107,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             **self.metadata,
             "late_verdicts": late is not None,
             "late_replies": late_replies,
-            "autoreset_mode": self.mode,
             **self.task.metadata,
             "share": self.task.share,
             "hears_verdicts": shared,
@@ -126,12 +126,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._playing = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in slots that act, else 0 [B]
         self._rows = torch.arange(num_envs, device=self.device)
         # The host decides who ends: it keeps what it needs for that, and learns the actions of each step.
-        self._running = np.zeros(num_envs, dtype=bool)  # whose episode is not over [B]
-        self._acting = self._running  # and who does not wait for a reply [B]
+        self.running = np.zeros(num_envs, dtype=bool)  # whose episode is not over [B]
+        self._acting = self.running  # and who does not wait for a reply [B]
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
         self._next_episode, self._posed = 0, False
+        self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._picture = Picture(self.task) if render_mode == "rgb_array" else None
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
@@ -154,7 +155,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            running = np.delete(self._running, rows).any()
+            running = np.delete(self.running, rows).any()
             self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if running else 0
             self._next_episode, self._posed = 0, True
         if mask is None:  # begin a new group
@@ -178,13 +179,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        finished = ~self._running
-        rewards, ended, cut, infos = self._answer(
-            *self._append(actions, None if acting is None else self._flags("acting", acting))
-        )
-        info = self._restart(infos, {AutoresetMode.NEXT_STEP: finished, AutoresetMode.SAME_STEP: ended}.get(self.mode))
+        acts = None if acting is None else self._flags("acting", acting)
+        rewards, ended, cut, infos = self._answer(*self._append(actions, acts))
         paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
-        return self._observation(), paid, over, short, info
+        return self._observation(), paid, over, short, vector_info(self.num_envs, infos)
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Tell what chooses the problems of a shared stream how episodes ended, of all processes in the same order.
@@ -208,10 +206,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """
         if self._late is not None:
             self._late.tell(going=0)
-        of_the_stream = self._next_episode
-        if self.task.share[1] > 1:
-            of_the_stream = self._groups_begun() * self.task.share[1] * self.task.group_size
-        place = {"next_episode": of_the_stream, "first_group": self._first_group, "posed": self._posed}
+        begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
+        place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -224,10 +220,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._late is not None:
             self._late.drop(list(self._late))
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
-        alone = self.task.share[1] == 1
-        self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
-        self._first_group = state["first_group"]
-        self._posed = state["posed"]
+        self._next_episode = begun * self.task.group_size
+        self._first_group, self._posed = state["first_group"], state["posed"]
         self._slots.leave(range(self.num_envs))
         self._set_running(list(range(self.num_envs)), False)
 
@@ -268,12 +262,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _start(self, rows: list[int], new_rollout: bool = False) -> dict[int, Info]:
         """Start the next episodes of the stream in these slots; return their infos.
 
-        The curriculum gets late verdicts before. A choice of prompts counts verdicts at a reset without a mask; where
-        slots restart by themselves, at once.
+        The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
         """
         if self._late is not None:
-            self._late.tell(going=int(np.delete(self._running, rows).sum()))
-        if new_rollout or self.mode is not AutoresetMode.DISABLED:
+            self._late.tell(going=int(np.delete(self.running, rows).sum()))
+        if new_rollout or self.settles_always:
             self.task.stream.settle()
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
@@ -318,9 +311,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return ended | cut, cut
 
     def _set_running(self, rows: Any, running: bool) -> None:
-        self._running = self._running.copy()
-        self._running[rows] = running
-        self._acting = self._running & ~self._slots.waiting
+        self.running = self.running.copy()
+        self.running[rows] = running
+        self._acting = self.running & ~self._slots.waiting
         self._playing = to_device(self._acting.astype(np.int64), self.device)
 
     def _check(self, tokens: np.ndarray) -> None:
@@ -381,35 +374,5 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._slots.leave(range(self.num_envs))
         self.task.judge.stop()
 
-    def _restart(self, infos: dict[int, Info], slots: np.ndarray | None) -> Info:
-        """Start new episodes where the autoreset mode wants them; return the infos of the step.
-
-        Args:
-            infos: of slots, in this step.
-            slots: those that restart, bool [B]: in the mode SAME_STEP those whose episode ended in this step, in
-                NEXT_STEP before it; None in DISABLED.
-        """
-        if slots is None or not slots.any():
-            return vector_info(self.num_envs, infos)
-        rows, final = np.flatnonzero(slots).tolist(), {}
-        if self.mode is AutoresetMode.SAME_STEP:
-            observation = self._observation()
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for row in rows:
-                final_obs[row] = {key: value[row] for key, value in observation.items()}
-            final = {"final_obs": final_obs, "_final_obs": slots.copy()}
-            infos |= {row: {"final_info": infos[row]} for row in rows}
-        for row, start in self._start(rows).items():
-            infos[row] = {**start, **infos.get(row, {})}
-        return vector_info(self.num_envs, infos) | final
-
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
-
-
-def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        allowed = ", ".join(member.value for member in AutoresetMode)
-        raise ValueError(f"unknown autoreset_mode {mode!r}; allowed: {allowed}") from None

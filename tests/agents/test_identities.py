@@ -378,7 +378,7 @@ def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, g
         assert expected.min() > 5 and chi_square_p(counts, expected) > 1e-4
         assert_close(log_probs, law.log()[actions], 1e-10, "reported log-probabilities")
         start = torch.zeros(DRAWS, dtype=torch.bool)
-        obs = envs.step(torch.tensor([envs.task.encoding.encode(["c"])[0][0]]))[0]
+        obs = envs.step(torch.tensor([envs.unwrapped.task.encoding.encode(["c"])[0][0]]))[0]
 
 
 HOSTILE = {
@@ -446,9 +446,9 @@ def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos, monk
     assert sorted(trained) == sorted(finished)
     longer = collect(policy, envs, 12)
     last = longer.actions.gather(1, longer.lengths[:, None] - 1)[:, 0]
-    ended = last == envs.task.eos_token_id
+    ended = last == envs.unwrapped.task.eos_token_id
     assert ended.any() and torch.equal(ended, ~longer.truncated)
-    assert int((longer.actions.where(longer.mask, -1) == envs.task.eos_token_id).sum()) == int(ended.sum())
+    assert int((longer.actions.where(longer.mask, -1) == envs.unwrapped.task.eos_token_id).sum()) == int(ended.sum())
 
 
 @pytest.mark.parametrize(

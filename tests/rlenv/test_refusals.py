@@ -14,6 +14,7 @@ from textgen_reference import demonstration as demonstrated_tokens
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from rlenv.envs.autoreset import make_vector_env
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
@@ -149,7 +150,7 @@ MASKS = [True, [True], [True, False], [[True, False, True]], [1, 0, 1], [False, 
 BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
 ROWS = [
     *(row(vector, {"num_envs": value}) for value in (0, -1, 1.5, True)),
-    row(vector, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
+    row(make_vector_env, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
     row(vector, {"device": "abacus"}),
     *([] if torch.cuda.is_available() else [row(vector, {"device": "cuda"})]),
     row(vector, {"render_mode": "human"}, "render_mode 'human'", "ansi", "rgb_array"),

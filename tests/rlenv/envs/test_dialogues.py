@@ -12,7 +12,7 @@ from dialogues import LETTERS, Echoing, number_of
 from gymnasium.vector import AutoresetMode
 from textgen_reference import SlotReference, assert_same, plain
 
-from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.envs.autoreset import make_vector_env
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 EOS = 1
@@ -68,13 +68,13 @@ def play(env, text):
     """Take the tokens of a text, "$" for the end token; return what the last step returned."""
     env.reset(seed=0) if env._prompt is None else None
     for letter in text:
-        token = EOS if letter == "$" else env.task.tokenizer.convert_tokens_to_ids(letter)
+        token = EOS if letter == "$" else env.unwrapped.task.tokenizer.convert_tokens_to_ids(letter)
         out = env.step(token)
     return out
 
 
 def context(env, obs):
-    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
+    return env.unwrapped.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
 
 
 def test_a_reply_is_appended_after_a_turn_and_pays_for_it():
@@ -209,11 +209,13 @@ def choose(tokens, length, vocab):
 
 def played(slots, mode, steps, **task):
     """Check that a batched environment does what single ones do; return what each step of those returned."""
-    env, reference = TextGenVectorEnv(slots, autoreset_mode=mode, **task), SlotReference(slots, mode, 0, **task)
+    env, reference = make_vector_env(mode, num_envs=slots, **task), SlotReference(slots, mode, 0, **task)
     told = []
     assert_same(env.reset(seed=0), reference.reset(range(slots)))
     for _ in range(steps):
-        actions = [choose(obs["tokens"], obs["length"], env.task.vocab_size) for obs in reference.observations]
+        actions = [
+            choose(obs["tokens"], obs["length"], env.unwrapped.task.vocab_size) for obs in reference.observations
+        ]
         told.append(reference.step(actions))
         assert_same(env.step(torch.tensor(actions)), told[-1])
         ended = np.array(told[-1][2])
@@ -267,12 +269,12 @@ def test_a_thousand_random_dialogues_are_the_same_batched():
 
 def test_the_curriculum_hears_of_dialogues():
     env = single("guess", verifier_kwargs={"largest": 4, "levels": 2}, curriculum=0.5)
-    assert env.task.level == 1
+    assert env.unwrapped.task.level == 1
     for _ in range(256):  # of the numbers 1 and 2
         env.reset(seed=0 if env._prompt is None else None)
         play(env, "1$")[2] or play(env, "2$")
     env.reset()
-    assert env.task.level == 2
+    assert env.unwrapped.task.level == 2
 
 
 def test_workers_give_the_same_episodes():

@@ -86,7 +86,7 @@ def ending(envs, slots):
 
 
 def text(envs, obs, slot):
-    return envs.task.tokenizer.decode(obs["tokens"][slot, : obs["length"][slot]]).replace("<eos>", "$")
+    return envs.unwrapped.task.tokenizer.decode(obs["tokens"][slot, : obs["length"][slot]]).replace("<eos>", "$")
 
 
 def test_the_oldest_eighth_is_taken_in_the_order_asked_when_more_than_half_wait(gates):
@@ -109,7 +109,7 @@ def test_resets_and_restored_states_drop_what_was_asked_before(gates, mode):
     """Waiting slots are not finished ones, which NEXT_STEP restarts; an old reply reaches no new episode."""
     envs = named(8, mode, max_new_tokens=9)
     envs.reset(seed=0)
-    state = envs.state_dict()
+    state = envs.unwrapped.state_dict()
     envs.step(ending(envs, [0, 1]))
     obs, *_, infos = envs.step(torch.full((8,), 4))
     assert "_group" not in infos and infos["waiting"].tolist() == [True, True] + [False] * 6
@@ -118,7 +118,7 @@ def test_resets_and_restored_states_drop_what_was_asked_before(gates, mode):
         assert obs["length"].tolist() == [1, 2] + [3] * 6
         obs, *_, infos = envs.step(torch.full((8,), 4))
         assert infos["waiting"].tolist() == [False, True] + [False] * 6 and obs["length"][0] == 2
-    for again in (lambda: envs.reset(), lambda: envs.load_state_dict(state) or envs.reset()):
+    for again in (lambda: envs.reset(), lambda: envs.unwrapped.load_state_dict(state) or envs.reset()):
         again()
         *_, infos = envs.step(torch.full((8,), 4))
         assert "waiting" not in infos

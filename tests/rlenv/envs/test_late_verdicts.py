@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from textgen_reference import slot_info
 
+from rlenv.envs.autoreset import make_vector_env
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -60,7 +61,8 @@ def batched(broken=False, undecided=False, interrupted=False):
 
 def late(slots, verifier=None, **settings):
     """Return an environment with late verdicts."""
-    return TextGenVectorEnv(slots, verifier=verifier or batched(), late_verdicts=True, test_fraction=0.0, **settings)
+    settings = {"verifier": verifier or batched(), "late_verdicts": True, "test_fraction": 0.0, **settings}
+    return make_vector_env(num_envs=slots, **settings)
 
 
 def played(env, rounds=1):
@@ -195,7 +197,7 @@ def test_a_pickled_environment_judges_again_what_its_curriculum_has_not_heard(wo
 
 def letters_then_end(env):
     """End every slot's episode at once; return the infos of the last step."""
-    env.step([env.task.encoding.encode(["a"])[0][0]] * env.num_envs)
+    env.step([env.unwrapped.task.encoding.encode(["a"])[0][0]] * env.num_envs)
     return env.step([EOS] * env.num_envs)[-1]
 
 
@@ -224,7 +226,7 @@ def test_the_curriculum_hears_in_every_mode(mode):
             env.step([EOS] * 4)  # only starts the next episodes
         elif mode == "Disabled":
             env.reset(options={"reset_mask": np.ones(4, dtype=bool)})
-    assert env.task.level == 2
+    assert env.unwrapped.task.level == 2
 
 
 def test_an_interrupted_batch_is_judged_by_the_next_who_asks():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, assert_same, layout, plain, slot_info, slot_observation
 
+from rlenv.envs.autoreset import make_vector_env
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Problem, Verdict, Verifier
@@ -22,11 +23,11 @@ FOUR, SIX = 6, 8  # after <pad> and <eos>, the digits in order
 
 
 def odd(num_envs, mode=DISABLED, **task):
-    return TextGenVectorEnv(num_envs, autoreset_mode=mode, verifier=OddVerifier(), **task)
+    return make_vector_env(mode, num_envs=num_envs, verifier=OddVerifier(), **task)
 
 
 def summing(num_envs, mode=DISABLED, **task):
-    return TextGenVectorEnv(num_envs, autoreset_mode=mode, **SUM, **task)
+    return make_vector_env(mode, num_envs=num_envs, **SUM, **task)
 
 
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in ("b", "aa", "bab c")]
@@ -58,11 +59,14 @@ class OfTexts(OddVerifier):
 def test_it_equals_that_many_single_environments(mode, task, seed, num_envs, group_size, max_new_tokens, choices):
     """Also with several stop tokens, and with actions of finished slots, which are ignored whatever they are."""
     task = {"verifier": OfTexts(), "group_size": group_size, "max_new_tokens": max_new_tokens, **task}
-    env = TextGenVectorEnv(num_envs, autoreset_mode=mode, **task)
+    env = make_vector_env(mode, num_envs=num_envs, **task)
     reference = SlotReference(num_envs, mode, seed, **task)
     common = range(5)
     if "tokenizer" in task:
-        common = [*env.task.stop_token_ids, *task["tokenizer"].convert_tokens_to_ids(["a", "b", "▁", "<0xC3>"])]
+        common = [
+            *env.unwrapped.task.stop_token_ids,
+            *task["tokenizer"].convert_tokens_to_ids(["a", "b", "▁", "<0xC3>"]),
+        ]
 
     assert_same(env.reset(seed=seed), reference.reset(range(num_envs)))
     for _ in range(15):

@@ -1,0 +1,61 @@
+"""Gymnasium's autoreset modes: a batched environment whose slots restart by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from .vector import TextGenVectorEnv
+
+
+class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Slots that restart in the step after their episode's end (NEXT_STEP), or in the same step (SAME_STEP).
+
+    Args:
+        env: restarts slots by `reset(options={"reset_mask": mask})`.
+        mode: one of the two.
+    """
+
+    def __init__(self, env: TextGenVectorEnv, mode: AutoresetMode) -> None:
+        super().__init__(env)
+        self.slots, self.mode = env, mode
+        env.settles_always = True  # for nobody has to call `reset` again
+        self.metadata = {**env.metadata, "autoreset_mode": mode}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the slots; restart those that the mode wants."""
+        before = self.slots.running
+        obs, rewards, terminated, truncated, infos = self.slots.step(actions)
+        ended = before & ~self.slots.running
+        restarted = ended if self.mode is AutoresetMode.SAME_STEP else ~before
+        if restarted.any():
+            if self.mode is AutoresetMode.SAME_STEP:
+                infos = self._final(obs, infos, ended)
+            obs, starts = self.slots.reset(options={"reset_mask": restarted})
+            infos |= starts
+        return obs, rewards, terminated, truncated, infos
+
+    def _final(self, obs: dict[str, Any], infos: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
+        """Return infos in which those of ended episodes, which have keys of their own, are one `final_info`."""
+        keys = [key for key in infos if f"_{key}" in infos and infos[f"_{key}"][ended].any()]
+        final = {name: infos.pop(name) for key in keys for name in (key, f"_{key}")}
+        final_obs = np.full(len(ended), None, dtype=object)
+        for slot in np.flatnonzero(ended):
+            final_obs[slot] = {key: value[slot] for key, value in obs.items()}
+        return {**infos, "final_obs": final_obs, "_final_obs": ended, "final_info": final, "_final_info": ended.copy()}
+
+
+def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
+    """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError:
+        allowed = ", ".join(member.value for member in AutoresetMode)
+        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
+    env = TextGenVectorEnv(**task)
+    return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
+
+
+make_vector_env.metadata = TextGenVectorEnv.metadata  # type: ignore[attr-defined]  # its traits, before it is made
