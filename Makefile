@@ -67,7 +67,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 docs: .venv/.dev  ## the pages that commands make
-	$(BIN)/python docs/make_known.py
+	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_models.py

@@ -1,49 +1,70 @@
 """Agents: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from . import policies
-from .algorithms import AGENTS, find_agent
-from .algorithms.a2c import A2C
-from .algorithms.cispo import CISPO
-from .algorithms.covariance import ClipCov, KLCov
-from .algorithms.dapo import DAPO
-from .algorithms.distillation import Distillation
-from .algorithms.dppo import DPPO
-from .algorithms.dr_grpo import DrGRPO
-from .algorithms.gdpo import GDPO
-from .algorithms.grpo import GRPO
-from .algorithms.gspo import GSPO
-from .algorithms.maxrl import MaxRL
-from .algorithms.pkpo import PKPO
-from .algorithms.ppo import PPO
-from .algorithms.reinforce import Reinforce
-from .algorithms.reinforce_baseline import ReinforceBaseline
-from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
-from .algorithms.rloo import RLOO
-from .algorithms.sapo import SAPO
-from .algorithms.topr import TOPR
-from .algorithms.vapo import VAPO
+from .algorithms import find_agent
 from .errors import DivergedError, VerifierError
-from .policies import ControlPolicy, Policy, make_policy
-from .policies.control.token_extractor import TokenExtractor
-from .rollout import Batch, Rollout
-from .rollouts.collector import Collector
-from .rollouts.envs import make_envs
-from .rollouts.sb3_envs import as_vec_env
 from .settings import setting
-from .training.agent import Agent
-from .training.supervised import warm_start
 
 if TYPE_CHECKING:
-    from .policies import LanguageModelPolicy
+    from .algorithms import AGENTS
+    from .algorithms.a2c import A2C
+    from .algorithms.cispo import CISPO
+    from .algorithms.covariance import ClipCov, KLCov
+    from .algorithms.dapo import DAPO
+    from .algorithms.distillation import Distillation
+    from .algorithms.dppo import DPPO
+    from .algorithms.dr_grpo import DrGRPO
+    from .algorithms.gdpo import GDPO
+    from .algorithms.grpo import GRPO
+    from .algorithms.gspo import GSPO
+    from .algorithms.maxrl import MaxRL
+    from .algorithms.pkpo import PKPO
+    from .algorithms.ppo import PPO
+    from .algorithms.reinforce import Reinforce
+    from .algorithms.reinforce_baseline import ReinforceBaseline
+    from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
+    from .algorithms.rloo import RLOO
+    from .algorithms.sapo import SAPO
+    from .algorithms.topr import TOPR
+    from .algorithms.vapo import VAPO
+    from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
+    from .policies.control.token_extractor import TokenExtractor
+    from .rollout import Batch, Rollout
+    from .rollouts.collector import Collector
+    from .rollouts.envs import make_envs
+    from .rollouts.sb3_envs import as_vec_env
+    from .training.agent import Agent
+    from .training.supervised import warm_start
 else:
+    _PLACES = {
+        "Agent": "training.agent",
+        "Batch": "rollout",
+        "Collector": "rollouts.collector",
+        "ControlPolicy": "policies",
+        "LanguageModelPolicy": "policies",
+        "Policy": "policies",
+        "Rollout": "rollout",
+        "TokenExtractor": "policies.control.token_extractor",
+        "as_vec_env": "rollouts.sb3_envs",
+        "make_envs": "rollouts.envs",
+        "make_policy": "policies",
+        "warm_start": "training.supervised",
+    }
 
     def __getattr__(name: str) -> Any:
-        """Import the policies of language models when they are asked for; see `policies`."""
-        if name == "LanguageModelPolicy":
-            return policies.LanguageModelPolicy
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """Import what needs torch when it is asked for, and with it all agents, which `load` looks through."""
+        if name in __all__:
+            agents = import_module(".algorithms", __name__).AGENTS
+            classes = {cls.__name__: cls for cls in agents.values()} | {"AGENTS": agents}
+            found = classes[name] if name in classes else getattr(import_module(f".{_PLACES[name]}", __name__), name)
+        elif name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        else:
+            found = import_module(f".{name}", __name__)
+        return globals().setdefault(name, found)
 
     def __dir__() -> list[str]:
         """Return the names that completion offers, also those that are imported when asked for."""

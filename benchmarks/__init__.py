@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-import torch
-
 from agents.checks import check_choice
 
 BENCHMARKS = {  # name: the module with its function `cases`, and what it measures
@@ -35,6 +33,8 @@ def find_benchmark(name: str) -> Callable[[str], Iterator[Any]]:
     Raises:
         ValueError: for an unknown name, with the closest match, or without the GPU that it needs.
     """
+    import torch
+
     module = import_module(f".{BENCHMARKS[check_choice('benchmark', name, BENCHMARKS)][0]}", __package__)
     if name in NEEDS_GPU and not torch.cuda.is_available():
         raise ValueError(f"the benchmark {name} needs a CUDA device; torch finds none")

@@ -1,7 +1,7 @@
-"""Extension of mkdocstrings in mkdocs.yml: shows the settings that a class declares, with their types and defaults.
+"""Extension of mkdocstrings in mkdocs.yml: shows the settings that a class adds, with their types and defaults.
 
-The site reads the code without running it, and there a setting is an assignment. A class shows those that it declares
-itself; `help` shows those of its parents, too.
+The site reads the code without running it, and there a setting is an assignment. An algorithm shows those of its class
+in `agents/algorithms/settings.py`; `help` shows those of its parents, too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ from typing import Any
 
 import griffe
 
+from agents.settings import Settings as Declaring
+from agents.training.agent import Agent
+
+PLACES = ("agents.algorithms.", "agents.training.")
+
 
 class Settings(griffe.Extension):
     """Adds the settings of a class to its docstring."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Add a section with those that the class declares itself, if any."""
-        assigned = (one.value for one in cls.members.values() if isinstance(one, griffe.Attribute))
-        if cls.docstring is None or not any(str(value).startswith("setting(") for value in assigned):
+        """Add a section with those that the class and its settings declare, if any."""
+        found = getattr(import_module(cls.module.path), cls.name) if cls.path.startswith(PLACES) else object
+        if cls.docstring is None or not issubclass(found, Declaring):
             return
+        own = [found, *(base for base in found.__bases__ if issubclass(found, Agent) and not issubclass(base, Agent))]
         rows = []
-        for one in getattr(import_module(cls.module.path), cls.name)._own_settings.values():
+        for one in (one for base in own for one in getattr(base, "_own_settings", {}).values()):
             allowed = f" Allowed: {one.allowed}." if one.allowed else ""
             rows.append(f"    {one.name} ({one.type}): {one.about}{allowed} Default: {one.usual}.")
-        cls.docstring.value += "\n\nKeyword Args: Settings:\n" + "\n".join(rows)
+        if rows:
+            cls.docstring.value += "\n\nKeyword Args: Settings:\n" + "\n".join(rows)

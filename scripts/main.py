@@ -16,7 +16,6 @@ import click
 from . import DISTRIBUTION
 from .console.command import Group
 from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
-from .console.hints import hint_of
 from .runs import torchrun
 
 COMMANDS = {  # name: its module and attribute, imported when it is used, and its line in `rlenv --help`
@@ -86,7 +85,7 @@ class Commands(Group):
             for fault in faults:
                 raise fault
         except click.ClickException as error:
-            _fail(hint_of(error) or error.format_message(), error.exit_code)
+            _fail(_message(error), error.exit_code)
         except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
             said = error.__cause__.args if error.__cause__ else ()
             _fail("aborted", 128 + (said[0] if said else signal.SIGINT))
@@ -101,6 +100,17 @@ class Commands(Group):
                 raise
             _fail(*explained)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _message(error: click.ClickException) -> str:
+    """Return the line about a wrong command line; a setting without an option is written with another one."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        from .setup.defaults import advice
+
+        name = error.option_name.lstrip("-").replace("-", "_")
+        if said := advice(name, [option.name for option in error.ctx.command.params]):
+            return f"No such option {error.option_name!r}: {said}"
+    return error.format_message()
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..declaration import ANY, Given
 from ..estimators.returns import generalized_advantage
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.agent import Agent
+from .settings import ActorCriticSettings
 
 
-class ActorCritic(Agent):
+class ActorCritic(Agent, ActorCriticSettings):
     """An agent whose advantages come from a critic.
 
         Â_t = Σ_k (γλ)^k δ_{t+k}        δ_t = r_t + γ V(s_{t+1}) - V(s_t)        target_t = Â_t + V(s_t)
@@ -24,10 +23,6 @@ class ActorCritic(Agent):
     """
 
     uses_critic = True
-
-    gae_lambda: Given[float | None, float] = setting(
-        default=None, by_kind={ANY: 1.0}, range="[0, 1]", help="λ, from 0 (one-step error) to 1 (return minus value)."
-    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

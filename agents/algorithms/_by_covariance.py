@@ -9,28 +9,18 @@ from typing_extensions import override
 
 from ..estimators import aggregation, gates
 from ..rollout import Batch, Rollout
-from ..settings import setting
 from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
+from .settings import CovarianceSettings
 
 
-class CovarianceAgent(PassesAgent, GroupRelative):
+class CovarianceAgent(PassesAgent, GroupRelative, CovarianceSettings):
     """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
 
     They are chosen once per rollout, among steps with an advantage, by the policy before the update.
     """
 
     weights = staticmethod(aggregation.token_mean)
-
-    share: float = setting(
-        default=2e-4, range="(0, 1]", help="How many steps are chosen, of all of the rollout; at least one."
-    )
-    min_covariance: float = setting(
-        default=0.0, range="(-inf, inf)", help="Steps are chosen above this (log π - mean)(A - mean)."
-    )
-    max_covariance: float | None = setting(
-        default=None, range="(-inf, inf)", help="Steps are chosen below this one.", more="None for no bound."
-    )
 
     @override
     def use_settings(self) -> None:

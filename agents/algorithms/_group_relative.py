@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import returns, scaling
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.agent import Agent
+from .settings import GroupRelativeSettings
 
 
-class GroupRelative(Agent):
+class GroupRelative(Agent, GroupRelativeSettings):
     """An agent whose advantages are the returns of a group, standardized.
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -21,14 +21,6 @@ class GroupRelative(Agent):
 
     default_group_size = 4
     compares_groups = True
-
-    scale: str = setting(
-        default="group",
-        choices=scaling.SCALES,
-        help="Which standard deviation the advantages are divided by.",
-        more='With "batch", that of all rewards of the rollout ("Lite PPO", arXiv:2508.08221; "ScaleRL", '
-        "arXiv:2510.13786): then easy and hard prompts do not gain weight, but for a common factor.",
-    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

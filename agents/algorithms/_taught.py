@@ -8,11 +8,11 @@ from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checkpoints.teacher import frozen_teacher
-from ..settings import setting
 from ..training.proximal import PassesAgent
+from .settings import TaughtSettings
 
 
-class Taught(PassesAgent):
+class Taught(PassesAgent, TaughtSettings):
     """An agent that learns from a teacher: a frozen policy, checked and saved as the reference of the KL anchor.
 
     A loaded agent has the teacher that was saved with it, unless `load` is given another.
@@ -22,23 +22,6 @@ class Taught(PassesAgent):
     """
 
     needs_teacher = True
-
-    teacher: Any = setting(
-        default=None,
-        saved=False,
-        commands=("train",),
-        shown="none",
-        help="What is distilled: a run folder, a checkpoint, or the folder or id of a model, with the same tokens.",
-        more="Or a policy. Checkpoints keep its weights, not its name.",
-    )
-    teacher_temperature: float | None = setting(
-        default=None,
-        range="(0, inf)",
-        saved=False,
-        commands=("train",),
-        shown="the policy's",
-        help="Temperature at which the teacher is evaluated.",
-    )
 
     @override
     def use_settings(self) -> None:

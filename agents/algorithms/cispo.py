@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from ..estimators import aggregation, losses
 from ..rollout import Batch
-from ..settings import setting
 from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
+from .settings import CISPOSettings
 
 
-class CISPO(PassesAgent, GroupRelative):
+class CISPO(PassesAgent, GroupRelative, CISPOSettings):
     """Clipped importance-sampling-weight policy optimization (MiniMax 2025, "MiniMax-M1", arXiv:2506.13585, eqs. 4, 5).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -26,13 +26,6 @@ class CISPO(PassesAgent, GroupRelative):
 
     name = "cispo"
     weights = staticmethod(aggregation.token_mean)
-
-    max_ratio: float = setting(
-        default=5.0,
-        range="[1, inf)",
-        help="ρ_max, the paper's 1 + ε_high.",
-        more="The paper gives no figure; 5 is that of Khatri et al. 2025 (arXiv:2510.13786).",
-    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -9,11 +9,11 @@ from typing_extensions import override
 
 from ..estimators import gates, kl
 from ..rollout import Batch, Rollout
-from ..settings import setting
 from ._by_covariance import CovarianceAgent
+from .settings import ClipCovSettings, KLCovSettings
 
 
-class ClipCov(CovarianceAgent):
+class ClipCov(CovarianceAgent, ClipCovSettings):
     """Clip-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
@@ -25,9 +25,6 @@ class ClipCov(CovarianceAgent):
 
     name = "clip-cov"
 
-    min_covariance = setting(default=1.0, help="cov_low: steps are chosen above it.")
-    max_covariance = setting(default=5.0, help="cov_high: steps are chosen below it.")
-
     @override
     def prepare(self, rollout: Rollout) -> Batch:
         batch = super().prepare(rollout)
@@ -38,7 +35,7 @@ class ClipCov(CovarianceAgent):
         return gates.ratio(log_probs, batch.log_probs, batch.advantages)
 
 
-class KLCov(CovarianceAgent):
+class KLCov(CovarianceAgent, KLCovSettings):
     """KL-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
@@ -50,8 +47,6 @@ class KLCov(CovarianceAgent):
     """
 
     name = "kl-cov"
-
-    penalty: float = setting(default=1.0, range="[0, inf)", help="β, the weight of the KL of the chosen steps.")
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

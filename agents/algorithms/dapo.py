@@ -12,11 +12,11 @@ from typing_extensions import override
 from ..estimators import aggregation, returns, scaling
 from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
 from ..rollouts.envs import step_limit
-from ..settings import setting
 from ..training.proximal import ProximalAgent
+from .settings import DAPOSettings
 
 
-class DAPO(ProximalAgent):
+class DAPO(ProximalAgent, DAPOSettings):
     """Decoupled clip and dynamic sampling policy optimization (Yu et al. 2025, arXiv:2503.14476, eq. 8).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -34,24 +34,6 @@ class DAPO(ProximalAgent):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
-
-    clip_range_high = setting(default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner.")
-    max_rounds: int = setting(default=4, help="Most collections per update; 1 for no resampling.")
-    overlong_buffer: int = setting(
-        default=0,
-        range="[0, inf)",
-        help="Last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none.",
-        more="The paper takes a fifth. Off by default, since the correct answer of a short task may be as long as "
-        "allowed.",
-    )
-    mask_truncated: bool = setting(
-        default=False,
-        help='Leave episodes that were cut off out of the loss ("overlong filtering", section 3.4).',
-        more="Their rewards still count in their group. Not for control, where the best episodes are cut off.",
-    )
-    max_steps: int | None = setting(
-        default=None, shown="what the environment allows", help="The longest episode possible, for `overlong_buffer`."
-    )
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

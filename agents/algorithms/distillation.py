@@ -12,13 +12,13 @@ from typing_extensions import override
 
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..rollout import Batch, Rollout
-from ..settings import setting
 from ._taught import Taught
+from .settings import DistillationSettings
 
 SAMPLED, CENTRED = "sampled", "centred"
 
 
-class Distillation(Taught):
+class Distillation(Taught, DistillationSettings):
     """On-policy distillation (Lu and Thinking Machines Lab 2025; Agarwal et al. 2023, "GKD", arXiv:2306.13649).
 
         A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
@@ -34,20 +34,6 @@ class Distillation(Taught):
     name = "distillation"
     weights = staticmethod(aggregation.sequence_sum)
 
-    estimator: str = setting(
-        default=SAMPLED,
-        choices=(SAMPLED, CENTRED, kl.EXACT),
-        help="How the gradient of the KL is estimated.",
-        more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '
-        'the same expectation, less variance. "exact": the KL over all actions is differentiated.',
-    )
-    reward_coef: float = setting(
-        default=0.0,
-        range="[0, inf)",
-        help="Weight of the advantages of RLOO, which are added to the teacher's.",
-        more="Needs groups of at least 2.",
-    )
-    max_ratio: float = setting(default=5.0, range="[1, inf)", help="ρ_max.")
     advantages_stay = False  # A changes from pass to pass
 
     @override

@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import gates
 from ..rollout import Batch
-from ..settings import setting
 from .cispo import CISPO
+from .settings import DPPOSettings
 
 
-class DPPO(CISPO):
+class DPPO(CISPO, DPPOSettings):
     """Divergence proximal policy optimization (Qi et al. 2026, arXiv:2602.04879, with the binary total variation).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -25,18 +25,6 @@ class DPPO(CISPO):
     """
 
     name = "dppo"
-
-    max_ratio = setting(
-        default=20.0,
-        help="ρ_max, the largest weight.",
-        more="The default of verl's implementation; it should seldom be reached.",
-    )
-    max_moved: float = setting(
-        default=0.2,
-        range="(0, inf)",
-        help="δ: how far the probability of an action may move in an update.",
-        more="The default of verl's implementation.",
-    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

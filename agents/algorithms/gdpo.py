@@ -12,13 +12,12 @@ from typing_extensions import override
 
 from ..estimators import aggregation, returns, scaling
 from ..rollout import PARTS, Rollout
-from ..settings import setting
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
-from ._kl_in_loss import KLInLoss
+from .settings import GDPOSettings
 
 
-class GDPO(KLInLoss, ProximalAgent):
+class GDPO(ProximalAgent, GDPOSettings):
     """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242).
 
         A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
@@ -44,12 +43,6 @@ class GDPO(KLInLoss, ProximalAgent):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
-
-    part_weights: Mapping[str, float] | None = setting(
-        default=None,
-        shown="the verifier's, if it is a weighted sum",
-        help="Parts of the verdict to train on, and the weight of each standardized part.",
-    )
 
     @override
     def use_settings(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..estimators import aggregation
 from ..training.proximal import ProximalAgent
 from ._group_relative import GroupRelative
+from .settings import GRPOSettings
 
 
-class GRPO(ProximalAgent, GroupRelative):
+class GRPO(ProximalAgent, GroupRelative, GRPOSettings):
     """Group relative policy optimization (Shao et al. 2024, "DeepSeekMath", arXiv:2402.03300, eq. 3).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)

@@ -8,14 +8,13 @@ from typing_extensions import override
 
 from ..estimators import aggregation, best_of_k, returns
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.agent import Agent
-from ._kl_in_loss import KLInLoss
+from .settings import PKPOSettings
 
 USUAL = 4
 
 
-class PKPO(KLInLoss, Agent):
+class PKPO(Agent, PKPOSettings):
     """Pass-at-k policy optimization (Walder & Karkhanis 2025, arXiv:2505.15201).
 
         A_i = k (mean_{I∋i, |I|=k} max_{j∈I} R_j - b_i)        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
@@ -35,19 +34,6 @@ class PKPO(KLInLoss, Agent):
     default_group_size = 8
     compares_groups = True
     weights = staticmethod(aggregation.sequence_sum)
-
-    k: int | None = setting(
-        default=None,
-        shown="4, or the size of a smaller group",
-        help="Of how many samples the best counts, at most the size of a group.",
-    )
-    baseline: str = setting(
-        default="loo-1",
-        choices=best_of_k.BASELINES,
-        commands=("train",),
-        help="What is subtracted from the return.",
-        more="b_i is the mean best of k - 1 others (loo-1, which the paper recommends), of k others (loo), or nothing.",
-    )
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

@@ -8,15 +8,14 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
-from ..checks import Scheduled
 from ..estimators import aggregation, losses, scaling
 from ..rollout import Batch, Rollout
-from ..settings import setting
 from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
+from .settings import PPOSettings
 
 
-class PPO(ProximalAgent, ActorCritic):
+class PPO(ProximalAgent, ActorCritic, PPOSettings):
     """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347, eqs. 7 and 9).
 
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
@@ -28,22 +27,6 @@ class PPO(ProximalAgent, ActorCritic):
 
     name = "ppo"
     weights = staticmethod(aggregation.token_mean)
-
-    num_epochs = setting(default=None, by_kind={"control": 4, "language-model": 2})
-    num_minibatches = setting(default=None, by_kind={"control": 4, "language-model": 2})
-    gae_lambda = setting(default=None, by_kind={"control": 0.95})
-    normalize_advantage: bool = setting(
-        default=True,
-        help="Whether Â is whitened over the rollout, once, before the rollout is split.",
-        more="This is common, and biases the gradient by a common factor and offset.",
-    )
-    clip_range_vf: Scheduled | None = setting(
-        default=None,
-        range="(0, inf)",
-        help="How far the critic's value may move from the old one before its error has no gradient.",
-        more="A number or a function of the remaining progress; None for no limit. Not in the paper, but in its first "
-        "implementation.",
-    )
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:

@@ -11,14 +11,14 @@ from typing_extensions import override
 from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.agent import Agent
+from .settings import ReinforceBaselineSettings
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
 OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token")
 
 
-class ReinforceBaseline(Agent):
+class ReinforceBaseline(Agent, ReinforceBaselineSettings):
     """REINFORCE with return-to-go and a baseline (Williams 1992; Sutton & Barto 2018, section 13.4).
 
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
@@ -31,22 +31,6 @@ class ReinforceBaseline(Agent):
     name = "reinforce-baseline"
     weights = staticmethod(aggregation.sequence_sum)
     default_group_size = 4
-
-    baseline: str = setting(
-        default="leave-one-out",
-        choices=BASELINES,
-        commands=("train",),
-        help="What is subtracted from the return.",
-        more="The table in `estimators/baselines.py` says what each is and whether it biases the gradient.",
-    )
-    returns: str = setting(
-        default="return-to-go",
-        choices=RETURNS,
-        commands=("train",),
-        help="Which return a step gets.",
-        more="G_t = Σ_{k≥t} γ^{k-t} r_k, or R at every step. With γ < 1 the former leaves out the factor γ^t of the "
-        "exact gradient, as the field does.",
-    )
 
     @override
     def use_settings(self) -> None:

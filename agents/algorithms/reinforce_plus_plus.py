@@ -8,11 +8,11 @@ from typing_extensions import override
 from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
 from ..rollout import Rollout
-from ..settings import setting
 from ..training.proximal import ProximalAgent
+from .settings import ReinforcePlusPlusSettings
 
 
-class ReinforcePlusPlus(ProximalAgent):
+class ReinforcePlusPlus(ProximalAgent, ReinforcePlusPlusSettings):
     """REINFORCE with PPO's tricks and no critic (Hu et al. 2025, arXiv:2501.03262, section 3).
 
         G_t = Σ_{k≥t} (r_k - β KL_k)        A_t = (G_t - b - mean) / (std + 1e-8), over all steps of the rollout
@@ -25,14 +25,6 @@ class ReinforcePlusPlus(ProximalAgent):
 
     name = "reinforce-plus-plus"
     weights = staticmethod(aggregation.token_mean)
-
-    baseline: str = setting(
-        default="none",
-        choices=("none", "group-mean"),
-        commands=("train",),
-        help="What is subtracted from the return.",
-        more='In the formulas: b. "group-mean" is the paper\'s REINFORCE++-baseline, in groups of at least 2.',
-    )
 
     @override
     def use_settings(self) -> None:

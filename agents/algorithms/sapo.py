@@ -7,12 +7,12 @@ from typing_extensions import override
 
 from ..estimators import aggregation, gates
 from ..rollout import Batch
-from ..settings import setting
 from ..training.proximal import PassesAgent
 from ._group_relative import GroupRelative
+from .settings import SAPOSettings
 
 
-class SAPO(PassesAgent, GroupRelative):
+class SAPO(PassesAgent, GroupRelative, SAPOSettings):
     """Soft adaptive policy optimization (Gao et al. 2025, arXiv:2511.20347).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        τ_i = τ_pos where A_i > 0, else τ_neg
@@ -26,13 +26,6 @@ class SAPO(PassesAgent, GroupRelative):
 
     name = "sapo"
     weights = staticmethod(aggregation.sequence_mean)
-
-    gate_temperature: float = setting(
-        default=1.0, range="(0, inf)", help="τ_pos, of actions with a positive advantage; the larger, the narrower."
-    )
-    gate_temperature_negative: float = setting(
-        default=1.05, range="(0, inf)", help="τ_neg, of the other actions; the paper's, as τ_pos is."
-    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

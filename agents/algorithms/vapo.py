@@ -9,11 +9,11 @@ from typing_extensions import override
 
 from ..estimators.returns import generalized_advantage, length_adaptive_lambda
 from ..rollout import Rollout
-from ..settings import setting
 from .ppo import PPO
+from .settings import VAPOSettings
 
 
-class VAPO(PPO):
+class VAPO(PPO, VAPOSettings):
     """Value-based augmented PPO (Yue et al. 2025, arXiv:2504.05118, sections 4.1 and 4.2).
 
         λ_i = max(0, 1 - 1/(α T_i))        Â_{i,t} = Σ_k (γ λ_i)^k δ_{i,t+k}        target_{i,t} = Σ_k γ^k r_{i,t+k}
@@ -32,20 +32,6 @@ class VAPO(PPO):
     """
 
     name = "vapo"
-
-    clip_range_high = setting(default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner.")
-    gae_lambda = setting(by_kind={"control": 1.0}, help="λ of the critic's targets.")
-    length_alpha: float = setting(
-        default=0.05,
-        range="(0, inf)",
-        help="α: λ of the actor is 1 - 1/(α T_i), and 0 up to 1/α steps.",
-        more="Short answers need a larger one than the paper's.",
-    )
-    value_warmup: int = setting(
-        default=0,
-        range="[0, inf)",
-        help="First updates that train the critic alone; the paper takes 50.",
-    )
 
     @override
     def use_settings(self) -> None:

@@ -18,7 +18,7 @@ from ..checks import check_count, check_goal, check_number
 from ..estimators import losses
 from ..estimators.returns import return_to_go
 from ..fsdp import deal_out, gather_weights, release_weights
-from ..policies import Policy, SavedPolicy, make_policy
+from ..policies import SavedPolicy, make_policy
 from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
 from ..rollouts.envs import (
@@ -134,7 +134,7 @@ class Agent(Sb3Face):
         make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
-            self.policy: Policy = deal_out(make, self.device) if self.shard else make().to(self.device)
+            self.policy = deal_out(make, self.device) if self.shard else make().to(self.device)
         if self.uses_critic and not critic_parameters(self.policy):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():

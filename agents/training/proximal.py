@@ -9,17 +9,16 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..checks import Scheduled, check_number
-from ..declaration import ANY, Given
+from ..checks import check_number
 from ..estimators import losses
 from ..estimators.mismatch import off_policy_mask
 from ..rollout import Batch
-from ..settings import setting
 from .agent import Agent
 from .metrics import Reduce
+from .settings import PassesSettings, ProximalSettings
 
 
-class PassesAgent(Agent):
+class PassesAgent(Agent, PassesSettings):
     """An agent that takes several optimizer steps on a rollout.
 
     A pass visits every episode once, in `num_minibatches` random parts of whole episodes; PPO's may be parts of steps.
@@ -29,19 +28,6 @@ class PassesAgent(Agent):
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}
-
-    num_epochs: Given[int | None, int] = setting(default=None, by_kind={ANY: 1}, help="Passes over a rollout.")
-    num_minibatches: Given[int | None, int] = setting(
-        default=None, by_kind={ANY: 1}, help="Optimizer steps per pass, at most the number of episodes (or steps)."
-    )
-
-    off_policy_mask: float | None = setting(
-        default=None,
-        range="(0, inf)",
-        help="Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
-        more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
-        "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
-    )
 
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the steps whose ratio is clipped, bool [N, T]; masked cells may hold anything."""
@@ -81,31 +67,11 @@ class PassesAgent(Agent):
         return super().diagnose(log_probs, batch) | {"train/clip_fraction": stopped.sum()}
 
 
-class ProximalAgent(PassesAgent):
+class ProximalAgent(PassesAgent, ProximalSettings):
     """An agent that takes several optimizer steps on a rollout, with the clipped ratio as surrogate.
 
     A clipped step has no gradient.
     """
-
-    clip_range: Scheduled = setting(
-        default=0.2,
-        range="(0, 1)",
-        help="ε: the ratio may fall to 1 - clip_range.",
-        more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
-    )
-    clip_range_high: Given[Scheduled | None, Scheduled] = setting(
-        default=None,
-        range="(0, 1)",
-        shown="clip_range",
-        help="The ratio may rise to 1 + clip_range_high.",
-    )
-    max_ratio: float | None = setting(
-        default=None,
-        checked=False,
-        help="δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
-        more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
-        'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
-    )
 
     @override
     def use_settings(self) -> None:

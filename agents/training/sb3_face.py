@@ -28,7 +28,7 @@ from ..rollouts.collector import Collector, OnStep
 from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker, seed_of
 from ..rollouts.registered import full_id
 from ..rollouts.sb3_envs import as_vec_env
-from ..settings import attribute, declared_by, default_of
+from ..settings import declared_by, default_of
 from . import evaluation, log_entry, saving
 from .generators import Generators
 from .health import FailureWatch
@@ -41,25 +41,25 @@ POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
 class Sb3Face(AgentSettings):
     """What stable-baselines3's tools and users ask of an agent besides training."""
 
-    policy: Any = attribute(kw_only=False)
-    env: Any = attribute(kw_only=False)
-    num_timesteps: int = attribute(init=False)
-    num_episodes: int = attribute(init=False)
-    updating: bool = attribute(init=False)
-    origin: dict[str, Any] = attribute(init=False)
-    make_envs: partial[VectorEnv] = attribute(init=False)
-    before_rollout: dict[str, Any] | None = attribute(init=False)
-    evaluation_seconds: float = attribute(init=False)
-    collector: Collector = attribute(init=False)
-    generators: Generators = attribute(init=False)
-    generator: torch.Generator = attribute(init=False)
-    failure_watch: FailureWatch = attribute(init=False)
-    unwritten: log_entry.Pending = attribute(init=False)
-    updater: Update = attribute(init=False)
-    num_updates: int = attribute(init=False)
-    max_updates: int | None = attribute(init=False)
-    compares_groups: bool = attribute(init=False)
-    _vec_env: VecEnv | None = attribute(init=False)
+    policy: Policy
+    env: VectorEnv
+    num_timesteps: int
+    num_episodes: int
+    updating: bool
+    origin: dict[str, Any]
+    make_envs: partial[VectorEnv]
+    before_rollout: dict[str, Any] | None
+    evaluation_seconds: float
+    collector: Collector
+    generators: Generators
+    generator: torch.Generator
+    failure_watch: FailureWatch
+    unwritten: log_entry.Pending
+    updater: Update
+    num_updates: int
+    max_updates: int | None
+    compares_groups: bool
+    _vec_env: VecEnv | None
 
     @property
     def logger(self) -> Logger:

@@ -1,209 +1,223 @@
-"""The settings of every agent: how it learns, from which episodes, and where it runs."""
+"""The settings of every agent, and of those with a ratio: how they learn, from which episodes, and where they run.
+
+They import no torch: the options of commands are made from them. Names of functions (`one_of`) are those of the tables
+in `estimators/` and `optimizer.py`; a test compares them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import torch
 from typing_extensions import override
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..declaration import Given
-from ..estimators import kl, mismatch
-from ..fsdp import check_shard
-from ..settings import Configured, setting
-from .kl_anchor import PLACES
-from .optimizer import BETAS, EPS, SCHEDULES
+from ..settings import ANY, Settings, setting
+
+if TYPE_CHECKING:
+    import torch
 
 BOTH, ALL = ("train", "compare"), ("train", "compare", "sft")
 TRAIN = ("train",)
+MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
-class AgentSettings(Configured):
+class AgentSettings(Settings):
     """The settings of every agent."""
 
-    seed: int = setting(
-        default=0, range=f"[0, {LARGEST_SEED}]", help="Seed of initial weights, environment and sampling."
-    )
-    learning_rate: Given[float | Callable[[float], float] | None, Scheduled] = setting(
-        default=None,
+    seed: int = setting(0, "Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
+    learning_rate: Scheduled = setting(
+        help="Learning rate of Adam.",
         by_kind={"control": 5e-3, "language-model": 3e-4},
-        range="(0, inf)",
+        above=0,
         starts=False,
         commands=BOTH,
         shown="text: 3e-4 for tiny, others by size, at least 10 times as much for adapters; control: 5e-3, most agents",
-        help="Learning rate of Adam.",
         more="A number, or a function of the remaining progress (1 to 0).",
     )
     lr_schedule: str = setting(
-        default="linear",
-        choices=SCHEDULES,
+        "linear",
+        "How the learning rate changes; linear and cosine end at zero.",
+        one_of=("linear", "cosine", "constant"),
         commands=TRAIN,
-        help="How the learning rate changes; linear and cosine end at zero.",
     )
-    warmup_updates: Given[int | None, int] = setting(
-        default=None,
+    warmup_updates: int = setting(
+        help="Updates in which the learning rate rises from zero.",
         by_kind={"control": 0, "language-model": 10},
-        range="[0, inf)",
+        low=0,
         commands=BOTH,
         shown="text: 10, 0 above 100 million parameters; control: 0",
-        help="Updates in which the learning rate rises from zero.",
         more="Adam's first steps have the full length, whatever the noise, and would undo a part of a warm start.",
     )
-    weight_decay: float = setting(
-        default=0.0, range="[0, inf)", commands=TRAIN, help="Weight decay of AdamW, not for norms and biases."
-    )
-    adam_beta1: float = setting(
-        default=BETAS[0], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of the gradient."
-    )
-    adam_beta2: float = setting(
-        default=BETAS[1], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of the squared gradient."
-    )
+    weight_decay: float = setting(0.0, "Weight decay of AdamW, not for norms and biases.", low=0, commands=TRAIN)
+    adam_beta1: float = setting(0.9, "Decay of Adam's mean of the gradient.", low=0, below=1, commands=TRAIN)
+    adam_beta2: float = setting(0.95, "Decay of Adam's mean of the squared gradient.", low=0, below=1, commands=TRAIN)
     adam_eps: float = setting(
-        default=EPS, range="(0, inf)", commands=TRAIN, help="Added to the root of Adam's mean of the squared gradient."
+        1e-5, "Added to the root of Adam's mean of the squared gradient.", above=0, commands=TRAIN
     )
-    gamma: Given[float | None, float] = setting(
-        default=None,
-        by_kind={"control": 0.99, "language-model": 1.0},
-        range="[0, 1]",
-        commands=TRAIN,
-        help="Discount per step.",
+    gamma: float = setting(
+        help="Discount per step.", by_kind={"control": 0.99, "language-model": 1.0}, low=0, high=1, commands=TRAIN
     )
     normalize_rewards: bool = setting(
-        default=False,
+        False,
+        "Train on rewards divided by the running standard deviation of the return.",
         commands=TRAIN,
-        help="Train on rewards divided by the running standard deviation of the return.",
         more="See `reward_scale.py`.",
     )
     max_grad_norm: float = setting(
-        default=1.0,
-        range="(0, inf)",
+        1.0,
+        "Gradients are clipped to this norm.",
+        above=0,
         commands=TRAIN,
-        help="Gradients are clipped to this norm.",
         more="That of the policy and that of the critic separately.",
     )
-    ent_coef: float = setting(
-        default=0.0, range="[0, inf)", commands=TRAIN, help="Weight of the entropy bonus.", more="In the loss: c_H."
-    )
+    ent_coef: float = setting(0.0, "Weight of the entropy bonus.", low=0, commands=TRAIN, more="In the loss: c_H.")
     vf_coef: float = setting(
-        default=0.5,
-        range="[0, inf)",
-        commands=TRAIN,
-        help="Weight of the critic's loss, for agents with a critic.",
-        more="In the loss: c_V.",
+        0.5, "Weight of the critic's loss, for agents with a critic.", low=0, commands=TRAIN, more="In the loss: c_V."
     )
     kl_coef: float = setting(
-        default=0.0,
-        range="[0, inf)",
+        0.0,
+        "KL anchor to the policy that training starts from.",
+        low=0,
         commands=BOTH,
-        help="KL anchor to the policy that training starts from.",
         more="In the formulas: β; see `kl_anchor.Anchor`.",
     )
-    kl_estimator: str = setting(
-        default="k1", choices=(*kl.ESTIMATORS, kl.EXACT), commands=TRAIN, help="How the KL is estimated."
-    )
-    kl_in: str = setting(default="reward", choices=PLACES, commands=TRAIN, help="What the KL penalty is added to.")
+    kl_estimator: str = setting("k1", "How the KL is estimated.", one_of=("k1", "k2", "k3", "exact"), commands=TRAIN)
+    kl_in: str = setting("reward", "What the KL penalty is added to.", one_of=("reward", "loss"), commands=TRAIN)
     kl_ratio: str = setting(
-        default="none",
-        choices=kl.RATIOS,
+        "none",
+        "What multiplies a KL penalty in the loss, whose actions are the sampling policy's in later passes.",
+        one_of=("none", "constant", "differentiated"),
         commands=TRAIN,
-        help="What multiplies a KL penalty in the loss, whose actions are the sampling policy's in later passes.",
         more="The ratio π/π_old of the step, as a constant (1 in a first pass) or differentiated; the tables in "
         "`estimators/kl.py` say what each does to the gradient.",
     )
     mismatch: str | None = setting(
-        default=None,
-        choices=mismatch.MODES,
+        None,
+        "Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
+        one_of=MISMATCHES,
         commands=TRAIN,
         shown="no weights",
-        help="Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
         more="The ratio of the training pass's probability to the acting policy's, by step or by episode, truncated "
         "or masked; see `estimators/mismatch.py`. It costs a pass without gradient per update, and the limit on the "
         "gap between both no longer ends the run.",
     )
     mismatch_min: float = setting(
-        default=0.0,
-        range="[0, 1]",
-        help="The smallest weight of `mismatch`: smaller ones are raised to it, or masked.",
+        0.0, "The smallest weight of `mismatch`: smaller ones are raised to it, or masked.", low=0, high=1
     )
     mismatch_max: float | None = setting(
-        default=3.0,
-        range="[1, inf)",
-        help="The largest weight of `mismatch`: larger ones are lowered to it, or masked.",
+        3.0,
+        "The largest weight of `mismatch`: larger ones are lowered to it, or masked.",
+        low=1,
         more="None for no bound.",
     )
     micro_batch_size: int | None = setting(
-        default=None,
-        shown="all",
+        None,
+        "Episodes per pass (PPO for control: steps).",
         commands=ALL,
-        help="Episodes per pass (PPO for control: steps).",
+        shown="all",
         more="Does not change the gradient.",
     )
     micro_batch_tokens: int | None = setting(
-        default=None,
-        shown="all",
+        None,
+        "Tokens per pass, in the warm start too.",
         commands=ALL,
-        help="Tokens per pass, in the warm start too.",
+        shown="all",
         more="Prompts are included; for environments without text, steps. Does not change the gradient.",
     )
     skip_idle_rows: bool = setting(
-        default=True, help="Skip the training pass of episodes whose advantages are all zero, if no other term of the "
-        "loss needs it.", more="Does not change the gradient.",
-    )  # fmt: skip
-
+        True,
+        "Skip the training pass of episodes whose advantages are all zero, if no other term of the loss needs it.",
+        more="Does not change the gradient.",
+    )
     env_kwargs: Mapping[str, Any] | None = setting(
-        default=None, saved=False, help="Keyword arguments of the environment, if `env` is an id."
+        None, "Keyword arguments of the environment, if `env` is an id.", saved=False
     )
-    policy_kwargs: Mapping[str, Any] | None = setting(
-        default=None, saved=False, help="Keyword arguments of the policy."
-    )
-    episodes_per_update: Given[int | None, int] = setting(
-        default=None,
+    policy_kwargs: Mapping[str, Any] | None = setting(None, "Keyword arguments of the policy.", saved=False)
+    episodes_per_update: int = setting(
+        help="Episodes per rollout.",
         by_kind={"control": 16, "language-model": 256},
         commands=("train", "compare"),
-        help="Episodes per rollout.",
         more="In the formulas: N. By default fewer if `learn` gets few steps.",
     )
-    num_envs: Given[int | None, int] = setting(
-        default=None,
-        by_kind={"control": 16, "language-model": 256},
-        range=f"[1, {MOST_SLOTS}]",
-        commands=("train", "compare"),
+    num_envs: int = setting(
         help="Episodes that run at once (slots of the environment).",
+        by_kind={"control": 16, "language-model": 256},
+        low=1,
+        high=MOST_SLOTS,
+        commands=("train", "compare"),
         more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
-        default=None,
-        shown="the agent's",
+        None,
+        "Episodes that share a prompt.",
         commands=("train", "compare"),
-        help="Episodes that share a prompt.",
+        shown="the agent's",
         more="Needs an environment with groups.",
     )
     max_failed_share: float = setting(
-        default=0.1,
-        range="[0, 1]",
+        0.1,
+        "Stop when the verifier fails on more than this share of the last hundred episodes.",
+        low=0,
+        high=1,
         commands=("train",),
-        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
         more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
     )
-    device: Given[str | torch.device, torch.device] = setting(
-        default="auto", saved=False, help='"auto", "cpu", "cuda", "cuda:1", ...'
-    )
+    device: torch.device = setting("auto", '"auto", "cpu", "cuda", "cuda:1", ...', saved=False)
     shard: bool = setting(
-        default=False,
+        False,
+        "Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
         saved=False,
         commands=("train",),
         heading="Every run",
-        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
         more="Does not change the gradient; see `fsdp.py`.",
     )
-    tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")
-    verbose: int = setting(default=0, checked=False, saved=False, help="1 prints a table every `log_interval` updates.")
+    tensorboard_log: str | None = setting(None, "Folder for TensorBoard.", saved=False)
+    verbose: int = setting(0, "1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
     @override
     def use_settings(self) -> None:
+        from ..fsdp import check_shard  # it imports torch
+
         super().use_settings()
         check_shard(self.shard)
         if self.mismatch is None:
-            self.refuse_idle(f"without mismatch ({', '.join(mismatch.MODES)})", "mismatch_min", "mismatch_max")
+            self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
+
+
+class PassesSettings(AgentSettings):
+    """The settings of agents that take several optimizer steps on a rollout."""
+
+    num_epochs: int = setting(help="Passes over a rollout.", by_kind={ANY: 1})
+    num_minibatches: int = setting(
+        help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
+    )
+    off_policy_mask: float | None = setting(
+        None,
+        "Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
+        above=0,
+        more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
+        "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
+    )
+
+
+class ProximalSettings(PassesSettings):
+    """The settings of agents with the clipped ratio as surrogate."""
+
+    clip_range: Scheduled = setting(
+        0.2,
+        "ε: the ratio may fall to 1 - clip_range.",
+        above=0,
+        below=1,
+        more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
+    )
+    clip_range_high: Scheduled = setting(
+        None, "The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
+    )
+    max_ratio: float | None = setting(
+        None,
+        "δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
+        checked=False,
+        more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
+        'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
+    )

@@ -1,33 +1,13 @@
-"""What `--help` and shell completion say about packages that take seconds to import.
-
-known.json is made by `python docs/make_known.py`; a test compares it with the packages.
-"""
+"""What shell completion offers, without a package that takes seconds to import."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-FILE = Path(__file__).with_name("known.json")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-@cache
-def known() -> dict[str, Any]:
-    """Return what the file holds.
-
-    Returns:
-        "agents" and "policies": their names; "labs" and "benchmarks": {name: what it is about}; "agent_args":
-        settings of agents without an option; "foreign": {name elsewhere: name here, where it is passed, a note};
-        "settings": {name: what its option needs}; "defaults": {argument of the text environment: its default}.
-    """
-    return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def offer(names: Callable[[], Iterable[str]], otherwise: str = "plain") -> Completer:
@@ -62,6 +42,13 @@ def environment_ids() -> list[str]:
     return sorted(gymnasium.registry)
 
 
-agents, policies, labs, benchmarks = (
-    partial(lambda kind: known()[kind], kind) for kind in ("agents", "policies", "labs", "benchmarks")
-)
+def agents() -> list[str]:
+    """Return the names of agents."""
+    from agents.algorithms import SETTINGS
+
+    return list(SETTINGS)
+
+
+def policies() -> list[str]:
+    """Return the names of policies, those of `agents.policies`, which imports torch."""
+    return ["auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy", "tiny", "small", "base"]

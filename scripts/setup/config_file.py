@@ -12,9 +12,9 @@ from typing import Any
 import click
 import yaml
 
-from ..console.hints import said_of
 from ..console.parameters import KeyValue
 from ..runs.run_files import runs_in
+from .defaults import advice
 
 
 def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -54,7 +54,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
             )
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = said_of(key, known) or (f"did you mean {close[0]!r}?" if close else "")
+            hint = advice(key, known) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"; {hint}" if hint else ""
             raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
     ctx.default_map = {

@@ -7,9 +7,12 @@ from typing import Any
 
 import click
 
-from ..console.completions import environment_ids, known, offer, verifiers
+from agents.settings import Setting as Declared
+
+from ..console.completions import environment_ids, offer, verifiers
 from ..console.parameters import ColumnName, Decorator, KeyValue, names_of, options, typed
 from .config_file import read_config
+from .defaults import about, by_agent, shown_default
 from .verifier_names import ToolName, VerifierName
 
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
@@ -24,8 +27,6 @@ class Setting(click.Option):
 
 def setting(*names: str, **attributes: Any) -> Decorator:
     """Return the decorator that adds a `Setting`; the arguments are those of `click.option`."""
-    name = names[-1].lstrip("-").replace("-", "_")
-    attributes.setdefault("show_default", known()["defaults"].get(name))
     return click.option(*names, cls=Setting, default=None, **attributes)
 
 
@@ -38,20 +39,19 @@ def declared(command: str, heading: str | None = None, **changed: dict[str, Any]
         changed: attributes of `click.option` that replace those declared, by setting.
     """
 
-    def option(name: str, facts: dict[str, Any]) -> Decorator:
-        flag = name.replace("_", "-")
-        kind, shown = _TYPES.get(facts["type"], str), facts["default"]
-        attributes = {"type": kind, "help": facts["help"], "show_default": None if shown == "None" else shown}
+    def option(name: str, of_agents: dict[str, Declared]) -> Decorator:
+        flag, kind = name.replace("_", "-"), _TYPES.get(_first(of_agents).kind, str)
+        attributes = {"type": kind, "help": about(of_agents), "show_default": shown_default(name, of_agents)}
         return setting(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", **attributes | changed.get(name, {}))
 
-    found = known()["settings"].items()
+    found = {name: of_agents for name, of_agents in by_agent().items() if command in _first(of_agents).commands}
     return options(
-        *(
-            option(name, facts)
-            for name, facts in found
-            if command in facts["commands"] and heading in (None, facts["heading"])
-        )
+        *(option(name, of_agents) for name, of_agents in found.items() if heading in (None, _first(of_agents).heading))
     )
+
+
+def _first(of_agents: dict[str, Declared]) -> Declared:
+    return next(iter(of_agents.values()))
 
 
 agent_arg = click.option(
@@ -190,9 +190,15 @@ verifier = options(
 
 problems = options(
     problem_file,
-    setting("--test-fraction", type=float, help="Share of the problems in the test split."),
-    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: skip or error."),
-    setting("--ask/--no-ask", help="Ask for the place of the answer in prompts in words, such as \\boxed{}."),
+    setting("--test-fraction", type=float, show_default="0.2", help="Share of the problems in the test split."),
+    setting(
+        "--long-prompts", show_default="skip", help="What to do with prompts above --max-prompt-tokens: skip or error."
+    ),
+    setting(
+        "--ask/--no-ask",
+        show_default="False",
+        help="Ask for the place of the answer in prompts in words, such as \\boxed{}.",
+    ),
     setting(
         "--curriculum",
         type=float,

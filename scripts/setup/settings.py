@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents import AGENTS, Agent
+from agents import Agent
+from agents.algorithms import SETTINGS
 from agents.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
@@ -13,7 +14,6 @@ from agents.rollouts.registered import find_spec
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template
 
-from ..console.hints import said_of
 from ..console.parameters import flag_of, names_of, typed
 from ..runs import run_folder
 from .defaults import agent_settings, common_settings, keywords
@@ -54,7 +54,7 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
         ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
     """
     accepted = agent_settings(cls)
-    known = set().union(*map(agent_settings, AGENTS.values()), accepted)
+    known = set().union(*map(agent_settings, SETTINGS.values()), accepted)
     given = {key: value for key, value in options.items() if key in known and value is not None}
     for key in given:
         if key not in accepted:
@@ -62,8 +62,6 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     for key, value in dict(options.get("agent_args", ())).items():
         if key in options:
             raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
-        if key not in known and (hint := said_of(key, options)):
-            raise ValueError(f"--agent-arg {key}: {hint}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
         given[key] = value
     return given

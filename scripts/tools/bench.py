@@ -10,8 +10,13 @@ from typing import Any
 import click
 
 from ..console.command import Command
-from ..console.completions import benchmarks as benchmark_names
-from ..console.completions import known, offer
+from ..console.completions import offer
+
+
+def _names() -> list[str]:
+    from _rlenv_benchmarks import BENCHMARKS
+
+    return list(BENCHMARKS)
 
 
 @click.command(
@@ -22,7 +27,7 @@ from ..console.completions import known, offer
         "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(benchmark_names))
+@click.argument("name", required=False, shell_complete=offer(_names))
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option(
@@ -45,12 +50,13 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
     libraries come with pip install 'rlenv-lm[peers]'. Nothing else should run on the machine at the same time.
     """
+    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
+
     if listed:
-        about = known()["benchmarks"]
+        about = {each: what for each, (_, what) in BENCHMARKS.items()}
         click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<19}{what}" for each, what in about.items()))
         return
     import torch
-    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
     from _rlenv_benchmarks.measure import THREADS, rows
 
     gpu = torch.cuda.is_available()

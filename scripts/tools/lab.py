@@ -11,7 +11,13 @@ from pathlib import Path
 import click
 
 from ..console.command import Command
-from ..console.completions import known, labs, offer
+from ..console.completions import offer
+
+
+def _names() -> list[str]:
+    from _rlenv_labs import LABS
+
+    return list(LABS)
 
 
 @click.command(
@@ -22,7 +28,7 @@ from ..console.completions import known, labs, offer
         "rlenv lab kl --seed 3 --out figures": "With another seed; the figure and its numbers are kept",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(labs))
+@click.argument("name", required=False, shell_complete=offer(_names))
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -37,12 +43,11 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
 
     Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.
     """
-    if name is None:
-        listed = known()["labs"]
-        click.echo(json.dumps(listed) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in listed.items()))
-        return
-    from _rlenv_labs import find_lab
+    from _rlenv_labs import LABS, find_lab
 
+    if name is None:
+        click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))
+        return
     from ..reports.figures.plots import save_figure
 
     experiment = find_lab(name)

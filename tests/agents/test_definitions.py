@@ -42,13 +42,13 @@ def test_a_type_that_is_not_checked_may_have_no_default(annotation, facts):
 
 
 def test_a_class_may_narrow_what_it_inherits_and_answer_for_it_when_it_is_made():
-    cls = type("Narrow", (Reinforce,), {"episodes_per_update": setting(range="[32, inf)")})
+    cls = type("Narrow", (Reinforce,), {"episodes_per_update": setting(low=32)})
     assert cls("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=32).episodes_per_update == 32
 
 
 def test_a_value_of_ones_own_may_become_a_setting():
     base = type("Base", (Reinforce,), {"factor": 0.5})
-    made = type("Made", (base,), {"factor": setting(default=0.25), "__annotations__": {"factor": "float"}})
+    made = type("Made", (base,), {"factor": setting(0.25), "__annotations__": {"factor": "float"}})
     assert made("MlpPolicy", "CartPole-v1", device="cpu").factor == 0.25
 
 

@@ -72,9 +72,9 @@ def llama(**given):
 
 
 class Stray:
-    """Not Configured, but declares a setting."""
+    """Not a class with settings, but declares one."""
 
-    tilt: float = setting(default=0.5)
+    tilt: float = setting(0.5)
 
 
 class Passing(Reinforce):
@@ -224,26 +224,25 @@ MEANT = [  # policy, environment, settings; what is named
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "group_size": 1}, ("group_size", "at least 2", "1")),
 ]
 DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
-    ("float", {}, ("no default", "setting(default=...)", "float | None")),
-    ("float", {"default": 2, "range": "[0, 1]"}, ("default is wrong", "finite number", "2")),
-    ("float", {"by_kind": {"any": 2}, "range": "[0, 1]"}, ("default is wrong", "2")),
-    ("str", {"default": "up", "choices": ("left",)}, ("default is wrong", "'up'")),
-    ("float", {"lowest": 0}, ("'lowest'", "allowed: default, by_kind, range")),
+    ("float", {}, ("no default", "setting(DEFAULT, ...)", "float | None")),
+    ("float", {"default": 2, "low": 0, "high": 1}, ("default is wrong", "finite number", "2")),
+    ("float", {"by_kind": {"any": 2}, "high": 1}, ("default is wrong", "2")),
+    ("str", {"default": "up", "one_of": ("left",)}, ("default is wrong", "'up'")),
+    ("float", {"lowest": 0}, ("'lowest'", "allowed: default, help, more, by_kind, low, high")),
     (None, {"default": 1}, ("no type", "tilt: float")),
-    ("float", {"range": "0..1"}, ("range='0..1'", "[0, 1)")),
-    ("float", {"range": "[1, 0]"}, ("range='[1, 0]'",)),
+    ("float", {"default": 0, "low": 1, "high": 0}, ("default is wrong",)),
     ("list[str]", {"default": []}, ("[]", "tuple")),
 ]
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
     *(
-        (lambda name=name: declare(name, setting(default=0.5), "float"), (f"Wrong.{name}", owner, "choose another"))
+        (lambda name=name: declare(name, setting(0.5), "float"), (f"Wrong.{name}", owner, "choose another"))
         for name, owner in (("update", "Agent"), ("env", "Sb3Face"), ("logger", "Sb3Face"), ("compares_groups", "RLOO"))
     ),
-    (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(default=0.5)")),
+    (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
     (lambda: declare("kl_coef", lambda progress: progress), ("Wrong.kl_coef is a setting",)),
-    (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "not Configured")),
+    (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(Settings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 import pydoc
+from collections.abc import Callable  # noqa: F401  (of an annotation)
 from functools import partial
 from typing import Optional
 
@@ -13,8 +14,11 @@ import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, Reinforce, ReinforceBaseline
+from agents.algorithms import SETTINGS, reinforce_baseline
+from agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from agents.policies.base import actor_parameters
-from agents.settings import Configured, declared_by, default_of, setting
+from agents.settings import Settings, declared_by, default_of, setting
+from agents.training import kl_anchor, optimizer
 from agents.training.metrics import Reduce
 
 
@@ -30,13 +34,44 @@ def test_a_signature_shows_every_setting_with_its_default(cls):
     assert all(p.default is not p.empty for p in shown.values())
 
 
+def test_the_classes_are_those_of_the_table_with_its_settings():
+    """The table, and the declarations, import no torch, as the classes do."""
+    assert list(AGENTS) == list(SETTINGS)
+    for name, cls in AGENTS.items():
+        assert cls.name == name and declared_by(cls) == declared_by(SETTINGS[name])
+        assert [one.name for one in dataclasses.fields(cls)] == list(declared_by(cls))
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "functions"),
+    [
+        ("grpo", "kl_estimator", (*kl.ESTIMATORS, kl.EXACT)),
+        ("grpo", "kl_ratio", kl.RATIOS),
+        ("grpo", "kl_in", kl_anchor.PLACES),
+        ("grpo", "mismatch", mismatch.MODES),
+        ("grpo", "lr_schedule", optimizer.SCHEDULES),
+        ("grpo", "scale", scaling.SCALES),
+        ("pkpo", "baseline", best_of_k.BASELINES),
+        ("reinforce-baseline", "baseline", baselines.BASELINES),
+        ("reinforce-baseline", "returns", reinforce_baseline.RETURNS),
+    ],
+)
+def test_the_names_that_a_setting_allows_are_those_of_the_functions(agent, name, functions):
+    assert declared_by(SETTINGS[agent])[name].one_of == tuple(functions)
+
+
+def test_the_settings_of_adam_are_the_optimizers():
+    adam = [declared_by(Agent)[name].default for name in ("adam_beta1", "adam_beta2", "adam_eps")]
+    assert adam == [*optimizer.BETAS, optimizer.EPS]
+
+
 class Tilted(GRPO):
     """GRPO with a setting of its own, and others of its parents."""
 
-    tilt: float = setting(default=0.5, range="(0, 1]", help="Of the advantages.", more="A test's.")
-    where: str | None = setting(default=None, choices=("here", "there"), saved=False, help="Nothing.")
+    tilt: float = setting(0.5, "Of the advantages.", above=0, high=1, more="A test's.")
+    where: str | None = setting(None, "Nothing.", one_of=("here", "there"), saved=False)
     gamma = setting(by_kind={"control": 0.5})
-    clip_range = setting(default=0.1)
+    clip_range = setting(0.1)
 
     def advantages(self, rollout):
         return self.tilt * super().advantages(rollout)
@@ -70,7 +105,7 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
 
 def test_a_setting_declared_again_keeps_what_it_leaves_out():
     tilted, parents = declared_by(Tilted), declared_by(GRPO)
-    assert tilted["gamma"].by_kind == {"control": 0.5, "language-model": 1.0} and tilted["gamma"].range == "[0, 1]"
+    assert tilted["gamma"].by_kind == {"control": 0.5, "language-model": 1.0} and tilted["gamma"].high == 1
     assert tilted["clip_range"] == dataclasses.replace(parents["clip_range"], default=0.1)
     agent = Tilted("MlpPolicy", "CartPole-v1", device="cpu")
     assert (agent.gamma, agent.clip_range, agent.clip_range_high) == (0.5, 0.1, 0.1)
@@ -118,8 +153,8 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
     class Patient(Reinforce):
         """With one rate for all."""
 
-        gamma = setting(default=0.9)
-        learning_rate = setting(default=1e-3)
+        gamma = setting(0.9)
+        learning_rate = setting(1e-3)
 
     class Varied(Patient):
         gamma = setting(by_kind={"control": 0.8})
@@ -136,18 +171,20 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
 @pytest.mark.parametrize(
     ("annotation", "bounds", "right", "wrong"),
     [
-        ("int", "(0, 10)", (1, 9), (0, 10)),
-        ("int", "[-inf, 10]", (-5, 10), (11,)),
-        ("int", "[-2, 2]", (-2, 2), (-3, 3)),
-        ("int | float", "(0, 1]", (0.5, 1), (0, 1.5)),
-        ("int | str", "", ("auto", 3), ()),
-        (Optional[float], "[0, 1]", (None, 0.5), (2,)),  # noqa: UP045
-        ("Callable[[Tensor], Tensor]", "", (str.lower,), ()),
+        ("int", {}, (1, 9), (0,)),
+        ("int", {"above": 0, "below": 10}, (1, 9), (0, 10)),
+        ("int", {"low": -math.inf, "high": 10}, (-5, 10), (11,)),
+        ("int", {"low": -2, "high": 2}, (-2, 2), (-3, 3)),
+        ("int | float", {"above": 0, "high": 1}, (0.5, 1), (0, 1.5)),
+        ("int | str", {}, ("auto", 3), ()),
+        (Optional[float], {"low": 0, "high": 1}, (None, 0.5), (2,)),  # noqa: UP045
+        ("Callable[[Tensor], Tensor]", {}, (str.lower,), ()),
+        ("Callable[[float], float]", {}, (str.lower,), ()),
     ],
 )
 def test_limits_are_honoured(annotation, bounds, right, wrong):
-    facts = {"tilt": setting(default=1, range=bounds), "__annotations__": {"tilt": annotation}}
-    one = declared_by(type("Limited", (Configured,), facts))["tilt"]
+    facts = {"tilt": setting(1, **bounds), "__annotations__": {"tilt": annotation}, "__module__": __name__}
+    one = declared_by(type("Limited", (Settings,), facts))["tilt"]
     assert [one.check(value) for value in right] == list(right)
     for value in wrong:
         with pytest.raises(ValueError, match=r"^tilt must be a "):

@@ -125,11 +125,11 @@ train --verifier exact --problems talks.jsonl --tokenizer train:900 | text
 train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
 train --env CartPole-v1 --no-chat | --chat CartPole-v1
 train --model {text} --tokenizer train:280 | --tokenizer
-train --num-generations 8 | --num-generations --group-size
-train --agent grpo --agent-arg beta=0.1 | --kl-coef
-train --config trl.json | num_generations --group-size
+train --num-generations 8 | --num-generations
+train --agent grpo --agent-arg beta=0.1 | beta
+train --config trl.json | num_generations
 train --clip-range 1 | --agent-arg clip_range=
-train --agent-arg n_steps=5 | n_steps --episodes-per-update
+train --agent-arg n_steps=5 | n_steps num_epochs
 sft --lr 1 | --lr
 train --tool calculate | calculate calculator
 train --tool my.py | my.py:my_function

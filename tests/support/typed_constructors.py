@@ -1,10 +1,10 @@
-"""What type checkers know about constructors: mypy fails on this file if it accepts one of the wrong calls."""
+"""What type checkers know about agents: mypy fails on this file if it accepts one of the wrong lines."""
 
 from collections.abc import Callable
 
 import torch
 
-from agents import DAPO, PPO, Agent, Reinforce
+from agents import PPO, Agent
 from agents.policies import Policy
 from agents.settings import setting
 
@@ -12,21 +12,17 @@ from agents.settings import setting
 class Own(PPO):
     """An agent with a setting of its own."""
 
-    factor: float = setting(default=0.5, range="(0, 1]", help="Of nothing.")
+    factor: float = setting(0.5, "Of nothing.", above=0, high=1)
 
 
 def right(rate: Callable[[float], float]) -> tuple[Policy, torch.device, float, int]:
-    """Take settings of each class in the line, functions and None."""
+    """Take the policy by name, and settings as they are kept."""
     agent = Own("MlpPolicy", "CartPole-v1", factor=0.1, clip_range=rate, gamma=None, kl_coef=0.1, device="cpu")
-    DAPO("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, max_rounds=1, num_envs=2)
     return agent.policy, agent.device, agent.gamma + agent.factor, agent.episodes_per_update
 
 
-def wrong() -> list[Agent]:
-    """Misspell a setting, take one of another class, leave out the environment, and take a value of another type."""
-    return [
-        Own("MlpPolicy", "CartPole-v1", factr=0.1),  # type: ignore[call-arg]
-        Reinforce("MlpPolicy", "CartPole-v1", clip_range=0.1),  # type: ignore[call-arg]
-        PPO("MlpPolicy"),  # type: ignore[call-arg]
-        PPO("MlpPolicy", "CartPole-v1", kl_coef="a lot"),  # type: ignore[arg-type]
-    ]
+def wrong(agent: Own) -> Agent:
+    """Take a setting as another type, misspell one, and leave out the environment."""
+    name: str = agent.factor  # type: ignore[assignment]
+    print(name, agent.gama)  # type: ignore[attr-defined]
+    return PPO("MlpPolicy")  # type: ignore[call-arg]

@@ -1,6 +1,6 @@
 """`--help`: quick, grouped, and with examples that the real commands accept."""
 
-import json
+import inspect
 import shlex
 import subprocess
 import sys
@@ -9,16 +9,17 @@ import click
 import pytest
 from _rlenv_benchmarks import BENCHMARKS
 from _rlenv_labs import LABS
-from _rlenv_scripts.console.completions import FILE
+from _rlenv_scripts.console.completions import policies
 from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.setup.options import Setting
 from inprocess import run
-from loaded import loaded
 from pages import check_rlenv
 
 import rlenv  # noqa: F401
 from agents import AGENTS
+from agents.policies import NAMES
 from agents.rollouts.registered import find_spec
+from rlenv.envs.task import TextGenTask
 from verifiers import list_verifiers, make_verifier
 
 GROUP = click.Context(main, info_name="rlenv")
@@ -66,16 +67,12 @@ def test_the_list_of_commands_is_that_of_the_commands():
     assert all(command.name == words[-1] for words, command in ALL.items() if len(words) > 1)
 
 
-def test_what_is_known_without_the_packages_is_what_they_say():
-    known = loaded("docs/make_known.py").content()
-    assert FILE.read_text(encoding="utf-8") == known, "run python docs/make_known.py"
-
-
-def test_settings_show_a_default_that_is_known():
-    known = json.loads(FILE.read_text(encoding="utf-8"))["settings"]
+def test_what_is_said_without_the_packages_is_what_they_say():
     shown = {one.name: one.show_default for one in ALL["rlenv", "train"].params if isinstance(one, Setting)}
-    assert len(known) > 20 and shown["test_fraction"] == "0.2" and shown["long_prompts"] == "skip"
-    assert {name: shown[name] for name in known} == {name: facts["default"] for name, facts in known.items()}
+    taken = {name: one.default for name, one in inspect.signature(TextGenTask).parameters.items() if name in shown}
+    told = {name: default for name, default in taken.items() if isinstance(default, (float, str))}
+    assert told and {name: shown[name] for name in told} == {name: str(default) for name, default in told.items()}
+    assert policies() == list(NAMES)
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -96,6 +93,22 @@ for line in "--help", "--version", "train --help", "bench --list", "train --epsi
         main(line.split(), prog_name="rlenv")
     except SystemExit as end:
         assert end.code in (0, 2)
-print({'torch', 'transformers', 'gymnasium', 'numpy'} & set(sys.modules))"""
+print({'torch', 'transformers', 'stable_baselines3', 'gymnasium', 'numpy'} & set(sys.modules))"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
+
+
+def test_no_completion_imports_torch():
+    program = """import sys
+from click import Context
+from _rlenv_scripts.main import COMMANDS, main
+for name in COMMANDS:
+    command = main.get_command(Context(main), name)
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for option in one.params:
+            option.shell_complete(Context(one), "")
+names = [each.value for option in main.get_command(Context(main), "train").params if option.name == "agent"
+         for each in option.shell_complete(Context(main), "gr")]
+print(names, {'torch', 'transformers', 'stable_baselines3'} & set(sys.modules))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['grpo'] set()\n"

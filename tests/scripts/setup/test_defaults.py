@@ -1,18 +1,25 @@
 """Options that set a constructor's argument: the constructor's default is shown, and only what was given is passed."""
 
+import inspect
 import json
 
+import click
+import pytest
 from _rlenv_scripts.compare.command import compare
+from _rlenv_scripts.console.command import Command
 from _rlenv_scripts.setup.defaults import agent_settings
-from _rlenv_scripts.setup.options import Setting
+from _rlenv_scripts.setup.options import Setting, common, declared
 from _rlenv_scripts.setup.settings import agent_arguments, resolved
 from _rlenv_scripts.training.command import train
 from _rlenv_scripts.training.sft import sft
+from click.testing import CliRunner
+from loaded import loaded
 
-from agents import AGENTS, Reinforce
+from agents import AGENTS, GRPO, Reinforce, setting
+from agents.algorithms import SETTINGS
 from agents.settings import declared_by
 
-SETTINGS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
+OPTIONS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
 
 
 def given(*arguments):
@@ -21,8 +28,8 @@ def given(*arguments):
 
 def test_an_option_has_no_default_and_names_an_argument():
     known = set().union(*(agent_settings(cls) for cls in AGENTS.values()))
-    assert {"gamma", "kl_coef", "max_failed_share"} <= SETTINGS.keys() & known
-    assert all(value is None for name, value in given().items() if name in SETTINGS)
+    assert {"gamma", "kl_coef", "max_failed_share"} <= OPTIONS.keys() & known
+    assert all(value is None for name, value in given().items() if name in OPTIONS)
 
 
 def test_only_what_was_given_is_passed():
@@ -50,7 +57,36 @@ def test_an_option_comes_from_the_declaration():
                 if command in one.commands and (command, name) != ("compare", "group_size"):
                     option = shown[name]
                     assert option.heading == ("Comparison" if command == "compare" else one.heading)
-                    assert one.help[:-1] in option.help and all(choice in option.help for choice in one.choices or ())
+                    assert one.help[:-1] in option.help and all(choice in option.help for choice in one.one_of)
                     assert option.opts == [f"--{name.replace('_', '-')}"]
                     assert bool(option.secondary_opts) == (one.kind == "bool")
                     assert option.type.name == kinds.get(one.kind, "float")
+
+
+class Tilted(GRPO):
+    """GRPO with an option of its own."""
+
+    tilt: float = setting(0.5, "Of the advantages.", above=0, high=1, commands=("train",))
+
+
+def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
+    """Signature, check, option with its default, config and page all come from the field."""
+    monkeypatch.setitem(SETTINGS, "tilted", Tilted)
+    seen = {}
+
+    @click.command(cls=Command)
+    @declared("train")
+    @common
+    def made(**given):
+        seen.update(agent_arguments("tilted", Tilted, given))
+
+    assert inspect.signature(Tilted).parameters["tilt"].default == 0.5
+    with pytest.raises(ValueError, match="tilt must be a finite number above 0 and at most 1, got 2"):
+        Tilted("MlpPolicy", "CartPole-v1", tilt=2)
+    shown = " ".join(CliRunner().invoke(made, ["--help"]).stdout.split())
+    assert "--tilt FLOAT Of the advantages. For tilted. [default: (0.5)]" in shown
+    (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
+    assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
+    assert CliRunner().invoke(made, ["--tilt", "0.75"]).exit_code == 0 and seen["tilt"] == 0.75
+    row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
+    assert row in loaded("docs/make_settings.py").some().splitlines()

@@ -1,0 +1,82 @@
+"""Writes the tables of settings.md and settings-agents.md from what the agents declare."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from _rlenv_scripts.setup.defaults import KINDS, by_agent, shown_default
+
+from agents.settings import ANY, Setting, declared_by
+from agents.training.settings import AgentSettings
+
+PAGES = [Path(__file__).with_name(name) for name in ("settings.md", "settings-agents.md")]
+
+
+def default_in_python(one: Setting) -> str:
+    """Return the default of a setting for the tables: values as code, kinds of policies as --help calls them."""
+    if one.shown:
+        return one.shown
+    if one.by_kind:
+        values = [f"{one.by_kind[kind]} for {said}" for kind, said in KINDS.items() if kind in one.by_kind]
+        if ANY in one.by_kind and len(values) < len(KINDS):
+            values.append(f"{'else ' if values else ''}{one.by_kind[ANY]}")
+        return ", ".join(values)
+    return f'`"{one.default}"`' if isinstance(one.default, str) else f"`{one.default}`"
+
+
+def types(one: Setting) -> str:
+    """Return the type of a setting for the tables, without the bars of a union, which end a cell."""
+    return " or ".join(f"`{part}`" for part in one.type.split(" | "))
+
+
+def allowed(one: Setting) -> str:
+    """Return what values may be, for the tables: a range as an interval."""
+    if one.one_of or not one.allowed:
+        return one.allowed
+    low, high, above, below = one.bounds
+    if high == math.inf:
+        return f"{'>' if above else '≥'} {low}"
+    return f"{'(' if above else '['}{low}, {high}{')' if below else ']'}"
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages with the tables of the settings that every agent has, and of those that some have."""
+    made = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name, table in {"every": every(), "some": some()}.items():
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        made = {
+            page: marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+            for page, text in made.items()
+        }
+    return made
+
+
+def every() -> str:
+    """Return the table of the settings that every agent has."""
+    rows = ["| setting | type | default | allowed | |", "|---|---|---|---|---|"]
+    found = by_agent()
+    for name, one in declared_by(AgentSettings).items():
+        same = len({of_agent.default for of_agent in found.get(name, {"": one}).values()}) == 1
+        default = default_in_python(one) if same and not one.by_kind else shown_default(name, found[name])
+        rows.append(f"| `{name}` | {types(one)} | {default} | {allowed(one)} | {one.about} |")
+    return "\n".join(rows)
+
+
+def some() -> str:
+    """Return the table of the settings that some agents have; a row for those with the same default and meaning."""
+    rows = ["| setting | agents | type | default | allowed | |", "|---|---|---|---|---|---|"]
+    for name, of_agents in by_agent().items():
+        alike: dict[str, list[str]] = {}
+        for agent, one in of_agents.items():
+            said = f"{types(one)} | {default_in_python(one)} | {allowed(one)} | {one.about}"
+            alike.setdefault(said, []).append(f"`{agent}`")
+        if name not in declared_by(AgentSettings):
+            rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
