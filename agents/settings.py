@@ -19,7 +19,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .checks import check_choice, check_count, check_flag, check_number, check_schedule
 
@@ -27,7 +27,7 @@ ANY = "any"  # in `by_kind`: every kind of policy that is not named
 
 
 def setting(default: Any = MISSING, help: Any = MISSING, **facts: Any) -> Any:
-    """Return a field for the body of a `Settings` class; `Setting` says what the facts are.
+    """Return a field for the body of a class of an agent; `Setting` says what the facts are.
 
     A class that declares a setting of its parents again, without a type, changes the facts that it names.
     """
@@ -151,87 +151,43 @@ class Setting:
 FACTS = [one.name for one in fields(Setting) if one.name not in ("name", "type", "hint", "optional")]
 
 
-class Settings:
-    """A class whose keyword arguments are the fields that it and its parents declare with `setting`."""
+def declare(cls: type) -> None:
+    """Make a class a dataclass of the settings that it and its parents declare, without a constructor of its own.
 
-    _declared: ClassVar[dict[str, Setting]] = {}
-    _own_settings: ClassVar[dict[str, Setting]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for base in cls.__mro__[1:]:
-            if strays := [] if issubclass(base, Settings) else _declarations(base):
-                raise TypeError(
-                    f"{base.__name__}.{next(iter(strays))} is a setting of a class without settings: "
-                    f"write class {base.__name__}(Settings), from agents.settings"
-                )
-        given, parents, written = _declarations(cls), _merged(cls.__mro__[1:]), inspect.get_annotations(cls)
-        _check_free(cls, given, parents)
-        own = {name: _made(cls, name, facts, parents.get(name)) for name, facts in given.items()}
-        cls.__annotations__ = {name: one.hint for name, one in own.items()}  # what else is annotated is no field
-        for name, one in own.items():
-            setattr(cls, name, field(default=one.default, metadata={"setting": one}))
-        dataclass(init=False, eq=False, repr=False, match_args=False)(cls)
-        cls.__annotations__ = {**{name: one.type for name, one in own.items()}, **written}
-        cls._own_settings = own
-        cls._declared = _merged(cls.__mro__)
-        every = {one.name: one for base in cls.__mro__ for one in vars(base).get("__dataclass_fields__", {}).values()}
-        cls.__dataclass_fields__ = {name: every[name] for name in cls._declared}  # type: ignore[attr-defined]
-        cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
-        if vars(cls).get("__doc__"):
-            table = "\n".join(one.described for one in cls._declared.values())
-            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{table}"
-
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse unknown arguments before anything is made."""
-        check_names(cls, settings, inspect.signature(cls).parameters)
-        return super().__new__(cls)
-
-    def _set_settings(self, given: Mapping[str, Any]) -> None:
-        """Check settings and set the attributes; those that depend on the kind of policy may stay None.
-
-        Raises:
-            TypeError: for an unknown name.
-            ValueError: for a value that is not allowed.
-        """
-        check_names(type(self), given, self._declared)
-        for name, one in self._declared.items():
-            setattr(self, name, one.check(given.get(name, one.default)))
-        self.use_settings()
-
-    def use_settings(self) -> None:
-        """Check what settings say together, and set what follows from them; called before anything is made."""
-
-    def _changed(self, *names: str) -> dict[str, Any]:
-        """Return those of these settings that are not at their default, with their values."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value != self._declared[name].default}
-
-    def refuse_idle(self, where: str, *names: str) -> None:
-        """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
-
-        Args:
-            where: in the message, "without mismatch".
-            names: of the settings.
-
-        Raises:
-            ValueError: naming the first one.
-        """
-        for name, given in self._changed(*names).items():
-            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""
-        return {name: _plain(value) for name, value in _kept(self).items() if not callable(value)}
+    Raises:
+        TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
+    """
+    for base in cls.__mro__[1:]:
+        if strays := [] if "_own_settings" in vars(base) else _declarations(base):
+            raise TypeError(
+                f"{base.__name__}.{next(iter(strays))} is a setting of a class without settings: "
+                f"write class {base.__name__}(AgentSettings), from agents.training.settings"
+            )
+    given, parents, written = _declarations(cls), _merged(cls.__mro__[1:]), inspect.get_annotations(cls)
+    _check_free(cls, given, parents)
+    own = {name: _made(cls, name, facts, parents.get(name)) for name, facts in given.items()}
+    cls.__annotations__ = {name: one.hint for name, one in own.items()}  # what else is annotated is no field
+    for name, one in own.items():
+        setattr(cls, name, field(default=one.default, metadata={"setting": one}))
+    dataclass(init=False, eq=False, repr=False, match_args=False)(cls)
+    cls.__annotations__ = {**{name: one.type for name, one in own.items()}, **written}
+    made: Any = cls
+    made._own_settings = own
+    made._declared = _merged(cls.__mro__)
+    every = {one.name: one for base in cls.__mro__ for one in vars(base).get("__dataclass_fields__", {}).values()}
+    made.__dataclass_fields__ = {name: every[name] for name in made._declared}
+    made.__signature__ = _signature(made)
+    if vars(cls).get("__doc__"):
+        table = "\n".join(one.described for one in made._declared.values())
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{table}"
 
 
-def declared_by(cls: type[Settings]) -> dict[str, Setting]:
+def declared_by(cls: Any) -> dict[str, Setting]:
     """Return the settings of a class by name, those that it declares itself first."""
     return cls._declared
 
 
-def default_of(name: str, cls: type[Settings], kind: str, otherwise: str = "") -> Any:
+def default_of(name: str, cls: Any, kind: str, otherwise: str = "") -> Any:
     """Return the default of a setting for a kind of policy (`Policy.kind`).
 
     Args:
@@ -253,13 +209,13 @@ def default_of(name: str, cls: type[Settings], kind: str, otherwise: str = "") -
     return by_kind[found]
 
 
-def functions_of(agent: Settings) -> list[str]:
+def functions_of(agent: Any) -> list[str]:
     """Return the settings that are functions, one of those that are the same."""
-    functions = {id(value): name for name, value in reversed(_kept(agent).items()) if callable(value)}
+    functions = {id(value): name for name, value in reversed(kept_of(agent).items()) if callable(value)}
     return sorted(functions.values())
 
 
-def is_kept(cls: type[Settings], name: str) -> bool:
+def is_kept(cls: Any, name: str) -> bool:
     """Tell whether a checkpoint may keep an argument of this name."""
     return name not in ("policy", "env") and (name not in cls._declared or cls._declared[name].saved)
 
@@ -371,7 +327,7 @@ def _alternatives(hint: Any) -> set[Any]:
     return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
 
 
-def _signature(cls: type[Settings]) -> inspect.Signature:
+def _signature(cls: Any) -> inspect.Signature:
     """Return the signature of a class's constructor, with its settings if it passes keyword arguments on to them."""
     found: dict[str, inspect.Parameter] = {}
     for init in (vars(base).get("__init__") for base in cls.__mro__):
@@ -386,7 +342,7 @@ def _signature(cls: type[Settings]) -> inspect.Signature:
     return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
 
 
-def _kept(agent: Settings) -> dict[str, Any]:
+def kept_of(agent: Any) -> dict[str, Any]:
     """Return what a checkpoint keeps: the attributes named like a setting, or like an argument of a constructor."""
     named = (name for cls in type(agent).__mro__ for name in (*_arguments(cls), *vars(cls).get("_own_settings", ())))
     return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}
@@ -399,7 +355,7 @@ def _arguments(cls: type) -> list[str]:
     return [p.name for p in parameters if p.default is not p.empty]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a number of any library as Python's own, which JSON can hold; everything else as it is."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return value

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from _rlenv_scripts.setup.defaults import KINDS, by_agent, shown_default
 
+from agents import AGENTS
 from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
@@ -56,10 +57,10 @@ def pages() -> dict[Path, str]:
 def every() -> str:
     """Return the table of the settings that every agent has."""
     rows = ["| setting | type | default | allowed | |", "|---|---|---|---|---|"]
-    found = by_agent()
+    found = by_agent(AGENTS)
     for name, one in declared_by(AgentSettings).items():
         same = len({of_agent.default for of_agent in found.get(name, {"": one}).values()}) == 1
-        default = default_in_python(one) if same and not one.by_kind else shown_default(name, found[name])
+        default = default_in_python(one) if same and not one.by_kind else shown_default(found[name])
         rows.append(f"| `{name}` | {types(one)} | {default} | {allowed(one)} | {one.about} |")
     return "\n".join(rows)
 
@@ -67,7 +68,7 @@ def every() -> str:
 def some() -> str:
     """Return the table of the settings that some agents have; a row for those with the same default and meaning."""
     rows = ["| setting | agents | type | default | allowed | |", "|---|---|---|---|---|---|"]
-    for name, of_agents in by_agent().items():
+    for name, of_agents in by_agent(AGENTS).items():
         alike: dict[str, list[str]] = {}
         for agent, one in of_agents.items():
             said = f"{types(one)} | {default_in_python(one)} | {allowed(one)} | {one.about}"

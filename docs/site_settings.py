@@ -1,7 +1,7 @@
 """Extension of mkdocstrings in mkdocs.yml: shows the settings that a class adds, with their types and defaults.
 
 The site reads the code without running it, and there a setting is an assignment. An algorithm shows those of its class
-in `agents/algorithms/settings.py`; `help` shows those of its parents, too.
+in `agents/algorithms/options.py`, too; `help` shows those of all its parents.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import griffe
 
-from agents.settings import Settings as Declaring
 from agents.training.agent import Agent
+from agents.training.settings import AgentSettings
 
 PLACES = ("agents.algorithms.", "agents.training.")
 
@@ -23,7 +23,7 @@ class Settings(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Add a section with those that the class and its settings declare, if any."""
         found = getattr(import_module(cls.module.path), cls.name) if cls.path.startswith(PLACES) else object
-        if cls.docstring is None or not issubclass(found, Declaring):
+        if cls.docstring is None or not issubclass(found, AgentSettings):
             return
         own = [found, *(base for base in found.__bases__ if issubclass(found, Agent) and not issubclass(base, Agent))]
         rows = []

@@ -1,4 +1,4 @@
-"""The algorithms: one paper per file. To add one: a file, its settings in settings.py, and a line here."""
+"""The algorithms: one paper per file. To add one: a file, and a line here."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ..checks import check_choice
-from . import settings
-from .settings import AgentSettings
+from ..training.settings import AgentSettings
+from . import options
 
 if TYPE_CHECKING:
     from ..training.agent import Agent
 
     AGENTS: dict[str, type[Agent]]
 
-TABLE: dict[str, tuple[str, type[AgentSettings]]] = {  # name: class and settings, as one would learn them
-    "reinforce": ("reinforce:Reinforce", settings.ReinforceSettings),
-    "reinforce-baseline": ("reinforce_baseline:ReinforceBaseline", settings.ReinforceBaselineSettings),
-    "rloo": ("rloo:RLOO", AgentSettings),
-    "reinforce-plus-plus": ("reinforce_plus_plus:ReinforcePlusPlus", settings.ReinforcePlusPlusSettings),
-    "a2c": ("a2c:A2C", settings.ActorCriticSettings),
-    "ppo": ("ppo:PPO", settings.PPOSettings),
-    "grpo": ("grpo:GRPO", settings.GRPOSettings),
-    "dr-grpo": ("dr_grpo:DrGRPO", settings.DrGRPOSettings),
-    "dapo": ("dapo:DAPO", settings.DAPOSettings),
-    "gspo": ("gspo:GSPO", settings.GSPOSettings),
-    "cispo": ("cispo:CISPO", settings.CISPOSettings),
-    "vapo": ("vapo:VAPO", settings.VAPOSettings),
-    "maxrl": ("maxrl:MaxRL", settings.MaxRLSettings),
-    "pkpo": ("pkpo:PKPO", settings.PKPOSettings),
-    "gdpo": ("gdpo:GDPO", settings.GDPOSettings),
-    "sapo": ("sapo:SAPO", settings.SAPOSettings),
-    "dppo": ("dppo:DPPO", settings.DPPOSettings),
-    "topr": ("topr:TOPR", settings.TOPRSettings),
-    "clip-cov": ("covariance:ClipCov", settings.ClipCovSettings),
-    "kl-cov": ("covariance:KLCov", settings.KLCovSettings),
-    "distillation": ("distillation:Distillation", settings.DistillationSettings),
+TABLE = {  # name: module and class, in the order in which one would learn them
+    "reinforce": "reinforce:Reinforce",
+    "reinforce-baseline": "reinforce_baseline:ReinforceBaseline",
+    "rloo": "rloo:RLOO",
+    "reinforce-plus-plus": "reinforce_plus_plus:ReinforcePlusPlus",
+    "a2c": "a2c:A2C",
+    "ppo": "ppo:PPO",
+    "grpo": "grpo:GRPO",
+    "dr-grpo": "dr_grpo:DrGRPO",
+    "dapo": "dapo:DAPO",
+    "gspo": "gspo:GSPO",
+    "cispo": "cispo:CISPO",
+    "vapo": "vapo:VAPO",
+    "maxrl": "maxrl:MaxRL",
+    "pkpo": "pkpo:PKPO",
+    "gdpo": "gdpo:GDPO",
+    "sapo": "sapo:SAPO",
+    "dppo": "dppo:DPPO",
+    "topr": "topr:TOPR",
+    "clip-cov": "covariance:ClipCov",
+    "kl-cov": "covariance:KLCov",
+    "distillation": "distillation:Distillation",
 }
-SETTINGS = {name: declared for name, (_, declared) in TABLE.items()}  # they import no torch, unlike the classes
+OPTIONS: dict[str, type[AgentSettings]] = {  # of the algorithms that have some of their own; they import no torch
+    "reinforce-baseline": options.BaselineOptions,
+    "reinforce-plus-plus": options.PlusPlusOptions,
+    "pkpo": options.PKPOOptions,
+    "distillation": options.TaughtOptions,
+}
+SETTINGS = {name: OPTIONS.get(name, AgentSettings) for name in TABLE}  # that may have an option
 
 
 def find_agent(name: str) -> type[Agent]:
@@ -46,8 +52,7 @@ def find_agent(name: str) -> type[Agent]:
     Raises:
         ValueError: for an unknown name, with the closest match.
     """
-    place, _ = TABLE[check_choice("agent", name, TABLE)]
-    found: type[Agent] = resolve_name(f"{__name__}.{place}")
+    found: type[Agent] = resolve_name(f"{__name__}.{TABLE[check_choice('agent', name, TABLE)]}")
     return found
 
 

@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators.returns import generalized_advantage
 from ..rollout import Rollout
+from ..settings import ANY, setting
 from ..training.agent import Agent
-from .settings import ActorCriticSettings
 
 
-class ActorCritic(Agent, ActorCriticSettings):
+class ActorCritic(Agent):
     """An agent whose advantages come from a critic.
 
         Â_t = Σ_k (γλ)^k δ_{t+k}        δ_t = r_t + γ V(s_{t+1}) - V(s_t)        target_t = Â_t + V(s_t)
@@ -23,6 +23,10 @@ class ActorCritic(Agent, ActorCriticSettings):
     """
 
     uses_critic = True
+
+    gae_lambda: float = setting(
+        help="λ, from 0 (one-step error) to 1 (return minus value).", by_kind={ANY: 1.0}, low=0, high=1
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -9,18 +9,27 @@ from typing_extensions import override
 
 from ..estimators import aggregation, gates
 from ..rollout import Batch, Rollout
+from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
-from .settings import CovarianceSettings
+from ._group_relative import SCALE, group_relative
 
 
-class CovarianceAgent(PassesAgent, GroupRelative, CovarianceSettings):
+class CovarianceAgent(PassesAgent):
     """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
 
     They are chosen once per rollout, among steps with an advantage, by the policy before the update.
     """
 
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
+
+    scale: str = SCALE
+
+    share: float = setting(2e-4, "How many steps are chosen, of all of the rollout; at least one.", above=0, high=1)
+    min_covariance: float = setting(0.0, "Steps are chosen above this (log π - mean)(A - mean).")
+    max_covariance: float | None = setting(None, "Steps are chosen below this one.", more="None for no bound.")
 
     @override
     def use_settings(self) -> None:

@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from ..checkpoints.teacher import frozen_teacher
 from ..training.proximal import PassesAgent
-from .settings import TaughtSettings
+from .options import TaughtOptions
 
 
-class Taught(PassesAgent, TaughtSettings):
+class Taught(PassesAgent, TaughtOptions):
     """An agent that learns from a teacher: a frozen policy, checked and saved as the reference of the KL anchor.
 
     A loaded agent has the teacher that was saved with it, unless `load` is given another.

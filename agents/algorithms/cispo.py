@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from ..estimators import aggregation, losses
 from ..rollout import Batch
+from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
-from .settings import CISPOSettings
+from ._group_relative import SCALE, group_relative
 
 
-class CISPO(PassesAgent, GroupRelative, CISPOSettings):
+class CISPO(PassesAgent):
     """Clipped importance-sampling-weight policy optimization (MiniMax 2025, "MiniMax-M1", arXiv:2506.13585, eqs. 4, 5).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -25,7 +25,19 @@ class CISPO(PassesAgent, GroupRelative, CISPOSettings):
     """
 
     name = "cispo"
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
+
+    scale: str = SCALE
+
+    max_ratio: float = setting(
+        5.0,
+        "ρ_max, the paper's 1 + ε_high.",
+        low=1,
+        more="The paper gives no figure; 5 is that of Khatri et al. 2025 (arXiv:2510.13786).",
+    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

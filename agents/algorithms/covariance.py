@@ -9,11 +9,11 @@ from typing_extensions import override
 
 from ..estimators import gates, kl
 from ..rollout import Batch, Rollout
+from ..settings import setting
 from ._by_covariance import CovarianceAgent
-from .settings import ClipCovSettings, KLCovSettings
 
 
-class ClipCov(CovarianceAgent, ClipCovSettings):
+class ClipCov(CovarianceAgent):
     """Clip-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
@@ -25,6 +25,9 @@ class ClipCov(CovarianceAgent, ClipCovSettings):
 
     name = "clip-cov"
 
+    min_covariance = setting(1.0, "cov_low: steps are chosen above it.")
+    max_covariance = setting(5.0, "cov_high: steps are chosen below it.")
+
     @override
     def prepare(self, rollout: Rollout) -> Batch:
         batch = super().prepare(rollout)
@@ -35,7 +38,7 @@ class ClipCov(CovarianceAgent, ClipCovSettings):
         return gates.ratio(log_probs, batch.log_probs, batch.advantages)
 
 
-class KLCov(CovarianceAgent, KLCovSettings):
+class KLCov(CovarianceAgent):
     """KL-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
@@ -47,6 +50,8 @@ class KLCov(CovarianceAgent, KLCovSettings):
     """
 
     name = "kl-cov"
+
+    penalty: float = setting(1.0, "β, the weight of the KL of the chosen steps.", low=0)
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

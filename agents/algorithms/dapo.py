@@ -12,11 +12,11 @@ from typing_extensions import override
 from ..estimators import aggregation, returns, scaling
 from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
 from ..rollouts.envs import step_limit
+from ..settings import setting
 from ..training.proximal import ProximalAgent
-from .settings import DAPOSettings
 
 
-class DAPO(ProximalAgent, DAPOSettings):
+class DAPO(ProximalAgent):
     """Decoupled clip and dynamic sampling policy optimization (Yu et al. 2025, arXiv:2503.14476, eq. 8).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -34,6 +34,24 @@ class DAPO(ProximalAgent, DAPOSettings):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
+
+    clip_range_high = setting(0.28, "ε_high; above ε_low, unlikely actions become likely sooner.")
+    max_rounds: int = setting(4, "Most collections per update; 1 for no resampling.")
+    overlong_buffer: int = setting(
+        0,
+        "Last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none.",
+        low=0,
+        more="The paper takes a fifth. Off by default, since the correct answer of a short task may be as long as "
+        "allowed.",
+    )
+    mask_truncated: bool = setting(
+        False,
+        'Leave episodes that were cut off out of the loss ("overlong filtering", section 3.4).',
+        more="Their rewards still count in their group. Not for control, where the best episodes are cut off.",
+    )
+    max_steps: int | None = setting(
+        None, "The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
+    )
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

@@ -12,13 +12,13 @@ from typing_extensions import override
 
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..rollout import Batch, Rollout
+from ..settings import setting
 from ._taught import Taught
-from .settings import DistillationSettings
 
 SAMPLED, CENTRED = "sampled", "centred"
 
 
-class Distillation(Taught, DistillationSettings):
+class Distillation(Taught):
     """On-policy distillation (Lu and Thinking Machines Lab 2025; Agarwal et al. 2023, "GKD", arXiv:2306.13649).
 
         A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
@@ -33,8 +33,22 @@ class Distillation(Taught, DistillationSettings):
 
     name = "distillation"
     weights = staticmethod(aggregation.sequence_sum)
-
     advantages_stay = False  # A changes from pass to pass
+
+    estimator: str = setting(
+        "sampled",
+        "How the gradient of the KL is estimated.",
+        one_of=("sampled", "centred", "exact"),
+        more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '
+        'the same expectation, less variance. "exact": the KL over all actions is differentiated.',
+    )
+    reward_coef: float = setting(
+        0.0,
+        "Weight of the advantages of RLOO, which are added to the teacher's.",
+        low=0,
+        more="Needs groups of at least 2.",
+    )
+    max_ratio: float = setting(5.0, "ρ_max.", low=1)
 
     @override
     def use_settings(self) -> None:

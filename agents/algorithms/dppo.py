@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import gates
 from ..rollout import Batch
+from ..settings import setting
 from .cispo import CISPO
-from .settings import DPPOSettings
 
 
-class DPPO(CISPO, DPPOSettings):
+class DPPO(CISPO):
     """Divergence proximal policy optimization (Qi et al. 2026, arXiv:2602.04879, with the binary total variation).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -25,6 +25,16 @@ class DPPO(CISPO, DPPOSettings):
     """
 
     name = "dppo"
+
+    max_ratio = setting(
+        20.0, "ρ_max, the largest weight.", more="The default of verl's implementation; it should seldom be reached."
+    )
+    max_moved: float = setting(
+        0.2,
+        "δ: how far the probability of an action may move in an update.",
+        above=0,
+        more="The default of verl's implementation.",
+    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -9,11 +9,11 @@ from typing_extensions import override
 from ..estimators import aggregation, baselines, returns
 from ..rollout import Rollout
 from ..rollouts.envs import step_limit
+from ..settings import setting
 from ..training.proximal import ProximalAgent
-from .settings import DrGRPOSettings
 
 
-class DrGRPO(ProximalAgent, DrGRPOSettings):
+class DrGRPO(ProximalAgent):
     """GRPO without its two biases (Liu et al. 2025, arXiv:2503.20783, section 3.2).
 
         A_i = R_i - mean(R)        L = - 1/(N L_max) Σ_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 ± ε) A_i)
@@ -29,6 +29,8 @@ class DrGRPO(ProximalAgent, DrGRPOSettings):
     name = "dr-grpo"
     default_group_size = 4
     compares_groups = True
+
+    max_steps: int | None = setting(None, "L_max, which the loss is divided by.", shown="what the environment allows")
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

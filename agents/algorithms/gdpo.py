@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from ..estimators import aggregation, returns, scaling
 from ..rollout import PARTS, Rollout
+from ..settings import setting
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
-from .settings import GDPOSettings
+from ._kl_in_loss import KLInLoss
 
 
-class GDPO(ProximalAgent, GDPOSettings):
+class GDPO(KLInLoss, ProximalAgent):
     """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242).
 
         A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
@@ -43,6 +44,12 @@ class GDPO(ProximalAgent, GDPOSettings):
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
+
+    part_weights: Mapping[str, float] | None = setting(
+        None,
+        "Parts of the verdict to train on, and the weight of each standardized part.",
+        shown="the verifier's, if it is a weighted sum",
+    )
 
     @override
     def use_settings(self) -> None:

@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import losses
 from ..rollout import Batch
+from ..settings import setting
 from .grpo import GRPO
-from .settings import GSPOSettings
 
 
-class GSPO(GRPO, GSPOSettings):
+class GSPO(GRPO):
     """Group sequence policy optimization (Zheng et al. 2025, arXiv:2507.18071, eqs. 5 to 7).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        s_i = (π(y_i) / π_old(y_i))^(1/T_i)
@@ -22,6 +22,13 @@ class GSPO(GRPO, GSPOSettings):
     """
 
     name = "gspo"
+
+    clip_range = setting(
+        3e-4,
+        "ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
+        more="Short ones and learning rates far above 1e-6 need a wider range.",
+    )
+    clip_range_high = setting(4e-4, "ε_high.")
 
     @override
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -8,10 +8,10 @@ from typing_extensions import override
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Rollout
 from ..training.proximal import ProximalAgent
-from .settings import MaxRLSettings
+from ._kl_in_loss import KLInLoss
 
 
-class MaxRL(ProximalAgent, MaxRLSettings):
+class MaxRL(KLInLoss, ProximalAgent):
     """Maximum likelihood reinforcement learning (Tajwar et al. 2026, arXiv:2602.02710).
 
         A_i = (R_i - mean(R)) / mean(R), 0 if mean(R) ≤ 0

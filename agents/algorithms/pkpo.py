@@ -8,13 +8,15 @@ from typing_extensions import override
 
 from ..estimators import aggregation, best_of_k, returns
 from ..rollout import Rollout
+from ..settings import setting
 from ..training.agent import Agent
-from .settings import PKPOSettings
+from ._kl_in_loss import KLInLoss
+from .options import PKPOOptions
 
 USUAL = 4
 
 
-class PKPO(Agent, PKPOSettings):
+class PKPO(KLInLoss, Agent, PKPOOptions):
     """Pass-at-k policy optimization (Walder & Karkhanis 2025, arXiv:2505.15201).
 
         A_i = k (mean_{I∋i, |I|=k} max_{j∈I} R_j - b_i)        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
@@ -34,6 +36,12 @@ class PKPO(Agent, PKPOSettings):
     default_group_size = 8
     compares_groups = True
     weights = staticmethod(aggregation.sequence_sum)
+
+    k: int | None = setting(
+        None,
+        "Of how many samples the best counts, at most the size of a group.",
+        shown="4, or the size of a smaller group",
+    )
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

@@ -8,14 +8,15 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import aggregation, losses, scaling
 from ..rollout import Batch, Rollout
+from ..settings import setting
 from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
-from .settings import PPOSettings
 
 
-class PPO(ProximalAgent, ActorCritic, PPOSettings):
+class PPO(ProximalAgent, ActorCritic):
     """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347, eqs. 7 and 9).
 
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
@@ -27,6 +28,22 @@ class PPO(ProximalAgent, ActorCritic, PPOSettings):
 
     name = "ppo"
     weights = staticmethod(aggregation.token_mean)
+
+    num_epochs = setting(by_kind={"control": 4, "language-model": 2})
+    num_minibatches = setting(by_kind={"control": 4, "language-model": 2})
+    gae_lambda = setting(by_kind={"control": 0.95})
+    normalize_advantage: bool = setting(
+        True,
+        "Whether Â is whitened over the rollout, once, before the rollout is split.",
+        more="This is common, and biases the gradient by a common factor and offset.",
+    )
+    clip_range_vf: Scheduled | None = setting(
+        None,
+        "How far the critic's value may move from the old one before its error has no gradient.",
+        above=0,
+        more="A number or a function of the remaining progress; None for no limit. Not in the paper, but in its first "
+        "implementation.",
+    )
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:

@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import aggregation, returns
 from ..rollout import Rollout
+from ..settings import setting
 from ..training.agent import Agent
-from .settings import ReinforceSettings
 
 
-class Reinforce(Agent, ReinforceSettings):
+class Reinforce(Agent):
     """Episodic REINFORCE (Williams 1992, "Simple statistical gradient-following algorithms", section 5).
 
         A_{i,t} = R_i        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
@@ -21,6 +21,12 @@ class Reinforce(Agent, ReinforceSettings):
 
     name = "reinforce"
     weights = staticmethod(aggregation.sequence_sum)
+
+    gamma = setting(by_kind={"control": 1.0})
+    learning_rate = setting(
+        by_kind={"control": 3e-3},
+        shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 3e-3",
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -12,13 +12,13 @@ from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
 from ..rollout import Rollout
 from ..training.agent import Agent
-from .settings import ReinforceBaselineSettings
+from .options import BaselineOptions
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
 OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token")
 
 
-class ReinforceBaseline(Agent, ReinforceBaselineSettings):
+class ReinforceBaseline(Agent, BaselineOptions):
     """REINFORCE with return-to-go and a baseline (Williams 1992; Sutton & Barto 2018, section 13.4).
 
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})

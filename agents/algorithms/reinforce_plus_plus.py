@@ -9,10 +9,10 @@ from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
 from ..rollout import Rollout
 from ..training.proximal import ProximalAgent
-from .settings import ReinforcePlusPlusSettings
+from .options import PlusPlusOptions
 
 
-class ReinforcePlusPlus(ProximalAgent, ReinforcePlusPlusSettings):
+class ReinforcePlusPlus(ProximalAgent, PlusPlusOptions):
     """REINFORCE with PPO's tricks and no critic (Hu et al. 2025, arXiv:2501.03262, section 3).
 
         G_t = Σ_{k≥t} (r_k - β KL_k)        A_t = (G_t - b - mean) / (std + 1e-8), over all steps of the rollout

@@ -7,12 +7,12 @@ from typing_extensions import override
 
 from ..estimators import aggregation, gates
 from ..rollout import Batch
+from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import GroupRelative
-from .settings import SAPOSettings
+from ._group_relative import SCALE, group_relative
 
 
-class SAPO(PassesAgent, GroupRelative, SAPOSettings):
+class SAPO(PassesAgent):
     """Soft adaptive policy optimization (Gao et al. 2025, arXiv:2511.20347).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        τ_i = τ_pos where A_i > 0, else τ_neg
@@ -25,7 +25,17 @@ class SAPO(PassesAgent, GroupRelative, SAPOSettings):
     """
 
     name = "sapo"
+    default_group_size = 4
+    compares_groups = True
+    advantages = group_relative
     weights = staticmethod(aggregation.sequence_mean)
+
+    scale: str = SCALE
+
+    gate_temperature: float = setting(
+        1.0, "τ_pos, of actions with a positive advantage; the larger, the narrower.", above=0
+    )
+    gate_temperature_negative: float = setting(1.05, "τ_neg, of the other actions; the paper's, as τ_pos is.", above=0)
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

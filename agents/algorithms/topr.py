@@ -7,11 +7,11 @@ from typing_extensions import override
 
 from ..estimators import aggregation, gates, losses, returns
 from ..rollout import Batch, Rollout
+from ..settings import setting
 from ..training.proximal import PassesAgent
-from .settings import TOPRSettings
 
 
-class TOPR(PassesAgent, TOPRSettings):
+class TOPR(PassesAgent):
     """Tapered off-policy REINFORCE (Le Roux et al. 2025, arXiv:2503.14286).
 
         A_i = R_i - c        α_i = 1 where A_i ≥ 0, else min(1, π(y_i)/μ(y_i)), with μ the policy before the update
@@ -25,6 +25,12 @@ class TOPR(PassesAgent, TOPRSettings):
 
     name = "topr"
     weights = staticmethod(aggregation.sequence_sum)
+
+    threshold: float = setting(
+        0.5,
+        "c, subtracted from the return: episodes below it are bad.",
+        more="0.5 makes rewards of 1 and 0 half of the paper's 1 and -1. It decides what share of the data is good.",
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

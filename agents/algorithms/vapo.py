@@ -9,11 +9,11 @@ from typing_extensions import override
 
 from ..estimators.returns import generalized_advantage, length_adaptive_lambda
 from ..rollout import Rollout
+from ..settings import setting
 from .ppo import PPO
-from .settings import VAPOSettings
 
 
-class VAPO(PPO, VAPOSettings):
+class VAPO(PPO):
     """Value-based augmented PPO (Yue et al. 2025, arXiv:2504.05118, sections 4.1 and 4.2).
 
         λ_i = max(0, 1 - 1/(α T_i))        Â_{i,t} = Σ_k (γ λ_i)^k δ_{i,t+k}        target_{i,t} = Σ_k γ^k r_{i,t+k}
@@ -32,6 +32,16 @@ class VAPO(PPO, VAPOSettings):
     """
 
     name = "vapo"
+
+    clip_range_high = setting(0.28, "ε_high; above ε_low, unlikely actions become likely sooner.")
+    gae_lambda = setting(help="λ of the critic's targets.", by_kind={"control": 1.0})
+    length_alpha: float = setting(
+        0.05,
+        "α: λ of the actor is 1 - 1/(α T_i), and 0 up to 1/α steps.",
+        above=0,
+        more="Short answers need a larger one than the paper's.",
+    )
+    value_warmup: int = setting(0, "First updates that train the critic alone; the paper takes 50.", low=0)
 
     @override
     def use_settings(self) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from ..checks import check_number
+from ..checks import Scheduled, check_number
 from ..estimators import losses
 from ..estimators.mismatch import off_policy_mask
 from ..rollout import Batch
+from ..settings import ANY, setting
 from .agent import Agent
 from .metrics import Reduce
-from .settings import PassesSettings, ProximalSettings
 
 
-class PassesAgent(Agent, PassesSettings):
+class PassesAgent(Agent):
     """An agent that takes several optimizer steps on a rollout.
 
     A pass visits every episode once, in `num_minibatches` random parts of whole episodes; PPO's may be parts of steps.
@@ -28,6 +28,18 @@ class PassesAgent(Agent, PassesSettings):
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}
+
+    num_epochs: int = setting(help="Passes over a rollout.", by_kind={ANY: 1})
+    num_minibatches: int = setting(
+        help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
+    )
+    off_policy_mask: float | None = setting(
+        None,
+        "Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
+        above=0,
+        more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
+        "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
+    )
 
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the steps whose ratio is clipped, bool [N, T]; masked cells may hold anything."""
@@ -67,11 +79,29 @@ class PassesAgent(Agent, PassesSettings):
         return super().diagnose(log_probs, batch) | {"train/clip_fraction": stopped.sum()}
 
 
-class ProximalAgent(PassesAgent, ProximalSettings):
+class ProximalAgent(PassesAgent):
     """An agent that takes several optimizer steps on a rollout, with the clipped ratio as surrogate.
 
     A clipped step has no gradient.
     """
+
+    clip_range: Scheduled = setting(
+        0.2,
+        "ε: the ratio may fall to 1 - clip_range.",
+        above=0,
+        below=1,
+        more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
+    )
+    clip_range_high: Scheduled = setting(
+        None, "The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
+    )
+    max_ratio: float | None = setting(
+        None,
+        "δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
+        checked=False,
+        more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
+        'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
+    )
 
     @override
     def use_settings(self) -> None:

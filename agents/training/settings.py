@@ -1,4 +1,4 @@
-"""The settings of every agent, and of those with a ratio: how they learn, from which episodes, and where they run.
+"""The settings of every agent: how it learns, from which episodes, and where it runs.
 
 They import no torch: the options of commands are made from them. Names of functions (`one_of`) are those of the tables
 in `estimators/` and `optimizer.py`; a test compares them.
@@ -6,13 +6,12 @@ in `estimators/` and `optimizer.py`; a test compares them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..settings import ANY, Settings, setting
+from ..settings import Setting, check_names, declare, kept_of, plain, setting
 
 if TYPE_CHECKING:
     import torch
@@ -22,8 +21,11 @@ TRAIN = ("train",)
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
-class AgentSettings(Settings):
+class AgentSettings:
     """The settings of every agent."""
+
+    _declared: ClassVar[dict[str, Setting]]
+    _own_settings: ClassVar[dict[str, Setting]]
 
     seed: int = setting(0, "Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
     learning_rate: Scheduled = setting(
@@ -175,49 +177,57 @@ class AgentSettings(Settings):
     tensorboard_log: str | None = setting(None, "Folder for TensorBoard.", saved=False)
     verbose: int = setting(0, "1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
-    @override
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declare(cls)
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Refuse unknown arguments before anything is made."""
+        check_names(cls, settings, inspect.signature(cls).parameters)
+        return super().__new__(cls)
+
+    def _set_settings(self, given: Mapping[str, Any]) -> None:
+        """Check settings and set the attributes; those that depend on the kind of policy may stay None.
+
+        Raises:
+            TypeError: for an unknown name.
+            ValueError: for a value that is not allowed.
+        """
+        check_names(type(self), given, self._declared)
+        for name, one in self._declared.items():
+            setattr(self, name, one.check(given.get(name, one.default)))
+        self.use_settings()
+
+    def _changed(self, *names: str) -> dict[str, Any]:
+        """Return those of these settings that are not at their default, with their values."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != self._declared[name].default}
+
+    def refuse_idle(self, where: str, *names: str) -> None:
+        """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
+
+        Args:
+            where: in the message, "without mismatch".
+            names: of the settings.
+
+        Raises:
+            ValueError: naming the first one.
+        """
+        for name, given in self._changed(*names).items():
+            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""
+        return {name: plain(value) for name, value in kept_of(self).items() if not callable(value)}
+
     def use_settings(self) -> None:
+        """Check what settings say together, and set what follows from them; called before anything is made."""
         from ..fsdp import check_shard  # it imports torch
 
-        super().use_settings()
         check_shard(self.shard)
         if self.mismatch is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
 
 
-class PassesSettings(AgentSettings):
-    """The settings of agents that take several optimizer steps on a rollout."""
-
-    num_epochs: int = setting(help="Passes over a rollout.", by_kind={ANY: 1})
-    num_minibatches: int = setting(
-        help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
-    )
-    off_policy_mask: float | None = setting(
-        None,
-        "Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
-        above=0,
-        more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
-        "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
-    )
-
-
-class ProximalSettings(PassesSettings):
-    """The settings of agents with the clipped ratio as surrogate."""
-
-    clip_range: Scheduled = setting(
-        0.2,
-        "ε: the ratio may fall to 1 - clip_range.",
-        above=0,
-        below=1,
-        more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
-    )
-    clip_range_high: Scheduled = setting(
-        None, "The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
-    )
-    max_ratio: float | None = setting(
-        None,
-        "δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
-        checked=False,
-        more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
-        'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
-    )
+declare(AgentSettings)  # classes below are declared as they are made

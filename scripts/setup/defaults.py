@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agents.algorithms import SETTINGS
-from agents.settings import Setting, Settings, declared_by, default_of
+from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
-def agent_settings(cls: type[Settings]) -> dict[str, Any]:
+def agent_settings(cls: type[AgentSettings]) -> dict[str, Any]:
     """Return the settings that an agent's constructor takes, with their defaults."""
     return {name: default for name, default in keywords(cls).items() if name not in NOT_SETTINGS}
 
 
 def common_settings() -> dict[str, Any]:
     """Return the settings that every agent takes with the same default."""
-    first, *others = map(agent_settings, SETTINGS.values())
+    from agents import AGENTS  # slow
+
+    first, *others = map(agent_settings, AGENTS.values())
     return {name: value for name, value in first.items() if all((name, value) in each.items() for each in others)}
 
 
@@ -32,9 +34,13 @@ def keywords(callable_: Callable[..., Any]) -> dict[str, Any]:
     return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
-def by_agent() -> dict[str, dict[str, Setting]]:
-    """Return what is declared of each setting, by agent; first those that only some have."""
-    of_agents = {agent: declared_by(cls) for agent, cls in SETTINGS.items()}
+def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str, dict[str, Setting]]:
+    """Return what is declared of each setting, by agent; first those that only some have.
+
+    Args:
+        classes: of the agents; by default those that say what may have an option, which import no torch.
+    """
+    of_agents = {agent: declared_by(cls) for agent, cls in classes.items()}
     of_every = [name for name in declared_by(AgentSettings) if name not in NOT_SETTINGS]
     names = [*(name for own in of_agents.values() for name in own if name not in declared_by(AgentSettings)), *of_every]
     return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
@@ -42,7 +48,9 @@ def by_agent() -> dict[str, dict[str, Setting]]:
 
 def advice(name: str, options: Iterable[Any]) -> str:
     """Return how a setting without an option is written, for a command with these options; empty for other names."""
-    return f"pass --agent-arg {name}=..." if name in by_agent() and "agent_args" in options else ""
+    from agents import AGENTS  # slow
+
+    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in options else ""
 
 
 def about(of_agents: dict[str, Setting]) -> str:
@@ -54,13 +62,13 @@ def about(of_agents: dict[str, Setting]) -> str:
     return f"{said} For {'; '.join(named)}."
 
 
-def shown_default(name: str, of_agents: dict[str, Setting]) -> str:
+def shown_default(of_agents: Mapping[str, Setting]) -> str:
     """Return the default of a setting for `--help`: the constructors', and for None the one of each kind of policy."""
     first, values = next(iter(of_agents.values())), {agent: one.default for agent, one in of_agents.items()}
     if first.shown:  # of most agents
         return Counter(one.shown for one in of_agents.values()).most_common(1)[0][0]
     if first.by_kind:
-        return ", ".join(_usual(name, of_agents, kind) for kind in KINDS)
+        return ", ".join(_usual(of_agents, kind) for kind in KINDS)
     if len(set(values.values())) == 1:
         return str(first.default)
     agents = {value: [agent for agent in values if values[agent] == value] for value in values.values()}
@@ -69,8 +77,8 @@ def shown_default(name: str, of_agents: dict[str, Setting]) -> str:
     return ", ".join(f"{value} for {those}" for value, those in said.items())
 
 
-def _usual(name: str, of_agents: Iterable[str], kind: str) -> str:
+def _usual(of_agents: Mapping[str, Setting], kind: str) -> str:
     """Return the default of most agents with this kind of policy."""
-    every = [default_of(name, SETTINGS[agent], kind) for agent in of_agents]
+    every = [one.by_kind.get(kind, one.by_kind.get(ANY)) for one in of_agents.values()]
     [(value, count), *_] = Counter(every).most_common()
     return f"{value:g} for {KINDS[kind]}" + ("" if count == len(every) else " (most agents)")

@@ -41,7 +41,7 @@ def declared(command: str, heading: str | None = None, **changed: dict[str, Any]
 
     def option(name: str, of_agents: dict[str, Declared]) -> Decorator:
         flag, kind = name.replace("_", "-"), _TYPES.get(_first(of_agents).kind, str)
-        attributes = {"type": kind, "help": about(of_agents), "show_default": shown_default(name, of_agents)}
+        attributes = {"type": kind, "help": about(of_agents), "show_default": shown_default(of_agents)}
         return setting(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", **attributes | changed.get(name, {}))
 
     found = {name: of_agents for name, of_agents in by_agent().items() if command in _first(of_agents).commands}

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from agents import Agent
-from agents.algorithms import SETTINGS
 from agents.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
@@ -53,8 +52,10 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     Raises:
         ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
     """
+    from agents import AGENTS  # slow
+
     accepted = agent_settings(cls)
-    known = set().union(*map(agent_settings, SETTINGS.values()), accepted)
+    known = set().union(*map(agent_settings, AGENTS.values()), accepted)
     given = {key: value for key, value in options.items() if key in known and value is not None}
     for key in given:
         if key not in accepted:

@@ -242,7 +242,7 @@ WRONG_TYPES = [
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
     (lambda: declare("kl_coef", lambda progress: progress), ("Wrong.kl_coef is a setting",)),
-    (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(Settings)")),
+    (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),

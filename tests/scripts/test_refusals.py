@@ -129,7 +129,7 @@ train --num-generations 8 | --num-generations
 train --agent grpo --agent-arg beta=0.1 | beta
 train --config trl.json | num_generations
 train --clip-range 1 | --agent-arg clip_range=
-train --agent-arg n_steps=5 | n_steps num_epochs
+train --agent-arg n_steps=5 | n_steps allowed skip_idle_rows
 sft --lr 1 | --lr
 train --tool calculate | calculate calculator
 train --tool my.py | my.py:my_function

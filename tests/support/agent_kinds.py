@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from agents import AGENTS, Agent, DrGRPO, Policy
-from agents.algorithms._group_relative import GroupRelative
 from agents.algorithms._taught import Taught
 from agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]
 LIKE_GRPO = [  # what they keep and compare is what GRPO keeps and compares
-    name for name, cls in AGENTS.items() if issubclass(cls, (GroupRelative, DrGRPO)) and name != "grpo"
+    name for name, cls in AGENTS.items() if (hasattr(cls, "scale") or issubclass(cls, DrGRPO)) and name != "grpo"
 ]
 
 

@@ -72,6 +72,7 @@ class Tilted(GRPO):
 def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     """Signature, check, option with its default, config and page all come from the field."""
     monkeypatch.setitem(SETTINGS, "tilted", Tilted)
+    monkeypatch.setitem(AGENTS, "tilted", Tilted)
     seen = {}
 
     @click.command(cls=Command)
