@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from .algorithms import find_agent
@@ -40,18 +41,18 @@ if TYPE_CHECKING:
     from .training.supervised import warm_start
 else:
     _PLACES = {
-        "Agent": "training.agent",
-        "Batch": "rollout",
-        "Collector": "rollouts.collector",
-        "ControlPolicy": "policies",
-        "LanguageModelPolicy": "policies",
-        "Policy": "policies",
-        "Rollout": "rollout",
-        "TokenExtractor": "policies.control.token_extractor",
-        "as_vec_env": "rollouts.sb3_envs",
-        "make_envs": "rollouts.envs",
-        "make_policy": "policies",
-        "warm_start": "training.supervised",
+        "Agent": "agents.training.agent:Agent",
+        "Batch": "agents.rollout:Batch",
+        "Collector": "agents.rollouts.collector:Collector",
+        "ControlPolicy": "agents.policies.control.policy:ControlPolicy",
+        "LanguageModelPolicy": "agents.policies.language.policy:LanguageModelPolicy",
+        "Policy": "agents.policies.base:Policy",
+        "Rollout": "agents.rollout:Rollout",
+        "TokenExtractor": "agents.policies.control.token_extractor:TokenExtractor",
+        "as_vec_env": "agents.rollouts.sb3_envs:as_vec_env",
+        "make_envs": "agents.rollouts.envs:make_envs",
+        "make_policy": "agents.policies.make:make_policy",
+        "warm_start": "agents.training.supervised:warm_start",
     }
 
     def __getattr__(name: str) -> Any:
@@ -59,7 +60,7 @@ else:
         if name in __all__:
             agents = import_module(".algorithms", __name__).AGENTS
             classes = {cls.__name__: cls for cls in agents.values()} | {"AGENTS": agents}
-            found = classes[name] if name in classes else getattr(import_module(f".{_PLACES[name]}", __name__), name)
+            found = classes[name] if name in classes else resolve_name(_PLACES[name])
         elif name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         else:
