@@ -9,8 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
 from verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
 from verifiers.conversation import Message
@@ -18,7 +16,7 @@ from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.plugins.registry import trusting
 
-from ..problems.splits import is_level
+from ..problems.files import is_level
 from ..problems.stream import arm_of
 
 MOST_THREADS = 64  # that wait for replies
@@ -189,31 +187,3 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
         **({"level": level} if is_level(level) else {}),
         **({} if arm is None else {"prompt_arm": arm}),
     }
-
-
-def vector_info(num_envs: int, infos: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """Return the infos of some slots in Gymnasium's layout: per key an array over all slots, and its mask `_key`.
-
-    Numbers and booleans are in typed arrays, dictionaries are nested, everything else is in arrays of objects.
-
-    Args:
-        num_envs: B.
-        infos: by slot.
-    """
-    columns: dict[str, Any] = {}
-    for key in dict.fromkeys(key for info in infos.values() for key in info):
-        values = {row: info[key] for row, info in infos.items() if key in info}
-        rows, first = list(values), next(iter(values.values()))
-        if isinstance(first, dict):
-            columns[key] = vector_info(num_envs, values)
-        else:
-            number = isinstance(first, (bool, int, float))
-            columns[key] = np.zeros(num_envs, type(first)) if number else np.full(num_envs, None, dtype=object)
-            if isinstance(first, list):  # numpy would make several columns of them
-                for row, value in values.items():
-                    columns[key][row] = value
-            else:
-                columns[key][rows] = list(values.values())
-        columns[f"_{key}"] = np.zeros(num_envs, dtype=np.bool_)
-        columns[f"_{key}"][rows] = True
-    return columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_space
 from ..text.encoder import CUT, STOP, STRING
 from .dialogues import Completions, Dialogues, Turn
 from .host_tensor import for_numpy, to_device
-from .judge import vector_info
 from .picture import Picture, outcome_of
 from .slots import Slots
 from .task import TextGenTask
@@ -161,7 +160,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if mask is None:  # begin a new group
             self._next_episode = self._groups_begun() * self.task.group_size
         starts = self._start(rows, new_rollout=mask is None)
-        return self._observation(), vector_info(self.num_envs, starts)
+        return self._observation(), self._batched(starts)
 
     def step(self, actions: Any, acting: Any = None) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
         """Append a token to every running slot, and the replies to turns that ended; judge the episodes that ended.
@@ -182,7 +181,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         acts = None if acting is None else self._flags("acting", acting)
         rewards, ended, cut, infos = self._answer(*self._append(actions, acts))
         paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
-        return self._observation(), paid, over, short, vector_info(self.num_envs, infos)
+        return self._observation(), paid, over, short, self._batched(infos)
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Tell what chooses the problems of a shared stream how episodes ended, of all processes in the same order.
@@ -373,6 +372,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """Stop worker processes and close the verifier."""
         self._slots.leave(range(self.num_envs))
         self.task.judge.stop()
+
+    def _batched(self, infos: Mapping[int, Info]) -> Info:
+        """Return the infos of slots in Gymnasium's layout."""
+        columns: Info = {}
+        for slot, info in infos.items():
+            self._add_info(columns, info, slot)
+        return columns
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}

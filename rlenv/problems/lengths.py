@@ -13,7 +13,7 @@ from verifiers.conversation import last_of, shown
 from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
 from ..text.encoder import CUT, UNREAD, Encoder
-from .listed import Problems, turns_of
+from .files import Problems, turns_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64

@@ -12,8 +12,8 @@ from verifiers.conversation import as_conversation, shown, text_of
 
 from ..text.encoder import Encoder, PromptText
 from ..text.texts import NOT_UNICODE, is_unicode
+from .files import in_test_split
 from .rows import Row, columns_of, made_of, no_column, read_rows
-from .splits import in_test_split
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 

@@ -15,9 +15,8 @@ import numpy as np
 from verifiers import Problem, Verifier
 
 from .curriculum import Curriculum
-from .listed import SIDES, Problems
+from .files import SIDES, SPLITS, Problems, hashed_side, level_of
 from .prompt_choice import CHOICES, ThompsonChoice
-from .splits import SPLITS, hashed_side, level_of
 
 _TRIES = 10_000
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -17,16 +16,16 @@ from transformers import PreTrainedTokenizerBase
 from verifiers.base import first_line
 from verifiers.conversation import Message, shown, with_calls
 
-from .tokenizer import added_tokens
+from .tokenizer import added_tokens, control_tokens
 from .tools import described, schema
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
+ROLES = ("system", "user", "assistant")  # of the conversation that shows what a template writes
 _ANSWERING = ("tool", "assistant")
 _CALL_ID = "0" * 9  # of calls and results without one, for templates that write it
 _PROBE = "tool4815162342"  # the name of a function, to see whether a template writes calls
-_ODD = f"-{string.printable}é字🙂-"
 _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
 
 
@@ -55,7 +54,6 @@ class Chat:
     ) -> None:
         self.tokenizer, self.system_prompt, self.tools = tokenizer, system_prompt, tools
         self._skeletons: dict[tuple[str, ...], list[str | int]] = {}
-        self._keeps_contents: dict[tuple[str, ...], bool] = {}
 
     def pieces(self, prompt: str | Sequence[Message]) -> list[Piece]:
         """Return the rendering of a conversation, or of a text as the user's message, in pieces.
@@ -80,22 +78,6 @@ class Chat:
             for part in skeleton
         ]
         return [part for part in parts if part.text]
-
-    def outline(self, prompt: str | Sequence[Message]) -> str | None:
-        """Return the rendering of a conversation, perhaps with more spaces; None if only the template knows it.
-
-        Whether a template leaves contents as they are is seen once for each sequence of roles.
-        """
-        messages = self._known(self._messages(prompt))
-        roles = tuple(message["role"] for message in messages)
-        if any(len(message) > 2 for message in messages):
-            return None
-        if roles not in self._keeps_contents:
-            odd = [_message(role, _ODD) for role in roles]
-            self._keeps_contents[roles] = self._render(odd) == _joined(self._skeleton(odd), [_ODD] * len(odd))
-        if not self._keeps_contents[roles]:
-            return None
-        return _joined(self._skeleton(messages), [message["content"] for message in messages])
 
     @cached_property
     def after_answer(self) -> str:
@@ -171,15 +153,6 @@ class Chat:
         except ValueError:
             return False
 
-    @cached_property
-    def _knows_system(self) -> bool:
-        """Whether the template has a form for a message of the system."""
-        try:
-            self._skeleton([_message("system"), _message("user")])
-        except ValueError:
-            return False
-        return True
-
     def _known(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages that the template has a form for.
 
@@ -197,8 +170,6 @@ class Chat:
         has_system = messages[0]["role"] == "system"
         said = [messages[0]["content"]] if has_system else [] if self.system_prompt is None else [self.system_prompt]
         if self.tools and not self._shows_tools:
-            if not said and not self._knows_system:
-                return _told(messages, described(self.schemas))
             said.append(described(self.schemas))
         return [_message("system", "\n\n".join(said)), *messages[has_system:]] if said else messages
 
@@ -262,6 +233,45 @@ class Chat:
             raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
 
 
+@dataclass(frozen=True)
+class ChatTokens:
+    """The tokens that are not ordinary text in a conversation.
+
+    Attributes:
+        ids: of the special tokens, and of other added tokens that the template writes or reads, by their text.
+        of_system: those that a system message may use: not special, and no turn begins or ends with them. In all other
+            messages, each of them is text.
+    """
+
+    ids: dict[str, int]
+    of_system: frozenset[str]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> ChatTokens:
+        """Return those of a tokenizer with its chat template.
+
+        What the template writes is seen in its renderings: it may put a token together from parts, and a text in its
+        source may be what it looks for in a message, as in `content.split('</think>')`.
+        """
+        added, special = added_tokens(tokenizer), control_tokens(tokenizer)
+        template = tokenizer.chat_template or ""
+        source = template if isinstance(template, str) else "".join(template.values())
+        pattern = any_of(added)
+        inside, around = set(), set()
+        for without in range(2):  # with a message of the system, and without
+            for text, turn_begins in chat.own_texts(ROLES[without:]):
+                found = pattern.findall(text)
+                around |= set(found[:1] if turn_begins else found)
+                inside |= set(found)
+        ids = {text: index for text, index in added.items() if text in special or text in inside or text in source}
+        return cls(ids, frozenset(ids.keys() - special.keys() - around))
+
+
+def any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of any of these texts, the longest that fits; without a text, of nothing."""
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)")
+
+
 def read_template(template: str | Path) -> str:
     """Return the chat template in a file; a text with a "{" is the template itself.
 
@@ -291,13 +301,6 @@ def _of_user(messages: Sequence[Message]) -> list[Message]:
         several = list(run)
         made += [_message("user", "\n".join(each["content"] for each in several))] if is_result else several
     return made
-
-
-def _told(messages: Sequence[Message], text: str) -> list[Message]:
-    """Return messages with a text before what the user says first."""
-    first = next(index for index, message in enumerate(messages) if message["role"] == "user")
-    content = f"{text}\n\n{messages[first]['content']}"
-    return [*messages[:first], _message("user", content), *messages[first + 1 :]]
 
 
 def _with_ids(message: Message) -> Message:

@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers.conversation import Message, last_of, shown, text_of
 
-from .chat import Chat, Piece
-from .chat_tokens import ChatTokens, any_of
+from .chat import Chat, ChatTokens, Piece, any_of
 from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens
 
@@ -129,15 +128,13 @@ class Encoder:
     def most_tokens(self, text: PromptText, is_prompt: bool = True) -> int:
         """Return how many tokens a text has at most, without encoding it; `UNREAD` if only encoding tells.
 
-        A token stands for at least one byte, the chat template's own text included.
+        A token stands for at least one byte.
         """
-        if not self._spells_bytes:
+        if not self._spells_bytes or (is_prompt and self.is_chat(text)):
             return UNREAD
-        text = self.asked(text) if is_prompt else text
-        whole = self.chat.outline(text) if is_prompt and self.is_chat(text) else str(text)
-        if whole is not None and self._normalizer is not None:
-            whole = self._normalizer.normalize_str(whole)
-        return UNREAD if whole is None else self._added + len(whole.encode())
+        whole = str(self.asked(text) if is_prompt else text)
+        normalizer = self.tokenizer.backend_tokenizer.normalizer  # changes texts before they are cut into tokens
+        return self._added + len((whole if normalizer is None else normalizer.normalize_str(whole)).encode())
 
     def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
         """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.
@@ -158,11 +155,6 @@ class Encoder:
         encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
         found = iter(encoded)
         return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
-
-    @cached_property
-    def _normalizer(self) -> Any:
-        """The tokenizer's step that changes texts before they are cut into tokens; None without one."""
-        return self.tokenizer.backend_tokenizer.normalizer
 
     @cached_property
     def _added(self) -> int:

@@ -58,8 +58,8 @@ def serve(
     from .verifiers import from_file
 
     require("openenv.core.env_server", "openenv", "rlenv serve")
-    from rlenv.neighbours.openenv.server import Limits, listen, make_app
-    from rlenv.neighbours.openenv.server import serve as run
+    from rlenv.neighbours.openenv import Limits, listen, make_app
+    from rlenv.neighbours.openenv import serve as run
     from rlenv.neighbours.posing import Posed
 
     bound = listen(host, port, for_others=bool(token) or insecure)

@@ -21,8 +21,7 @@ from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.neighbours import trl
 from rlenv.problems.curriculum import Curriculum
-from rlenv.problems.files import load_problems
-from rlenv.problems.listed import as_problem
+from rlenv.problems.files import as_problem, load_problems
 from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
 from rlenv.problems.stream import ProblemStream
 from rlenv.text.chat import read_template

@@ -97,13 +97,6 @@ def test_a_template_without_tools_says_them_in_the_system_message(family):
     assert "You may call" not in plain.reset(seed=0)[1]["prompt"]
 
 
-def test_a_template_without_tools_and_system_says_them_before_the_first_question():
-    env = env_of(problems=PROBLEMS, tokenizer=mistral())
-    _, info = env.reset(seed=0)
-    assert info["prompt"].startswith("<s>[INST] You may call functions") and '"name": "shout"' in info["prompt"]
-    assert info["prompt"].endswith(f"\n\n{env.problem.prompt[-1]['content']}[/INST]")
-
-
 @pytest.mark.parametrize(("family", "ends"), [(llama2, "[INST] 46 [/INST]"), (mistral, "[INST]  46[/INST]")])
 def test_a_template_without_results_shows_them_as_the_users(family, ends):
     """These families write every other role as the assistant's."""

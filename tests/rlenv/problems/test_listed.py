@@ -11,8 +11,7 @@ from tokenizers import normalizers
 
 from rlenv.envs.task import TextGenTask
 from rlenv.problems import lengths
-from rlenv.problems.files import load_problems
-from rlenv.problems.listed import Problems
+from rlenv.problems.files import Problems, load_problems
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
 from verifiers import Exact, Problem

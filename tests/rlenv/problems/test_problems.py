@@ -5,7 +5,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.problems.splits import in_test_split
+from rlenv.problems.files import in_test_split
 from rlenv.problems.stream import ProblemStream
 from verifiers import Arith, Problem
 

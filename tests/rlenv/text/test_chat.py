@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.envs.task import TextGenTask
-from rlenv.text.chat import Chat, read_template
-from rlenv.text.chat_tokens import ChatTokens
+from rlenv.text.chat import Chat, ChatTokens, read_template
 from rlenv.text.encoder import STOP, Encoder
 from rlenv.text.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Problem

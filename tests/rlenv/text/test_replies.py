@@ -3,8 +3,7 @@
 import pytest
 from chat_families import FAMILIES
 
-from rlenv.text.chat import Chat
-from rlenv.text.chat_tokens import ChatTokens
+from rlenv.text.chat import Chat, ChatTokens
 from rlenv.text.encoder import CUT, STOP, Encoder
 
 MADE = {name: make() for name, make in FAMILIES.items()}

@@ -1,10 +1,11 @@
-"""The server: OpenEnv's app behind a gate that keeps its limits."""
+"""A verifier as an OpenEnv server: an action is a turn of the model, an observation what it reads next."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import json
+import random
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -12,15 +13,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import uvicorn
-from openenv.core.env_server import ServerMode
+from openenv.core.env_server import Action, Environment, Observation, ServerMode, State
 from openenv.core.env_server.http_server import create_fastapi_app
+from pydantic import BeforeValidator, Field
+from typing_extensions import override
 
-from rlenv.neighbours.posing import Posed
-
-from .environment import EpisodeState, TurnAction, TurnObservation, VerifierEnvironment
+from rlenv.envs.judge import Exchange, verdict_info
+from rlenv.neighbours.posing import SEEDS, Episode, Posed, as_text
+from verifiers import Reply, Verdict
+from verifiers.conversation import Message, text_of
 
 PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none
 REFUSED, TOO_OLD, TOO_LONG = 1008, 1001, 1009  # codes that WebSockets are closed with
@@ -29,6 +33,88 @@ MOST_CONNECTIONS = 1024  # at least; more are refused with the HTTP status 503
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
+
+
+class TurnAction(Action):
+    """A turn of the model: a completion, or what it says next in a dialogue."""
+
+    text: Annotated[str, BeforeValidator(as_text)] = Field(description="what the model writes")
+
+
+class TurnObservation(Observation):
+    """The prompt after a reset, else the reply to a turn; metadata of the last one say what the verdict was."""
+
+    text: str = Field(description="what the model reads next, as text")
+    messages: list[dict[str, Any]] = Field(description="the same as messages of a conversation")
+
+
+class EpisodeState(State):
+    """The episode so far."""
+
+    seed: int | None = Field(default=None, description="of the problem")
+
+
+class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
+    """One session: episodes of one verifier, one after the other.
+
+    Args:
+        posed: the verifier, shared by all sessions.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, posed: Posed) -> None:
+        super().__init__()
+        self.posed = posed
+        self._episode: Episode | None = None
+        self._state = EpisodeState()
+
+    @override
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, level: int | None = None, **kwargs: Any
+    ) -> TurnObservation:
+        self.close()
+        seed = random.SystemRandom().randrange(SEEDS) if seed is None else seed
+        problem = self.posed.problem(seed, level)
+        self._episode = self.posed.begin(problem)
+        self._state = EpisodeState(episode_id=episode_id, seed=seed)
+        known = {name: problem.metadata[name] for name in ("level",) if name in problem.metadata}
+        return _observed(problem.prompt, metadata={"seed": seed, "max_turns": self.posed.verifier.max_turns, **known})
+
+    @override
+    def step(self, action: TurnAction, timeout_s: float | None = None, **kwargs: Any) -> TurnObservation:
+        episode = self._episode
+        if episode is None:
+            raise ValueError("the episode is over or has not begun: send a reset")
+        self._state.step_count += 1
+        reply = episode.say(action.text)
+        if reply.verdict is None:
+            return _observed(reply.content, reward=float(reply.reward), metadata={"counts": dict(reply.counts)})
+        self.close()
+        return self._last(episode.exchange, reply, reply.verdict)
+
+    def _last(self, said: Exchange, reply: Reply, verdict: Verdict) -> TurnObservation:
+        """Return the observation that ends an episode; without a reward if the verifier failed."""
+        metadata = verdict_info(self.posed.verifier, said.problem, verdict)
+        metadata["counts"] = dict(said.counts)
+        reward = float(reply.reward + verdict.reward) if verdict.status == "ok" else None
+        return _observed(reply.content, done=True, reward=reward, metadata=metadata)
+
+    @property
+    @override
+    def state(self) -> EpisodeState:
+        return self._state
+
+    @override
+    def close(self) -> None:
+        if self._episode is not None:
+            self._episode.close()
+        self._episode = None
+
+
+def _observed(content: str | list[Message], **fields: Any) -> TurnObservation:
+    messages: list[Any] = content if isinstance(content, list) else [{"role": "user", "content": content}]
+    return TurnObservation(text=text_of(content), messages=messages if content else [], **fields)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Verifiers as an OpenEnv server."""
