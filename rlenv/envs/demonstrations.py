@@ -64,11 +64,8 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
     """
     episodes = _begun(task, range(start, start + count))
     try:
-        taken = 0
-        while going := [each for each in episodes if len(each.turns) > taken]:
-            taken += 1
-            said = [_say(task, each, each.turns[taken - 1]) for each in going]
-            _answer(task, [pair for pair in zip(going, said, strict=True) if len(pair[0].turns) > taken], taken)
+        for number in range(max(len(each.turns) for each in episodes)):
+            _play(task, [each for each in episodes if len(each.turns) > number], number)
     finally:
         for each in episodes:
             task.judge.close(each.exchange)
@@ -119,39 +116,30 @@ def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
     return tokens
 
 
-def _say(task: TextGenTask, episode: _Episode, turn: str) -> list[int]:
-    """Add a turn to an episode; return its tokens."""
-    ids = turn_tokens(task.encoding, episode.problem, turn)
-    episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
-    episode.tokens += ids
-    episode.actions += ids
-    if len(episode.tokens) > task.max_length:
+def _play(task: TextGenTask, episodes: Sequence[_Episode], number: int) -> None:
+    """Add the turn with this number to each of these episodes, and the reply unless that was its last."""
+    answered, turns = [], []
+    for episode in episodes:
         what = f"the demonstration of {shown(episode.problem.prompt)}"
-        raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
-    return ids
-
-
-def _answer(task: TextGenTask, going: Sequence[tuple[_Episode, list[int]]], taken: int) -> None:
-    """Append the replies to the turns with these tokens, with which no episode may end.
-
-    Args:
-        task: of the episodes.
-        going: the episodes, and the tokens of their last turns.
-        taken: how many turns each has taken.
-    """
-    turns = []
-    for episode, ids in going:
-        ending = STOP if ids[-1] in task.stop_token_ids else STRING
-        turns.append(Turn(episode.exchange, ids, ending, task.max_length - len(episode.tokens)))
-    if not turns:
+        ids = turn_tokens(task.encoding, episode.problem, episode.turns[number])
+        episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
+        episode.tokens += ids
+        episode.actions += ids
+        room = task.max_length - len(episode.tokens)
+        if room < 0:
+            raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
+        if len(episode.turns) > number + 1:
+            answered.append((episode, what))
+            turns.append(Turn(episode.exchange, ids, STOP if ids[-1] in task.stop_token_ids else STRING, room))
+    if task.dialogues is None or not turns:
         return
-    assert task.dialogues is not None
-    for (episode, _), answer in zip(going, task.dialogues.answer(turns), strict=True):
+    for (episode, what), answer in zip(answered, task.dialogues.answer(turns), strict=True):
         if answer.tokens is None:
-            what = f"the demonstration of {shown(episode.problem.prompt)} has {len(episode.turns)} turns"
-            limits = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
-            reason = answer.info["verdict_reason"] or f"allowed: {limits}, max_context_tokens={task.max_length}"
-            raise ValueError(f"{what}, but its episode ends after {taken}; {reason}")
+            has = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
+            reason = answer.info["verdict_reason"] or f"allowed: {has}, max_context_tokens={task.max_length}"
+            raise ValueError(
+                f"{what} has {len(episode.turns)} turns, but its episode ends after {number + 1}; {reason}"
+            )
         episode.tokens += answer.tokens
 
 

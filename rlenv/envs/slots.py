@@ -1,15 +1,93 @@
-"""The episodes in the slots of a batched environment, whose turns are answered at once or in logical time."""
+"""The slots of a batched environment, and answers that come later: replies and verdicts, in logical time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import count, islice
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from verifiers import Problem, Reply, Verdict
+
 from .dialogues import Answer, Completions, Dialogues, Turn
-from .judge import Exchange
+from .judge import Exchange, Judge, verdict_info
 from .task import Prompt
-from .waiting import LateReplies
+
+TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
+Question = TypeVar("Question")
+Hear = Callable[[Problem, dict[str, Any]], None]
+
+
+class Waiting(Generic[Question]):
+    """Questions that were asked, by slot or number, and the futures of their answers.
+
+    Answers are taken in the order asked, when `due` says so, whether or not they are there: so episodes do not depend
+    on the clock. A pickled copy asks again.
+
+    Args:
+        judge: asked.
+        hear: gets each problem and the infos of its verdict; None if nobody listens.
+    """
+
+    def __init__(self, judge: Judge, hear: Hear | None = None) -> None:
+        self.judge, self.hear = judge, hear
+        self._asked: dict[int, tuple[Question, Future[Any]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        asked = {key: question for key, (question, _) in self._asked.items()}
+        return {"judge": self.judge, "hear": self.hear, "asked": asked}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["judge"], state["hear"])  # type: ignore[misc]
+        self.add(state["asked"])
+
+    def __iter__(self) -> Any:
+        return iter(self._asked)
+
+    def futures(self, questions: Sequence[Question]) -> Sequence[Future[Any]]:
+        """Ask, and return the futures of the answers."""
+        raise NotImplementedError
+
+    def add(self, questions: Mapping[int, Question]) -> Sequence[Future[Any]]:
+        """Ask these questions, and return the futures of their answers."""
+        futures = self.futures(list(questions.values())) if questions else []
+        self._asked |= zip(questions, zip(questions.values(), futures, strict=True), strict=True)
+        return futures
+
+    def drop(self, keys: Iterable[int]) -> None:
+        """Give up the answers to these questions, as far as they were asked."""
+        for key in keys:
+            if key in self._asked:
+                self._asked.pop(key)[1].cancel()
+
+    def due(self, slots: int, going: int) -> int:
+        """Return how many answers are waited for now.
+
+        Those of the oldest eighth of the slots, if more than half of them wait or none goes on.
+
+        Args:
+            slots: how many there are.
+            going: how many go on without an answer.
+        """
+        is_due = bool(self._asked) and (going == 0 or len(self._asked) > slots / 2)
+        return max(int(TAKEN_SHARE * slots), 1) if is_due else 0
+
+    def take(self, most: int) -> dict[int, tuple[Question, Any]]:
+        """Wait for the oldest answers; return them with their questions."""
+        keys = list(islice(self._asked, most))
+        answers = [self._asked[key][1].result() for key in keys]
+        return {key: (self._asked.pop(key)[0], answer) for key, answer in zip(keys, answers, strict=True)}
+
+
+class LateReplies(Waiting[Turn]):
+    """Turns whose replies worker processes make, by slot."""
+
+    def futures(self, questions: Sequence[Turn]) -> list[Future[Reply]]:
+        """Have the worker processes make the replies."""
+        return self.judge.ask([turn.exchange for turn in questions])
 
 
 class Slots:
@@ -70,3 +148,106 @@ class Slots:
             answers |= zip(taken, followed, strict=True)
         self.waiting = np.isin(np.arange(len(self.held)), list(self.late))
         return answers
+
+
+class LateVerdict(Future[dict[str, Any]]):
+    """The reward and the infos of one episode, once its verdict is known.
+
+    Attributes:
+        asked: whether somebody has called `result`.
+    """
+
+    def __init__(self, problem: Problem, completion: str, judge_now: Callable[[], None]) -> None:
+        super().__init__()
+        self.problem, self.completion, self.asked = problem, completion, False
+        self._judge_now = judge_now
+        self.set_running_or_notify_cancel()  # a verdict cannot be cancelled
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the verdict; return `reward` and the keys of `verdict_info`.
+
+        Raises:
+            TimeoutError: if the workers have no verdict after `timeout` seconds.
+        """
+        self.asked = True
+        self._judge_now()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the verdict; return the exception that `result` would raise, if any."""
+        self._judge_now()
+        return super().exception(timeout)
+
+
+class LateVerdicts(Waiting[tuple[Problem, str]]):
+    """Problems and completions that are judged while other episodes run; the curriculum hears of them afterwards.
+
+    With worker processes, judging starts at once. Any other verifier judges everything that is waiting in one batch
+    when the first result is asked for.
+    """
+
+    def __init__(self, judge: Judge, hear: Hear | None = None) -> None:
+        super().__init__(judge, hear)
+        self._numbers = count()
+        self._unjudged: list[LateVerdict] = []
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def help(judge: Judge) -> bool:
+        """Tell whether late verdicts save time."""
+        return judge.pool is not None or judge.verifier.prefers_batches
+
+    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[Future[Any]]:
+        """Take completions and return the futures of their verdicts, which are kept if somebody listens."""
+        pairs = list(zip(problems, completions, strict=True))
+        return self.futures(pairs) if self.hear is None else self.add(dict(zip(self._numbers, pairs, strict=False)))
+
+    def futures(self, questions: Sequence[tuple[Problem, str]]) -> list[LateVerdict]:
+        """Have the completions judged, now or in a batch."""
+        late = [LateVerdict(*pair, self._judge_waiting) for pair in questions]
+        if self.judge.pool is None:
+            with self._lock:
+                self._unjudged += late
+            return late
+        judged = self.judge.pool.submit([one.problem for one in late], [one.completion for one in late])
+        for one, future in zip(late, judged, strict=True):
+            future.add_done_callback(lambda done, one=one: self._resolve(one, done.result))  # type: ignore[misc]
+        return late
+
+    def tell(self, going: int) -> None:
+        """Tell the curriculum about verdicts: all if no slot goes on, else those before the first nobody has asked for.
+
+        Raises:
+            Exception: of the verifier, unless somebody who asked for the verdict got it already.
+        """
+        for number, (_, late) in list(self._asked.items()):
+            assert isinstance(late, LateVerdict)
+            if self.hear is None or (going and not late.asked):
+                return
+            del self._asked[number]
+            error = late.exception()
+            if error is None:
+                self.hear(late.problem, late.result())
+            elif not late.asked:
+                raise error
+
+    def _judge_waiting(self) -> None:
+        verdicts = Future[list[Verdict]]()
+        with self._lock:  # whoever else asks waits for the same batch
+            if waiting := self._unjudged:
+                try:
+                    completions = [late.completion for late in waiting]
+                    verdicts.set_result(self.judge([late.problem for late in waiting], completions))
+                except Exception as error:  # whatever a plugin raises goes to those who ask
+                    verdicts.set_exception(error)
+            self._unjudged = []  # but after Ctrl-C the next one who asks has them judged
+        for row, late in enumerate(waiting):
+            self._resolve(late, lambda row=row: verdicts.result()[row])  # type: ignore[misc]
+
+    def _resolve(self, late: LateVerdict, judged: Callable[[], Verdict]) -> None:
+        try:
+            verdict = judged()
+            info = verdict_info(self.judge.verifier, late.problem, verdict)
+            late.set_result({"reward": float(verdict.reward), **info})
+        except Exception as error:  # a plugin's `is_success`, or a miscount, must not leave anybody waiting
+            late.set_exception(error)

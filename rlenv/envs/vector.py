@@ -15,9 +15,8 @@ from ..text.encoder import CUT, STOP, STRING
 from .dialogues import Completions, Dialogues, Turn
 from .host_tensor import for_numpy, to_device
 from .picture import Picture, outcome_of
-from .slots import Slots
+from .slots import LateVerdicts, Slots
 from .task import TextGenTask
-from .waiting import LateVerdicts
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -228,26 +227,20 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
         if self.render_mode is None:
             return None
-        if self._picture is not None:
-            return tuple(map(self._frame, range(self.num_envs)))
-        completions = self.task.encoding.shown([self._after_prompt(row) for row in range(self.num_envs)])
-        prompts = [prompt.text if (prompt := self._slots.prompts.get(row)) else "" for row in range(self.num_envs)]
-        return tuple(f"{prompt}│{completion}" for prompt, completion in zip(prompts, completions, strict=True))
+        return tuple(map(self._shown, range(self.num_envs)))
 
-    def _frame(self, row: int) -> np.ndarray:
-        assert self._picture is not None
+    def _shown(self, row: int) -> Any:
+        """Return the text or the picture of a slot, replies included."""
         prompt = self._slots.prompts.get(row)
-        read = [] if prompt is None else prompt.tokens
-        return self._picture.frame([*read, *self._after_prompt(row)], len(read), *self._outcomes[row])
+        read, text = ([], "") if prompt is None else (prompt.tokens, prompt.text)
+        after = self._tokens[row, len(read) : self._slots.held[row]].tolist()
+        if self._picture is not None:
+            return self._picture.frame([*read, *after], len(read), *self._outcomes[row])
+        return f"{text}│{self.task.encoding.shown([after])[0]}"
 
     def _generated(self, row: int) -> list[int]:
         """Return the tokens of a slot's turn so far, of which a completion is one."""
         return self._completions[row, : self._taken[row]].tolist()
-
-    def _after_prompt(self, row: int) -> list[int]:
-        """Return the tokens of a slot's episode after its prompt, replies included."""
-        prompt = self._slots.prompts.get(row)
-        return self._tokens[row, len(prompt.tokens) if prompt else 0 : self._slots.held[row]].tolist()
 
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
@@ -291,7 +284,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         running = self._acting if acting is None else self._acting & acting
         playing = self._playing if acting is None else to_device(running.astype(np.int64), self.device)
         tokens = actions.cpu().numpy()  # the only wait for the device
-        self._check(tokens[running])
+        outside = running & ((tokens < 0) | (tokens >= self.task.vocab_size))
+        if outside.any():
+            allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
+            raise ValueError(f"action {tokens[outside][0]} is outside the vocabulary; {allowed}")
         rows = np.flatnonzero(running)
         self._completions[rows, self._taken[rows]] = tokens[rows]
         self._taken[rows] += 1
@@ -314,12 +310,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.running[rows] = running
         self._acting = self.running & ~self._slots.waiting
         self._playing = to_device(self._acting.astype(np.int64), self.device)
-
-    def _check(self, tokens: np.ndarray) -> None:
-        outside = tokens[(tokens < 0) | (tokens >= self.task.vocab_size)]
-        if len(outside):
-            allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
-            raise ValueError(f"action {outside[0]} is outside the vocabulary; {allowed}")
 
     def _answer(self, over: np.ndarray, cut: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[int, Info]]:
         """Append the replies to turns that are over, or close their episodes, as far as the other side has answered.

@@ -138,12 +138,9 @@ class ProblemStream:
             raise ValueError(
                 "the problems have changed since the checkpoint was written: use the file it was made with"
             )
-        if (state["curriculum"] is None) != (self.curriculum is None):
-            raise ValueError("the checkpoint was written with another curriculum setting")
-        if self.curriculum is not None and state["curriculum"].keys() != self.curriculum.state_dict().keys():
-            raise ValueError(
-                "the checkpoint was written with a curriculum, and not with a prompt_choice, or the reverse"
-            )
+        ours = {} if self.curriculum is None else self.curriculum.state_dict()
+        if (state["curriculum"] or {}).keys() != ours.keys():
+            raise ValueError("the checkpoint was written with another curriculum or prompt_choice")
         self.seed, self._latest = state["seed"], None
         if self.curriculum is not None:
             self.curriculum.load_state_dict(state["curriculum"])

@@ -5,7 +5,6 @@ from chat_families import FAMILIES
 
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer, control_tokens, train_tokenizer
 from verifiers import Dialogue, Problem, Reply, Verifier
 
@@ -77,13 +76,3 @@ def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_res
     a = task.encoder.ids(["a few" if name == "trained" else "ab"])[0]
     assert task.encoding.at_stop_string([[0, *a], a]) == [True, False]
     assert task.encoding.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]
-
-
-@pytest.mark.parametrize("make", [lambda **task: TextGenEnv(**task), lambda **task: TextGenVectorEnv(1, **task)])
-def test_rendered_text_has_no_special_tokens(make):
-    env = make(verifier="exact", problems=[{"prompt": "a", "answer": "b"}], test_fraction=0.0, render_mode="ansi")
-    env.reset(seed=0)
-    vector = isinstance(env, TextGenVectorEnv)
-    for token in (0, env.task.tokenizer.convert_tokens_to_ids("b"), 0, 1):
-        env.step([token] if vector else token)
-    assert env.render() == (("a│b",) if vector else "a│b  reward 1")

@@ -123,11 +123,6 @@ def test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer
 CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
 
 
-def test_control_tokens_are_those_with_a_role_and_those_without():
-    assert control_tokens(chatml()).keys() == set(CHAT)
-    assert control_tokens(PRINTABLE) == {"<pad>": PAD, "<eos>": EOS}
-
-
 @pytest.mark.parametrize("tokenizer", [None, chatml()], ids=["characters", "byte pairs"])
 @drawn(40)
 @given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from([*CHAT, "<pad>", "<eos>"])), max_size=5).map("".join))

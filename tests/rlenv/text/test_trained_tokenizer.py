@@ -1,13 +1,9 @@
-import os
-import subprocess
-import sys
-
 import pytest
 from textgen_reference import demonstration
 from transformers import AutoTokenizer
 
 from rlenv.envs.task import TextGenTask
-from rlenv.text.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens, train_tokenizer
+from rlenv.text.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens
 
 WORDS = "What is the sum of these two numbers, and how did you work it out? The answer is one more than that.\n"
 LISTED = [
@@ -73,19 +69,3 @@ def test_too_little_text_is_one_clear_line():
         task_of(LISTED, "train:2000")
     enough = str(error.value).split("pass ")[1].split(" ")[0]
     assert f"train:{len(task_of(LISTED, enough).tokenizer)}" == enough
-
-
-@pytest.mark.slow
-def test_another_process_trains_the_same_one():
-    texts = [row["prompt"] for row in LISTED]
-    code = (
-        "import sys, json; from rlenv.text.tokenizer import train_tokenizer; "
-        f"print(train_tokenizer({SIZE}, json.load(sys.stdin)).backend_tokenizer.to_str())"
-    )
-    import json
-
-    ran = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "7"},
-    )  # fmt: skip
-    assert json.loads(ran.stdout) == json.loads(train_tokenizer(SIZE, texts).backend_tokenizer.to_str())
