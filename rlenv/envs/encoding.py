@@ -80,8 +80,28 @@ class Encoding:
         if long_prompts not in LONG_PROMPTS:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
         self.verifier = verifier
-        self.encoder = _encoder_of(tokenizer, verifier, found, test_fraction, system_prompt, chat_template, chat, ask)
-        self.tokenizer = self.encoder.tokenizer
+        if chat not in (None, True, False):
+            raise ValueError(f"chat must be True, False or None, got {chat!r}")
+        if system_prompt is not None and not (isinstance(system_prompt, str) and system_prompt.strip()):
+            raise ValueError(f"system_prompt must be text, got {shown(system_prompt)}; omit it for none")
+        if system_prompt is not None and not is_unicode(system_prompt):
+            raise ValueError(f"system_prompt {shown(system_prompt)}: {NOT_UNICODE}")
+        if ask and not verifier.request:
+            raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
+        template = None if chat_template is None else read_template(chat_template)
+        self.tokenizer: Any
+        if size := trained_size(tokenizer):
+            self.tokenizer = train_tokenizer(size, _training_texts(verifier, found, test_fraction))
+        else:
+            further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
+            alphabet = "" if tokenizer is not None else _alphabet(verifier, found, further)
+            self.tokenizer = load_tokenizer(tokenizer, alphabet)
+        if template is not None:
+            self.tokenizer = copy.copy(self.tokenizer)  # the caller's own object keeps its template
+            self.tokenizer.chat_template = template
+        chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
+        rendered = Chat(self.tokenizer, system_prompt, verifier.tools)
+        self.encoder = Encoder(self.tokenizer, rendered, chats_texts, verifier.request if ask else "")
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
         self.stop_strings = _stop_strings(stop_strings)
@@ -221,43 +241,6 @@ class Encoding:
         """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
         end_of_turn = self.encoder.end_of_turn if self.encoder.is_chat(problem.prompt) else None
         return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
-
-
-def _encoder_of(
-    tokenizer: str | Path | PreTrainedTokenizerBase | None,
-    verifier: Verifier,
-    listed: Problems | None,
-    test_fraction: float,
-    system_prompt: str | None,
-    chat_template: str | Path | None,
-    chat: bool | None,
-    ask: bool,
-) -> Encoder:
-    """Return what turns the prompts and answers of these problems into tokens; see `TextGenTask` for the arguments.
-
-    Raises:
-        ValueError: in one line, for a tokenizer, a template or a setting that cannot be used.
-    """
-    if chat not in (None, True, False):
-        raise ValueError(f"chat must be True, False or None, got {chat!r}")
-    if system_prompt is not None and not (isinstance(system_prompt, str) and system_prompt.strip()):
-        raise ValueError(f"system_prompt must be text, got {shown(system_prompt)}; omit it for none")
-    if system_prompt is not None and not is_unicode(system_prompt):
-        raise ValueError(f"system_prompt {shown(system_prompt)}: {NOT_UNICODE}")
-    template = None if chat_template is None else read_template(chat_template)
-    size = trained_size(tokenizer)
-    if size is not None:
-        found: Any = train_tokenizer(size, _training_texts(verifier, listed, test_fraction))
-    else:
-        further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
-        found = load_tokenizer(tokenizer, "" if tokenizer is not None else _alphabet(verifier, listed, further))
-    if template is not None:
-        found = copy.copy(found)  # the caller's own object keeps its template
-        found.chat_template = template
-    chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
-    if ask and not verifier.request:
-        raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
-    return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts, verifier.request if ask else "")
 
 
 def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str]) -> str:

@@ -96,7 +96,7 @@ class ProblemStream:
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
         self._latest: tuple[int, int, Problem] | None = None
         self.sizes: dict[str, int] = {}
-        self._groups: dict[int, np.ndarray] | None = None  # the problems of each level, or of each arm
+        self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self._listed: Problems | None = None
         if problems is not None:
             listed = problems if isinstance(problems, Problems) else Problems.of(problems)
@@ -108,8 +108,9 @@ class ProblemStream:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):
             if self._listed is not None:
-                of_each = _numbered(self._listed.facts["key"]) if curriculum is None else _levels(self._listed)
-                self._groups = _grouped(of_each)
+                self._groups = _grouped(self._listed.facts["key"] if curriculum is None else _levels(self._listed))
+                if curriculum is None:  # arms have numbers, in the order in which they come first
+                    self._groups = dict(enumerate(self._groups.values()))
             numbers = range(1, verifier.levels + 1) if self._groups is None else list(self._groups)
             self.curriculum = ThompsonChoice(numbers) if curriculum is None else Curriculum(numbers, curriculum)
 
@@ -172,7 +173,7 @@ class ProblemStream:
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
         level = curriculum.draw(rng)
         if self._listed is not None and self._groups is not None:
-            problem = self._listed[int(rng.choice(self._groups[level]))]
+            problem = self._listed[rng.choice(self._groups[level])]
             if isinstance(curriculum, Curriculum):
                 return problem
             return Chosen(problem.prompt, problem.answer, problem.metadata, level)
@@ -224,14 +225,9 @@ def _levels(listed: Problems) -> np.ndarray:
     return levels
 
 
-def _numbered(keys: np.ndarray) -> np.ndarray:
-    """Return the number of each key; keys are numbered in the order in which they come first."""
-    _, first, of_each = np.unique(keys, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[of_each]
-
-
-def _grouped(numbers: np.ndarray) -> dict[int, np.ndarray]:
+def _grouped(numbers: np.ndarray) -> dict[int, list[int]]:
     """Return the problems with each number, in their order."""
-    order = np.argsort(numbers, kind="stable")
-    each, starts = np.unique(numbers[order], return_index=True)
-    return dict(zip(each.tolist(), np.split(order, starts[1:]), strict=True))
+    groups: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers.tolist()):
+        groups.setdefault(number, []).append(row)
+    return groups

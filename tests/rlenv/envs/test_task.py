@@ -103,7 +103,7 @@ def test_long_sampled_prompts_are_skipped_too():
         lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
     assert lengths == {1, 2}
     assert len(said) == 1
-    assert 10 < task.skipped_prompts < 80
+    assert 10 < task.encoding.skipped_prompts < 80
 
 
 def test_a_prompt_that_does_not_fit_later_is_named_then():
@@ -117,7 +117,3 @@ def test_a_prompt_that_does_not_fit_later_is_named_then():
     task = TextGenTask(Growing(), test_fraction=0.0, max_prompt_tokens=2, long_prompts="error")
     with pytest.raises(ValueError, match="prompt 'aaa' has 3 tokens"):
         task.prompts(range(3))
-
-
-def test_numpy_whole_numbers_are_whole_numbers():
-    assert silent(group_size=np.int64(2), max_new_tokens=np.int32(3)).max_new_tokens == 3

@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import pytest
-import torch
 from chat_families import chatml, deepseek_r1, llama2, llama3, mistral, qwen3
 
 import rlenv  # noqa: F401
@@ -205,26 +204,6 @@ def test_tools_need_a_schema_for_templates_only():
     assert say(env, "bare(1)")[3]["reply"] == "1"
     with pytest.raises(ValueError, match=r"tool 'bare': .*docstring"):
         env_of(tools=[bare], problems=PROBLEMS, tokenizer=chatml())
-
-
-def test_the_batched_environment_counts_as_the_single_one_does():
-    envs = gym.make_vec("TextGen-v0", 2, verifier="arith", tools=["calculator"], test_fraction=0.0)
-    envs.reset(seed=0)
-    task = envs.task
-    turns = [["calc(1/0)", "calc(2)", "7"], ["7"]]
-    scripts = [
-        [token for turn in each for token in [*task.encoder.ids([turn])[0], task.eos_token_id]] for each in turns
-    ]
-    ended, seen = {}, 0
-    for step in range(max(map(len, scripts))):
-        actions = torch.tensor([script[step] if step < len(script) else 0 for script in scripts])
-        *_, infos = envs.step(actions)
-        seen += int(infos.get("appended", [0])[0] > 0) if "appended" in infos else 0
-        for row in range(2):
-            if "_turns" in infos and infos["_turns"][row]:
-                ended[row] = [int(infos[name][row]) for name in ("turns", "tool_calls", "tool_errors")]
-    assert ended == {0: [3, 2, 1], 1: [1, 0, 0]} and seen == 2
-    envs.close()
 
 
 def test_tools_run_in_the_workers_of_an_isolated_verifier():

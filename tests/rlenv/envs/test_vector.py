@@ -99,12 +99,6 @@ def test_one_slot_equals_gymnasiums_own_vector_environment_to_the_layout_of_the_
             assert plain(env.reset(options=options)) == plain(theirs.reset(options=options))
 
 
-def test_one_environments_mode_is_not_anothers():
-    one, other = odd(1, SAME_STEP, group_size=2), odd(1, NEXT_STEP)
-    assert [env.metadata["autoreset_mode"] for env in (one, other)] == [SAME_STEP, NEXT_STEP]
-    assert TextGenVectorEnv.metadata["autoreset_mode"] is DISABLED
-
-
 def test_everything_returned_is_a_tensor_on_the_device():
     env = odd(2)
     observation, _ = env.reset(seed=0)
@@ -162,11 +156,6 @@ def test_rows_that_end_together_are_judged_in_one_batch():
     for actions in ([5, 5, 5, 5], [EOS, 5, EOS, EOS], [5, EOS, 5, 5]):
         env.step(actions)
     assert sizes == [3, 1]
-
-
-def test_the_first_reset_of_an_unseeded_environment_draws_a_seed():
-    one, other = (TextGenVectorEnv(10, verifier="arith") for _ in range(2))
-    assert one.reset()[1]["prompt"].tolist() != other.reset()[1]["prompt"].tolist()
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 3, 5])

@@ -83,7 +83,7 @@ def test_long_prompts_are_left_out_before_the_split_and_said_once():
     listed = [{"prompt": "a" * (1020 + n), "split": ("train", "test")[n % 2]} for n in range(10)]
     with pytest.warns(UserWarning, match=r"^5 of 10 prompts have more than 1024 tokens \(max_prompt_tokens\)") as said:
         task = TextGenTask("exact", problems=listed, max_new_tokens=4)
-    assert len(said) == 1 and (task.skipped_prompts, task.stream.sizes) == (5, {"train": 3, "test": 2})
+    assert len(said) == 1 and (task.encoding.skipped_prompts, task.stream.sizes) == (5, {"train": 3, "test": 2})
     assert (task.max_prompt_tokens, task.max_length) == (1024, 1028)
 
 
@@ -96,7 +96,7 @@ def posed(**settings):
         for n in range(70):
             found.append(task.stream[n])
             task.stream.record(found[-1], n % 3 > 0)
-    limits = task.max_prompt_tokens, task.max_new_tokens, task.skipped_prompts, task.stream.sizes
+    limits = task.max_prompt_tokens, task.max_new_tokens, task.encoding.skipped_prompts, task.stream.sizes
     return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
 
 

@@ -4,9 +4,7 @@ import pytest
 from chat_families import FAMILIES
 
 from rlenv.envs.task import TextGenTask
-from rlenv.envs.textgen import TextGenEnv
 from rlenv.text.tokenizer import character_tokenizer, control_tokens, train_tokenizer
-from verifiers import Dialogue, Problem, Reply, Verifier
 
 OWN = {
     "characters": lambda: character_tokenizer("abdenop<>_"),
@@ -30,44 +28,6 @@ def test_texts_have_no_special_tokens_as_in_transformers(name):
     said = [*special, *word, *special, *word, *others, *special]
     expected = tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert task.encoding.texts([said]) == [expected] and all(tokenizer.decode([token]) in expected for token in others)
-
-
-class Parrot(Verifier):
-    """Repeats what it heard."""
-
-    alphabet = "abdenop<>_"
-    max_turns, reply_length = 3, 400
-
-    def sample(self, rng):
-        return Problem("ab")
-
-    def dialogue(self, problem):
-        return Parroting()
-
-
-class Parroting(Dialogue):
-    def reply(self, turn):
-        return Reply(f"<{turn}>")
-
-
-@pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("name", [*OWN, *FAMILIES])
-def test_a_reply_that_repeats_a_turn_never_fails_at_the_name_of_a_special_token(name, chat):
-    tokenizer = (OWN | FAMILIES)[name]()
-    if chat and not tokenizer.chat_template:
-        return
-    settings = {"test_fraction": 0.0, "max_new_tokens": 400, "max_reply_tokens": 400}
-    env = TextGenEnv(verifier=Parrot(), tokenizer=tokenizer, chat=chat, **settings)
-    env.reset(seed=0)
-    special = [token for token in control_tokens(tokenizer).values() if token not in env.task.stop_token_ids]
-    for token in [*special, *special, env.task.eos_token_id]:
-        *_, over, _, info = env.step(token)
-    assert (over, info["turn"], info["reply"]) == (False, "", "<>")
-    for token in [*env.task.encoder.ids(["<pad>"])[0], env.task.eos_token_id]:  # in plain characters
-        *_, over, _, info = env.step(token)
-    assert (over, info["turn"], info["reply"]) == (False, "<pad>", "<<pad>>")
-    messages = env._exchange.messages
-    assert [each["content"] for each in messages[1:]] == ["", "<>", "<pad>", "<<pad>>"]
 
 
 @pytest.mark.parametrize("name", OWN)
