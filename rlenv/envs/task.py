@@ -81,7 +81,8 @@ class TextGenTask:
             them in the last token is cut from its text.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
             in \\boxed{}."; see docs/answers.md.
-        long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses them.
+        long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
+            them.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
         prompt_choice: "thompson" prefers training problems that are solved half of the time, see
