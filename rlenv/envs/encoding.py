@@ -26,7 +26,7 @@ from ..text.chat import Chat, read_template
 from ..text.encoder import STOP, STRING, Encoder, PromptText
 from ..text.texts import NOT_UNICODE, is_unicode
 from ..text.tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
-from ..text.tools import CallReader
+from ..text.tools import written_calls
 
 LONG_PROMPTS = ("skip", "error")
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
@@ -213,14 +213,15 @@ class Encoding:
 
     def _calls(self, turn: str, chat: bool) -> Sequence[Call]:
         """Return the calls in a turn, given its text with special tokens, which may begin them."""
-        found = self._read_calls(turn) if chat else None
+        found = None
+        if chat:
+            found = written_calls(self.tokenizer, self._before_turn, self.encoder.chat.schemas, turn)
         return read_calls(turn, [tool.__name__ for tool in self.verifier.tools]) if found is None else found
 
     @cached_property
-    def _read_calls(self) -> CallReader:
-        """What reads calls of tools in conversations, as far as the tokenizer says how they are written."""
-        chat = self.encoder.chat
-        return CallReader(self.tokenizer, "".join(piece.text for piece in chat.pieces("-")), chat.schemas)
+    def _before_turn(self) -> str:
+        """What the chat template writes before a turn."""
+        return "".join(piece.text for piece in self.encoder.chat.pieces("-"))
 
     def stop_string_end(self, text: str) -> int | None:
         """Return where the first stop string in a text ends; None without one."""

@@ -21,9 +21,8 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
-from rlenv.envs.judge import Exchange, verdict_info
+from rlenv.envs.judge import verdict_info
 from rlenv.neighbours.posing import SEEDS, Episode, Posed, as_text
-from verifiers import Reply, Verdict
 from verifiers.conversation import Message, text_of
 
 PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none
@@ -91,13 +90,9 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
         if reply.verdict is None:
             return _observed(reply.content, reward=float(reply.reward), metadata={"counts": dict(reply.counts)})
         self.close()
-        return self._last(episode.exchange, reply, reply.verdict)
-
-    def _last(self, said: Exchange, reply: Reply, verdict: Verdict) -> TurnObservation:
-        """Return the observation that ends an episode; without a reward if the verifier failed."""
-        metadata = verdict_info(self.posed.verifier, said.problem, verdict)
-        metadata["counts"] = dict(said.counts)
-        reward = float(reply.reward + verdict.reward) if verdict.status == "ok" else None
+        said, verdict = episode.exchange, reply.verdict
+        metadata = {**verdict_info(self.posed.verifier, said.problem, verdict), "counts": dict(said.counts)}
+        reward = float(reply.reward + verdict.reward) if verdict.status == "ok" else None  # None if the verifier failed
         return _observed(reply.content, done=True, reward=reward, metadata=metadata)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -43,28 +42,23 @@ def described(schemas: Sequence[dict[str, Any]]) -> str:
     return _HERMES.format(tools="\n".join(map(json.dumps, schemas)))
 
 
-@dataclass(frozen=True)
-class CallReader:
-    """Reads calls out of the turns of conversations, as far as the tokenizer says what they are.
+def written_calls(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, schemas: Sequence[dict[str, Any]], turn: str
+) -> list[Call] | None:
+    """Return the calls in a turn; None if the tokenizer does not say, or the turn does not follow its template.
 
     Args:
         tokenizer: perhaps with a `response_template`.
         prompt: what the chat template writes before a turn, for it may begin the turn, or a thought.
         schemas: of the tools.
+        turn: of a conversation.
     """
-
-    tokenizer: PreTrainedTokenizerBase
-    prompt: str
-    schemas: Sequence[dict[str, Any]]
-
-    def __call__(self, turn: str) -> list[Call] | None:
-        """Return the calls in a turn; None if the tokenizer does not say, or the turn does not follow its template."""
-        if self.prompt.rstrip().endswith(THINK) and not conclusion(f"{THINK}{turn}"):
-            return []  # all of it is a thought
-        if getattr(self.tokenizer, "response_template", None) is None:
-            return None
-        try:
-            message = self.tokenizer.parse_response(turn, prefix=self.prompt, tools=list(self.schemas))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return [as_call(each) for each in islice(message.get("tool_calls") or (), MOST_CALLS + 1)]
+    if prompt.rstrip().endswith(THINK) and not conclusion(f"{THINK}{turn}"):
+        return []  # all of it is a thought
+    if getattr(tokenizer, "response_template", None) is None:
+        return None
+    try:
+        message = tokenizer.parse_response(turn, prefix=prompt, tools=list(schemas))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return [as_call(each) for each in islice(message.get("tool_calls") or (), MOST_CALLS + 1)]
