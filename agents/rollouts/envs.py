@@ -1,15 +1,20 @@
-"""From what a user calls an environment to a vector environment: an id, an Env, a VectorEnv."""
+"""From what a user calls an environment (an id, an Env, a VectorEnv) to a vector environment, and its limits."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -17,13 +22,98 @@ from .. import processes
 from ..checks import check_count, first_line
 from ..policies import tokenizer_of
 from .env_protocol import EnvTraits
-from .registered import find_spec, full_id, slots_wait, traits_of
 from .sb3_envs import FromVecEnv
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
 LOOP_OFFERS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
 _HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return an id's entry in Gymnasium's registry.
+
+    Args:
+        env_id: an id of Gymnasium; with a module or a file before it ("package:Name-v0", "file.py:Name-v0"), which is
+            imported. It registers the id, or has a class of that name ("file.py:Class").
+
+    Raises:
+        ValueError: for an unknown id, with the closest match; a module that cannot be imported.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            found = getattr(_imported(module), name, None)
+            if isinstance(found, type) and issubclass(found, gym.Env):
+                return EnvSpec(name, found)
+        return gym.spec(name)
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        hint = "" if module else f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
+        raise ValueError(f"unknown environment {env_id!r}: {first_line(error).rstrip('.')}{hint}") from error
+
+
+def full_id(env_id: str) -> str:
+    """Return an id with the package of the registered environment, if that is not Gymnasium's: `rlenv:TextGen-v0`.
+
+    Gymnasium imports that package wherever the environment is made again.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    spec = find_spec(env_id)
+    entry = spec.entry_point or spec.vector_entry_point
+    package = entry.partition(":")[0].partition(".")[0] if isinstance(entry, str) else "gymnasium"
+    return env_id if ":" in env_id or package == "gymnasium" else f"{package}:{env_id}"
+
+
+def _imported(module: str) -> ModuleType:
+    """Return the module of this name or in this file, which finds its neighbours after everything that is installed."""
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    if module not in sys.modules:
+        spec = spec_from_file_location(module, module)
+        assert spec is not None and spec.loader is not None
+        loaded = module_from_spec(spec)
+        sys.path.append(str(Path(module).absolute().parent))
+        sys.modules[module] = loaded  # before it runs: dataclasses look there
+        try:
+            spec.loader.exec_module(loaded)
+        except BaseException:
+            del sys.modules[module]
+            raise
+    return sys.modules[module]
+
+
+def traits_of(env_id: str) -> EnvTraits:
+    """Return the traits of the vector environment that is registered with an id, without making it.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    entry = find_spec(env_id).vector_entry_point
+    return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
+
+
+def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
+    """Return the arguments with which an environment that a checkpoint names is made.
+
+    Args:
+        env_id: in the checkpoint.
+        env_kwargs: its arguments.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
+            gets trust=False, and the id may only name rlenv, what is registered, or a module that has been imported.
+
+    Raises:
+        ValueError: for the id of another module, without trust; for an unknown id.
+    """
+    module, _, name = env_id.rpartition(":")
+    registered = module in sys.modules or (name in gym.registry and full_id(name) == env_id)
+    if not trust and module not in ("", "rlenv") and not registered:
+        raise ValueError(
+            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
+            "if you trust it, pass --trust (Python: trust=True)"
+        )
+    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
 
 
 def make_envs(
@@ -58,10 +148,12 @@ def make_envs(
     if processes.size() > 1:
         num_envs = max(processes.share(num_envs), 1)
         offers["share"] = (processes.rank(), processes.size())
-    wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
-    kwargs, spec = {**wanted, **(env_kwargs or {})}, find_spec(env)
+    spec, traits = find_spec(env), traits_of(env)
+    wanted = {name: value for name, value in offers.items() if name in traits.agent_settings}
+    kwargs = {**wanted, **(env_kwargs or {})}
+    vector_only = spec.entry_point is None or traits.finished_slots_may_step
     try:
-        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not slots_wait(env):
+        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not vector_only:
             slots = WaitingCartPole if WaitingCartPole.fits(spec, kwargs) else WaitingVectorEnv
             made: VectorEnv = slots([lambda: gym.make(spec, **kwargs)] * num_envs)
         else:
@@ -96,7 +188,7 @@ def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) 
 def env_maker(
     env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any, **offers: Any
 ) -> tuple[partial[VectorEnv], dict[str, Any]]:
-    """Return what makes an agent's environment, given `num_envs`, and how a checkpoint says so (see `origin_of`).
+    """Return what makes an agent's environment, given `num_envs`, and how a checkpoint names it: by its id, if any.
 
     Args:
         env: as for `make_envs`.
@@ -105,7 +197,10 @@ def env_maker(
         offers: further arguments of `make_envs`.
     """
     named = with_tokenizer(env, env_kwargs, policy)
-    return partial(make_envs, env, env_kwargs=named, **offers), origin_of(env, named)
+    origin: dict[str, Any] = {"env": None, "env_kwargs": None}
+    if isinstance(env, str):
+        origin = {"env": full_id(env), "env_kwargs": dict(named or {})}
+    return partial(make_envs, env, env_kwargs=named, **offers), origin
 
 
 @contextmanager
@@ -160,13 +255,6 @@ def deals_groups(env: VectorEnv) -> bool:
     return env.metadata.get("share") == (processes.rank(), processes.size())
 
 
-def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
-    if not isinstance(env, str):
-        return {"env": None, "env_kwargs": None}
-    return {"env": full_id(env), "env_kwargs": dict(env_kwargs or {})}
-
-
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
     """Return the steps of the longest possible episode: what was given, else what the environment says.
 
@@ -194,12 +282,6 @@ def longest_episode(env: VectorEnv) -> int | None:
     return next((int(limit) for limit in limits if limit), None)
 
 
-def shown_id(env: VectorEnv) -> str:
-    """Return the quoted id of an environment or of its first slot; "id" if it has none."""
-    specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
-    return next((repr(spec.id) for spec in specs if spec is not None), "id")
-
-
 def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str | None) -> int | None:
     """Return how many episodes share a prompt; None if the environment has no groups.
 
@@ -213,22 +295,24 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
         ValueError: if the environment or the number of episodes does not fit.
     """
     size = env.metadata.get("group_size")
+    specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
+    name = next((repr(spec.id) for spec in specs if spec is not None), "id")
     if asked is not None and size != asked:
         has = "has no groups" if size is None else f"has group_size={size}"
         raise ValueError(f"this environment does not support group_size={asked}: it {has}")
     if (size or 1) > 1 and not EnvTraits.of(env).groups_span_slots:
         raise ValueError(
             f"group_size={size} needs slots that share their groups, but here each slot has its own; "
-            f"use gym.make_vec({shown_id(env)}, num_envs=..., group_size={size}), or the id as env"
+            f"use gym.make_vec({name}, num_envs=..., group_size={size}), or the id as env"
         )
     if episodes % (size or 1):
         raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
     if compares and (size or episodes) == 1:
-        name = "episodes_per_update" if size is None else "group_size"
+        setting = "episodes_per_update" if size is None else "group_size"
         hint = ""
         if size is not None and asked is None:
-            hint = f"; pass the id as env, or gym.make_vec({shown_id(env)}, ..., group_size=4)"
-        raise ValueError(f"{compares} compares episodes of a group, so {name} must be at least 2, got 1{hint}")
+            hint = f"; pass the id as env, or gym.make_vec({name}, ..., group_size=4)"
+        raise ValueError(f"{compares} compares episodes of a group, so {setting} must be at least 2, got 1{hint}")
     return size
 
 

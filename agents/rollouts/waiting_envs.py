@@ -76,14 +76,11 @@ class WaitingCartPole(WaitingVectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episodes in the slots of the mask in `options`; see `SyncVectorEnv.reset`."""
-        options = dict(options or {})
-        chosen = options.pop("reset_mask", np.ones(self.num_envs, dtype=bool))
-        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if np.ndim(seed) == 0 else seed
+        chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool))
+        super().reset(seed=seed, options=options)
         for slot in np.flatnonzero(chosen):
-            self.envs[slot].reset(seed=seeds[slot], options=options or None)
             self._batch.state[:, slot] = self.envs[slot].unwrapped.state
         self._batch.steps[chosen] = 0
-        self._autoreset_envs = self._autoreset_envs & ~chosen
         return self._batch.state.T.astype(np.float32), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:

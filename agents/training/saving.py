@@ -21,8 +21,7 @@ from ..checks import check_optional_count
 from ..files import reading
 from ..fsdp import has_part, whole
 from ..policies.base import MODEL, weights_digest
-from ..rollouts.envs import MissingEnv, deals_groups, seed_of
-from ..rollouts.registered import named_by_checkpoint
+from ..rollouts.envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
 from ..settings import check_names, functions_of, is_kept
 
 

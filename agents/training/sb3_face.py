@@ -25,8 +25,7 @@ from ..policies import ControlPolicy, Policy, kind_of
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
 from ..rollouts.collector import Collector, OnStep
-from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker, seed_of
-from ..rollouts.registered import full_id
+from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker, full_id, seed_of
 from ..rollouts.sb3_envs import as_vec_env
 from ..settings import declared_by, default_of
 from . import evaluation, log_entry, saving

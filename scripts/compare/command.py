@@ -143,7 +143,7 @@ def _agents(names: str) -> list[str]:
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
-    from agents.rollouts.registered import find_spec, traits_of
+    from agents.rollouts.envs import find_spec, traits_of
 
     from ..setup.model_defaults import warm_start_steps
     from ..setup.settings import is_text

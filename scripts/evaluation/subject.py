@@ -15,8 +15,7 @@ from agents import make_envs, make_policy
 from agents.checkpoints.checkpoint import Checkpoint
 from agents.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
-from agents.rollouts.envs import LOOP_OFFERS, resolve_device, with_tokenizer
-from agents.rollouts.registered import named_by_checkpoint
+from agents.rollouts.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device, with_tokenizer
 from rlenv.envs.task import TextGenTask
 
 from ..console.parameters import given_by_user

@@ -9,7 +9,7 @@ from agents import Agent
 from agents.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
-from agents.rollouts.registered import find_spec
+from agents.rollouts.envs import find_spec
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template
 

@@ -13,7 +13,7 @@ import click
 from agents import Agent, processes
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.files import read_table
-from agents.rollouts.registered import named_by_checkpoint
+from agents.rollouts.envs import named_by_checkpoint
 
 from ..console.parameters import flag_of, typed
 from ..console.progress import say

@@ -30,8 +30,7 @@ from agents.policies.choosing import evaluate_choices
 from agents.policies.control.token_extractor import TokenExtractor
 from agents.policies.language.nucleus import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
-from agents.rollouts.envs import step_limit
-from agents.rollouts.registered import find_spec
+from agents.rollouts.envs import find_spec, step_limit
 from agents.settings import setting
 from agents.training.proximal import ProximalAgent
 

@@ -15,7 +15,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents.checks import first_line
 from agents.policies import SampledPolicy
 from agents.rollouts.action_probabilities import Choices, Onlooker
-from agents.rollouts.registered import find_spec
+from agents.rollouts.envs import find_spec
 
 from ...console.parameters import flag_of, given_by_user
 from ...evaluation import subject as subjects

@@ -11,8 +11,7 @@ from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import DAPO, DrGRPO, make_envs
-from agents.rollouts.envs import step_limit
-from agents.rollouts.registered import full_id
+from agents.rollouts.envs import full_id, step_limit
 
 ENVS = {
     "native vector": (lambda: gym.make_vec("CartPole-v1", num_envs=2), 500),

@@ -18,7 +18,7 @@ from pages import check_rlenv
 import rlenv  # noqa: F401
 from agents import AGENTS
 from agents.policies import NAMES
-from agents.rollouts.registered import find_spec
+from agents.rollouts.envs import find_spec
 from rlenv.envs.task import TextGenTask
 from verifiers import list_verifiers, make_verifier
 
