@@ -11,17 +11,13 @@ import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
 from diagonal import diagonal
-from drawn import drawn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from hypothesis import given
-from hypothesis import strategies as st
 from identity_checks import collect
 from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
 from agents import Collector, Rollout
-from agents.rollouts.record import Record
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -71,7 +67,8 @@ def odd(episodes: int) -> torch.Tensor:
 @modes
 @shapes
 def test_final_observations_are_in_the_rows_of_their_episodes(mode: AutoresetMode, episodes: int, slots: int) -> None:
-    rollout = Collector(envs_of(FreshEnv, slots, mode), CPU).collect(CountingPolicy(), episodes)
+    env = FreshEnv if mode is AutoresetMode.SAME_STEP else CountingEnv  # which reuses its buffer
+    rollout = Collector(envs_of(env, slots, mode), CPU).collect(CountingPolicy(), episodes)
     cut = odd(episodes)
     assert torch.equal(rollout.truncated & ~rollout.terminated, cut)
     wanted = torch.stack([torch.arange(episodes), torch.tensor(LENGTHS[:episodes])], 1) * cut[:, None]
@@ -89,12 +86,6 @@ def test_final_observations_are_kept_key_by_key(mode: AutoresetMode, episodes: i
     assert torch.equal(t, torch.tensor(LENGTHS[:episodes]) * cut)
     assert rollout.observations["t"].dtype == t.dtype == torch.int64
     assert rollout.observations["episode"].dtype == number.dtype == torch.float32
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP])
-def test_an_environment_that_reuses_its_buffers_spoils_no_final_observation(mode: AutoresetMode) -> None:
-    rollouts = [Collector(envs_of(env, 3, mode), CPU).collect(CountingPolicy(), 9) for env in (CountingEnv, FreshEnv)]
-    assert torch.equal(rollouts[0].final_observations, rollouts[1].final_observations)
 
 
 @modes
@@ -120,32 +111,6 @@ def test_the_verdict_on_text_that_ran_out_of_budget_is_final(mode: AutoresetMode
     assert rollout.final_observations is None
 
 
-@modes
-def test_episodes_that_terminate_have_no_final_observation(mode: AutoresetMode) -> None:
-    rollout = Collector(envs_of(FreshEnv, 1, mode), CPU).collect(CountingPolicy(), 1)
-    assert rollout.terminated.all() and rollout.final_observations is None
-
-
-def test_the_pole_still_stands_where_the_time_limit_cut_it_off() -> None:
-    """What follows from the last stored state and action is what is kept as the final observation."""
-    envs = gym.make_vec("CartPole-v1", num_envs=3, max_episode_steps=5)
-    rollout: Rollout = Collector(envs, CPU).collect(Alternating(), 6)
-    assert rollout.truncated.all() and not rollout.terminated.any() and (rollout.lengths == 5).all()
-    single = gym.make("CartPole-v1").unwrapped
-    for row in range(6):
-        single.reset()
-        single.state = rollout.observations[row, 4].numpy().astype(np.float64)
-        following = single.step(int(rollout.actions[row, 4]))[0]
-        np.testing.assert_allclose(rollout.final_observations[row].numpy(), following, atol=1e-5)
-
-
-class Alternating(CountingPolicy):
-    """Pushes against the pole's lean, so that it stands for a few steps."""
-
-    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        return (obs[:, 2] > 0).long(), torch.zeros(len(obs)), None
-
-
 @pytest.mark.parametrize(("wrapper", "lost"), [(gym.wrappers.NormalizeReward, []), (Mine, ["Mine"])])
 def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrapper: Any, lost: list[str]) -> None:
     collector = Collector(SyncVectorEnv([lambda: wrapper(gym.make("CartPole-v1"))] * 2), CPU)
@@ -159,30 +124,8 @@ def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrap
 # When finished slots restart.
 
 
-def record_of(episode: list[int], num_episodes: int, started: int) -> Record:
-    """Return the record of slots that play these episodes, -1 for none."""
-    record = Record(num_episodes, len(episode), CPU, groups_span_slots=True)
-    record.episode, record.started = np.array(episode), started
-    return record
-
-
-@drawn(40)
-@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
-def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
-    playing: list[bool], remaining: int, share: float
-) -> None:
-    record = record_of([0 if plays else -1 for plays in playing], 20, 20 - remaining)
-    starts = record.to_restart(share)
-    waiting = playing.count(False)
-    assert starts.dtype == bool and not starts[np.array(playing)].any()
-    assert starts.sum() in (0, min(waiting, max(remaining, 0)))
-    assert starts.any() or waiting < share * len(playing) or remaining <= 0
-    assert starts.any() or any(playing) or remaining <= 0, "somebody plays as long as episodes remain"
-
-
-def play(envs: VectorEnv, episodes: int, **flags: bool) -> tuple[Rollout, list[tuple[list[int], list[int], int]]]:
+def play(envs: VectorEnv, episodes: int) -> tuple[Rollout, list[tuple[list[int], list[int], int]]]:
     """Collect; return the rollout and, of each step, who plays, who restarts after it and who ended with it."""
-    envs.metadata = {**envs.metadata, "traits": {**envs.metadata["traits"], **flags}}
     policy, gather, steps = tiny_policy("gpt2", envs), Collector(envs, CPU), []
     act, reset, step = policy.act, envs.reset, envs.step
 
@@ -206,14 +149,6 @@ def play(envs: VectorEnv, episodes: int, **flags: bool) -> tuple[Rollout, list[t
     rollout = gather.collect(policy, episodes, torch.Generator().manual_seed(0))
     assert rollout is not None
     return rollout, steps
-
-
-def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
-    rollout, steps = play(text_envs(32), 150, finished_slots_may_step=False)
-    assert all(restarted == ended for _, restarted, ended in steps[:-1])
-    numbers = {len(restarted) for _, restarted, _ in steps}
-    assert min(numbers) < 32 / 8, "fewer than would be waited for elsewhere"
-    assert len(rollout) == 150 and all(len(playing) == 32 for playing, _, _ in steps), "surplus episodes are played"
 
 
 @diagonal("mode, slots", list(AutoresetMode), [16, 40])

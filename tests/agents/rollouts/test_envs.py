@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from stable_baselines3.common.env_util import make_vec_env
 from tabular import TabularPolicy, tiny_world
 from time_limits import endless_envs
 from tiny_models import text_envs, tiny_model
@@ -19,6 +20,8 @@ ENVS = {
     "side by side, by hand": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2), 500),
     "side by side, shortened": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=7)]), 7),
     "single": (lambda: make_envs(gym.make("MountainCar-v0"), 1, None), 200),
+    "by id, shortened": (lambda: make_envs("CartPole-v1", 2, {"max_episode_steps": 50}), 50),
+    "of stable-baselines3": (lambda: make_envs(make_vec_env("CartPole-v1", 2), 1, None), 500),
     "text": (lambda: text_envs(2), 12),
     "text, longer": (lambda: text_envs(2, max_new_tokens=20), 20),
 }
@@ -42,12 +45,6 @@ def test_an_environment_that_does_not_say_is_asked_about(name: str) -> None:
     with pytest.raises(ValueError, match=r"^the environment does not say how long an episode may be: pass longest$"):
         step_limit(SILENT[name](), None, "longest")
     assert step_limit(SILENT[name](), 9, "longest") == 9
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0"])
-def test_a_time_limit_given_as_an_argument_of_the_environment_counts(env: str) -> None:
-    envs = make_envs(env, 2, {"max_episode_steps": 50})
-    assert step_limit(envs, None, "max_steps") == 50
 
 
 def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> None:

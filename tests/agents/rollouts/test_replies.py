@@ -13,13 +13,6 @@ CPU = torch.device("cpu")
 modes = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 
-def collected(mode, name="gpt2", episodes=40, slots=5, **switches):
-    envs, said = talking_envs(slots, mode)
-    policy = tiny_policy(name, envs, 0.8, **switches)
-    rollout = Collector(envs, CPU).collect(policy, episodes, torch.Generator().manual_seed(0))
-    return policy, rollout, said
-
-
 def episode_of(rollout, row):
     prompt = rollout.observations["tokens"][row, :PROMPT].tolist()
     return sum(token * LETTERS**place for place, token in enumerate(prompt))
@@ -27,7 +20,9 @@ def episode_of(rollout, row):
 
 @modes
 def test_actions_are_found_in_the_final_tokens_and_keep_their_rewards(mode):
-    _, rollout, said = collected(mode)
+    envs, said = talking_envs(5, mode)
+    policy = tiny_policy("gpt2", envs, 0.8)
+    rollout = Collector(envs, CPU).collect(policy, 40, torch.Generator().manual_seed(0))
     assert sum(len(columns) < len(tokens) - PROMPT for tokens, columns, _ in said.values()) >= 8, "many had replies"
     assert [episode_of(rollout, row) for row in range(len(rollout))] == list(range(40))
     for row in range(len(rollout)):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs
 from diagonal import diagonal
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -82,15 +79,6 @@ def test_agents_train_on_them(cls: Any, normalized: bool) -> None:
     assert figures["episodes"] == 4
 
 
-def test_their_time_limit_is_a_cut_and_known_beforehand() -> None:
-    venv = make_vec_env("CartPole-v1", n_envs=2, wrapper_class=lambda env: gym.wrappers.TimeLimit(env, 5))
-    agent = DAPO("MlpPolicy", venv, overlong_buffer=2, max_steps=5, episodes_per_update=4, device="cpu")
-    rollout = agent.collector.collect(agent.policy, 4)
-    assert rollout.truncated.all() and not rollout.terminated.any() and rollout.lengths.tolist() == [5] * 4
-    assert rollout.final_observations is not None
-    assert DAPO("MlpPolicy", make_vec_env("CartPole-v1"), overlong_buffer=2, device="cpu").longest == 500
-
-
 def test_groups_on_them_are_refused() -> None:
     venv = DummyVecEnv([lambda: gym.make("TextGen-v0", group_size=4, **TEXT)] * 2)
     with pytest.raises(ValueError, match="group_size=4 needs slots that share their groups"):
@@ -132,14 +120,3 @@ def test_evaluate_policy_waits_for_verdicts_that_come_late() -> None:
     assert len(rewards) == 6 and {info["verdict_status"] for info in infos[:6]} == {"ok"}
     assert all(info["episode"]["l"] <= 3 and "terminal_observation" in info for info in infos)
     agent.env.close()
-
-
-def test_callbacks_count_in_calls_and_n_envs_says_how_many_steps_a_call_is(tmp_path: Any) -> None:
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=32, device="cpu")
-    assert agent.n_envs == agent.env.num_envs == 16
-    callback = CheckpointCallback(max(160 // agent.n_envs, 1), str(tmp_path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        agent.learn(1, callback=callback)
-    steps = sorted(int(path.name.split("_")[2]) for path in tmp_path.iterdir())
-    assert 0 < steps[0] <= 160 and np.diff(steps).max() <= 160, "steps of slots that wait are not counted"
