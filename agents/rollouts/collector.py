@@ -136,9 +136,10 @@ class Collector:
             step = slots.step(for_env)
             record.add(actions, log_probs, step)
             actor.appended, actor.waiting = step.appended, step.waiting
-            local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
-            if on_step is not None and not on_step(step.taken, local):
-                return None
+            if on_step is not None:
+                local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
+                if not on_step(step.taken, local):
+                    return None
             self._check_limit(record.count - record.ended_at)
             over = record.to_restart(RESTART_SHARE) if slots.slots_wait else step.dones
             obs, starts, infos = slots.restart(over, step)

@@ -161,10 +161,8 @@ class EnvSlots:
             self._check_judged(dones, end_infos)
             self.playing = self.playing & ~dones
         final_obs = infos.get("final_obs") if self._same_step else None
-        return Step(
-            *(obs, rewards, dones, terminated, truncated, infos, end_infos),
-            *(final_obs, idle, self.waiting, appended, taken),
-        )
+        ends = (dones, terminated, truncated)
+        return Step(obs, rewards, *ends, infos, end_infos, final_obs, idle, self.waiting, appended, taken)
 
     def restart(self, slots: np.ndarray, step: Step) -> tuple[Any, np.ndarray, dict[str, Any]]:
         """Have finished slots play their next episode, which begins now or, if that takes a step, after that step.

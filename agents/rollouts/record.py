@@ -186,23 +186,21 @@ class Record:
         """Put every stored step into its place [N, T]."""
         shape = self.num_episodes, int(self.lengths.max())
         exists = np.arange(shape[1]) < self.lengths[:, None]  # [N, T]
-        episode, offset = (np.stack(each) for each in zip(*self.places, strict=True))  # [S, B]
-        cells = (episode * shape[1] + np.arange(self.count)[:, None] - offset).ravel()  # of [N · T], by step and slot
-        idle = np.zeros(episode.shape, dtype=bool)
-        for step, slots in self.idle.items():
-            idle[step] = slots
-
-        def places(steps: np.ndarray) -> torch.Tensor:
-            source = np.flatnonzero((episode >= 0) & steps)
-            return to_device(np.stack([source, cells[source]]), self.device)
-
-        acted, waited = places(~idle), places(idle) if self.idle else None
+        episode, offset = (np.concatenate(each) for each in zip(*self.places, strict=True))  # [S · B]
+        steps = np.arange(self.count).repeat(len(self.episode))
+        cells = episode * shape[1] + steps - offset  # of [N · T], where what a step brought belongs [S · B]
+        acted, waited = episode >= 0, None
+        if self.idle:
+            idle = np.zeros((self.count, len(self.episode)), dtype=bool)
+            idle[list(self.idle)] = list(self.idle.values())
+            acted, waited = acted & ~idle.ravel(), self._moves(acted & idle.ravel(), cells)
+        source, target = self._moves(acted, cells)
 
         def place(steps: list[Any], waited: torch.Tensor | None = None) -> torch.Tensor:
             joined = torch.cat(steps) if isinstance(steps[0], torch.Tensor) else np.concatenate(steps)
             every = to_device(joined, self.device)  # [S · B, ...]
             out = torch.zeros(exists.size, *every.shape[1:], dtype=every.dtype, device=self.device)
-            out[acted[1]] = every[acted[0]]
+            out[target] = every[source]
             if waited is not None:
                 out.index_add_(0, waited[1], every[waited[0]])
             return out.unflatten(0, shape)
@@ -232,6 +230,11 @@ class Record:
             final_observations=self._by_episode(self.last) if self.last else None,
             positions=positions,
         )
+
+    def _moves(self, steps: np.ndarray, cells: np.ndarray) -> torch.Tensor:
+        """Return which of [S · B] steps these are (bool), and the cells that they belong to [2, number of steps]."""
+        source = np.flatnonzero(steps)
+        return to_device(np.stack([source, cells[source]]), self.device)
 
     def _with_replies(self, first: Any, shape: tuple[int, int]) -> tuple[Obs, torch.Tensor]:
         """Return first observations with final tokens where replies came, and the columns of actions [N, T]."""

@@ -117,18 +117,19 @@ class AsVecEnv(VecEnv):
                 rewards[slot] = outcome.pop("reward")
                 infos[slot] |= outcome
         self._returns += rewards
-        final, rows = step.final_observations(ended) if len(ended) else (obs, ended)
-        final = _arrays(final) if len(ended) else obs
-        for slot, row in zip(ended.tolist(), rows.tolist(), strict=True):
-            infos[slot] |= {
-                "terminal_observation": map_obs(lambda x: x[row], final),  # noqa: B023
-                "TimeLimit.truncated": bool(step.truncated[slot] and not step.terminated[slot]),
-                "episode": {
-                    "r": float(self._returns[slot]),
-                    "l": int(self._lengths[slot]),
-                    "t": round(time.perf_counter() - self._started[slot], 6),
-                },
-            }
+        if len(ended):
+            final, rows = step.final_observations(ended)
+            final = _arrays(final)
+            for slot, row in zip(ended.tolist(), rows.tolist(), strict=True):
+                infos[slot] |= {
+                    "terminal_observation": map_obs(lambda x: x[row], final),  # noqa: B023
+                    "TimeLimit.truncated": bool(step.truncated[slot] and not step.terminated[slot]),
+                    "episode": {
+                        "r": float(self._returns[slot]),
+                        "l": int(self._lengths[slot]),
+                        "t": round(time.perf_counter() - self._started[slot], 6),
+                    },
+                }
         self._begin(step.dones)
         raw, starts, reset_infos = self.slots.restart(step.dones, step)
         for slot in ended.tolist():
