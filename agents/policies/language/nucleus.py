@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from typing_extensions import override
@@ -41,11 +41,6 @@ class SampledPolicy(LanguageModelPolicy):
     @override
     def evaluate(self, rollout: Any, want: Any = (), reference: Any = None) -> Any:
         raise ValueError("a SampledPolicy is for evaluation; train the policy that it was made of")
-
-    @classmethod
-    @override
-    def load(cls, folder: Any, observation_space: Any, action_space: Any) -> Self:
-        raise ValueError("a SampledPolicy is not saved; load the policy and wrap it")
 
 
 def nucleus(log_probs: torch.Tensor, top_p: float) -> torch.Tensor:
