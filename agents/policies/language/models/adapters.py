@@ -30,7 +30,7 @@ BASE = "base"  # in an adapter's folder: its base model, if that has no name
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's only adapter
 _PREFIX = "base_model.model."  # of every name in peft's files
-_PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be peft's defaults
+_PLAIN = (  # settings of peft that a plain LoRA may have; the others have to be off, or peft's defaults
     "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "use_rslora", "rank_pattern",
     "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type", "peft_version", "base_model_name_or_path",
     "revision", "inference_mode", "init_lora_weights", "lora_dropout", "auto_mapping", "modules_to_save",
@@ -205,7 +205,8 @@ def _saved_settings(folder: Path, head: tuple[str, ...]) -> Any:
     peft = library()
     with reading(folder):
         config, plain = peft.PeftConfig.from_pretrained(str(folder)), vars(peft.LoraConfig())
-    refused = [name for name, value in vars(config).items() if name not in _PLAIN and value != plain.get(name)]
+    others = {name: value for name, value in vars(config).items() if value and name not in _PLAIN}
+    refused = [name for name, value in others.items() if value != plain.get(name)]
     if refused or config.modules_to_save not in (None, list(head)):
         what = ", ".join(refused) or "modules_to_save"
         raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")
