@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,8 @@ AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
         for p in range(P)
     ]
 )
+REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
+SOLVED = (AT_THE_END == 1).double()  # rewards of 0 and 1
 
 
 class TabularPolicy(TablePolicy):
@@ -139,12 +141,15 @@ def every_group(policy: TabularPolicy, rewards: torch.Tensor, size: int) -> tupl
     return rollout, probability[groups]
 
 
-def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
+def expected_gradient(
+    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, sampler: TabularPolicy | None = None
+) -> torch.Tensor:
     """Return the exact expectation of the gradient of a rollout with one group of K episodes a prompt.
 
-    All groups stand in one rollout: only for advantages that do not look beyond the group.
+    All groups stand in one rollout: only for advantages that do not look beyond the group. The sampler is the agent's
+    policy, or another one.
     """
-    rollout, probability = every_group(agent.policy, rewards, size)
+    rollout, probability = every_group(sampler or agent.policy, rewards, size)
     prepared = agent.prepare(rollout)
     share = len(rollout) / (P * size) * probability  # the agent divided by all rows, a rollout has P * K of them
     return gradient(agent, replace(prepared, weights=prepared.weights * share[:, None]))
@@ -241,6 +246,26 @@ def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: f
     log_pi = policy.logits.log_softmax(-1)
     per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
     return _grad((visits(log_pi) * per_state).sum(1).mean(), policy)
+
+
+def objective_gradient(
+    policy: TabularPolicy, objective: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], rewards: torch.Tensor
+) -> torch.Tensor:
+    """Return ∇ of the mean over prompts of an objective of π [C] and R [C] of the completions [P, S, V]."""
+    gains = rewards[:, STATES, ACTIONS].where(MASK, 0).sum(-1)  # [P, C]
+    pi = completion_log_probs(policy.logits.log_softmax(-1)).exp()
+    return _grad(torch.stack([objective(pi[p], gains[p]) for p in range(P)]).mean(), policy)
+
+
+def truncated_log_likelihood(pi: torch.Tensor, gains: torch.Tensor, order: int) -> torch.Tensor:
+    """Return -Σ_{k=1}^{order} (1-p)^k / k, with p = Σ π R: log p is that with every k."""
+    wrong = 1 - (pi * gains).sum()
+    return -sum((wrong**k / k for k in range(1, order + 1)), torch.zeros(()))
+
+
+def expected_best(pi: torch.Tensor, gains: torch.Tensor, k: int) -> torch.Tensor:
+    """Return E max of the rewards of k completions: Σ_x x (P(R ≤ x)^k - P(R < x)^k); pass@k if they are 0 and 1."""
+    return sum((x * (pi[gains <= x].sum() ** k - pi[gains < x].sum() ** k) for x in gains.unique()), torch.zeros(()))
 
 
 def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:

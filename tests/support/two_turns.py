@@ -4,19 +4,16 @@
 turns, of which 2 are answered, so 13 dialogues of 1 to 4 actions. Replies and the rewards of both turns depend on the
 prompt and on all that was said. A rollout of the agent is one group of K episodes.
 
-`Walk` plays every dialogue by hand in the single environment, and knows of each action what was read before it. What
-agents are compared with comes from there alone: probabilities and their gradients from plain forward passes, and the
-coefficients of `∇ log π` from definitions in plain Python. `library` has the same dialogues as the collector stores
-them, played in the batched environment.
+`every_dialogue` plays each by hand in the single environment, and knows of each action what was read before it. What
+agents are compared with comes from there alone: `Dialogues` has plain forward passes over what was read. `library` has
+the same dialogues as the collector stores them, played in the batched environment.
 
 P prompts, D dialogues of a prompt, T steps, K episodes a group.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -25,7 +22,6 @@ import gymnasium as gym
 import torch
 from dialogues import number_of
 from identity_checks import collect, double
-from tabular import multisets
 from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
@@ -198,110 +194,35 @@ def _values(settings: dict[str, Any]) -> bool:
     return settings.get("baseline") == "value"
 
 
-# What is compared: of the agents, and from the definitions.
-
-
-class Walk:
-    """The dialogues of a policy: their probabilities, what the critic says, and ∇ log π of every action.
+class Dialogues:
+    """What a policy makes of all dialogues, read action by action; 0 where they have ended.
 
     Args:
         policy: its model is read context by context.
 
     Attributes:
-        said: the dialogues.
-        log_probs: of every action, of each dialogue.
-        chances: of the dialogues, given their prompt [P·D].
-        scores: ∇ log π of each action, flat, of each dialogue.
-        values: of the critic before each action, of each dialogue; empty without.
+        laws: log π of all tokens before each action, differentiable in the model's weights [P·D, T, V].
+        log_probs: of the actions [P·D, T].
+        values: of the critic before each action [P·D, T]; empty without.
     """
 
     def __init__(self, policy: LanguageModelPolicy) -> None:
-        self.said, self.policy = every_dialogue(), policy
-        self.parameters = list(policy.model.parameters())
-        contexts = {read: i for i, read in enumerate(dict.fromkeys(read for said in self.said for read in said.read))}
-        laws = [self._law(read) for read in contexts]
-        at = {(read, action): laws[i][action] for read, i in contexts.items() for action in range(len(laws[i]))}
-        scores = {key: self._flat_gradient(log_prob) for key, log_prob in at.items()}
-        pairs = [list(zip(said.read, said.actions, strict=True)) for said in self.said]
-        self.log_probs = [[at[pair].item() for pair in each] for each in pairs]
-        self.scores = [torch.stack([scores[pair] for pair in each]) for each in pairs]
-        self.chances = torch.tensor([math.exp(sum(each)) for each in self.log_probs], dtype=torch.float64)
-        self.values = [[self._value(read) for read in said.read] for said in self.said] if policy.critic else []
+        self.policy, said = policy, every_dialogue()
+        contexts = {read: i for i, read in enumerate(dict.fromkeys(read for each in said for read in each.read))}
+        rows = [[contexts[read] for read in each.read] + [0] * (T - len(each.read)) for each in said]
+        actions = [[*each.actions] + [0] * (T - len(each.actions)) for each in said]
+        mask = torch.arange(T) < torch.tensor([[len(each.actions)] for each in said])
+        self.laws = torch.stack([self._law(read) for read in contexts])[torch.tensor(rows)]
+        self.log_probs = self.laws.gather(2, torch.tensor(actions)[..., None])[..., 0].where(mask, 0)
+        self.values = torch.tensor([])
+        if policy.critic is not None:
+            self.values = torch.stack([self._value(read) for read in contexts])[torch.tensor(rows)].where(mask, 0)
 
     def _law(self, read: tuple[int, ...]) -> torch.Tensor:
         logits = self.policy.model.eval()(torch.tensor([read])).logits[0, -1]
         return torch.log_softmax(logits / self.policy.temperature, -1)
 
-    def _flat_gradient(self, value: torch.Tensor) -> torch.Tensor:
-        grads = torch.autograd.grad(value, self.parameters, retain_graph=True, materialize_grads=True)
-        return torch.cat([grad.flatten() for grad in grads])
-
     @torch.no_grad()
-    def _value(self, read: tuple[int, ...]) -> float:
+    def _value(self, read: tuple[int, ...]) -> torch.Tensor:
         hidden = self.policy.model.base_model(torch.tensor([read])).last_hidden_state[0, -1]
-        return float(self.policy.critic.head(hidden))  # type: ignore[union-attr]
-
-    def ascent(self, coefficients: list[list[float]]) -> torch.Tensor:
-        """Return Σ coefficient · ∇ log π over the actions of all dialogues."""
-        parts = zip(self.scores, coefficients, strict=True)
-        return torch.stack([torch.tensor(each, dtype=torch.float64) @ score for score, each in parts]).sum(0)
-
-    def true_gradient(self, gamma: float = 1.0, rewards: Callable[[Said], Any] = lambda said: said.rewards) -> Any:
-        """Return ∇ E Σ_t γ^t r_t = E[Σ_t γ^t r_t · ∇ log π(dialogue)], t in actions."""
-        chances = self.chances.tolist()
-        totals = [sum(gamma**t * r for t, r in enumerate(rewards(said))) for said in self.said]
-        parts = zip(chances, totals, self.said, strict=True)
-        return self.ascent([[chance * total / P] * len(said.actions) for chance, total, said in parts])
-
-    def expected(self, size: int, define: Callable[[list[int]], list[list[float]]]) -> torch.Tensor:
-        """Return the expectation of Σ coefficient · ∇ log π over the groups of K dialogues of a prompt.
-
-        Args:
-            size: K.
-            define: returns the coefficients of each action in a rollout of these dialogues.
-        """
-        total = [[0.0] * len(said.actions) for said in self.said]
-        for rows, chance in groups(self.chances, size):
-            for row, coefficients in zip(rows, define(rows), strict=True):
-                total[row] = [before + chance * c for before, c in zip(total[row], coefficients, strict=True)]
-        return self.ascent(total)
-
-
-def groups(chances: torch.Tensor, size: int) -> Iterator[tuple[list[int], float]]:
-    """Yield every group of K dialogues of each prompt once, and its probability, orders and prompts included."""
-    of = chances.tolist()
-    for prompt in range(P):
-        for rows, orders in multisets(size, range(prompt * D, (prompt + 1) * D)):
-            yield list(rows), orders * math.prod(of[row] for row in rows) / P
-
-
-def expected_gradient(agent: Agent, rollout: Rollout, chances: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the expectation of the gradient of a rollout with one group of K episodes, flat, of the model's weights.
-
-    Every group is prepared by itself, and what each action weighs is added up.
-
-    Args:
-        agent: of the policy that sampled.
-        rollout: from `library`.
-        chances: of its rows.
-        size: K.
-    """
-    labelled = replace(rollout, success=torch.arange(len(rollout)).double())  # a label that stays with its row
-    table = torch.zeros(rollout.mask.shape, dtype=torch.float64)
-    state = agent.state_dict()
-    for rows, chance in groups(chances, size):
-        agent.load_state_dict(state)
-        group = replace(labelled.select(torch.tensor(rows)), groups=torch.zeros(size, dtype=torch.int64))
-        prepared = agent.prepare(group)
-        table.index_add_(0, prepared.success.long(), chance * (prepared.weights * prepared.advantages).double())
-    agent.load_state_dict(state)
-    whole = replace(agent.prepare(rollout), advantages=table, weights=rollout.mask.double())
-    return flat_gradient(agent, whole)
-
-
-def flat_gradient(agent: Agent, prepared: Any) -> torch.Tensor:
-    """Return the direction of ascent of the agent's loss in the model's weights, flat."""
-    agent.policy.zero_grad(set_to_none=True)
-    agent.loss(prepared)[0].backward()
-    parameters = agent.policy.model.parameters()
-    return -torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+        return self.policy.critic.head(hidden).double().squeeze()  # type: ignore[union-attr]

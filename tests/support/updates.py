@@ -1,7 +1,8 @@
-"""Identities 4, 5 and 7 in the tiny world: the gradient of a real update, and rollouts that must not change it."""
+"""All agents in the tiny world with the settings that matter, a sample of its episodes, and changes of that sample."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,79 @@ from typing import Any
 import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, make_agent, random_episodes
 
-from agents import Agent, Batch, Rollout
+from agents import (
+    A2C,
+    CISPO,
+    DAPO,
+    DPPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    SAPO,
+    VAPO,
+    Agent,
+    Batch,
+    ClipCov,
+    Distillation,
+    DrGRPO,
+    KLCov,
+    ReinforceBaseline,
+    ReinforcePlusPlus,
+    Rollout,
+)
+from agents.algorithms import AGENTS
 from agents.rollout import ERROR, OK
 
 N = 24  # episodes of a sample: 6 groups of 4
+BETA = 0.3
+K3 = {"kl_coef": BETA, "kl_estimator": "k3", "kl_in": "loss"}
+FAMILY: dict[str, dict[str, Any]] = {
+    "RLOO, k1": {"cls": RLOO, "kl_coef": BETA},
+    "GRPO, k3": {"cls": GRPO, **K3},
+    "DrGRPO": {"cls": DrGRPO, "max_steps": T},
+    "DAPO": {"cls": DAPO, "episodes_per_update": N},
+    "DAPO, overlong": {"cls": DAPO, "episodes_per_update": N, "overlong_buffer": 2, "max_steps": T},
+    "DAPO, masked": {"cls": DAPO, "episodes_per_update": N, "mask_truncated": True},
+    "GSPO": {"cls": GSPO, "clip_range": 0.1, "clip_range_high": 0.1},
+    "GSPO, batch": {"cls": GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
+    "CISPO": {"cls": CISPO, "max_ratio": 1.3},
+    "CISPO, batch": {"cls": CISPO, "scale": "batch"},
+    "ReinforcePlusPlus": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
+    "SAPO": {"cls": SAPO, "gate_temperature_negative": 3.0},
+    "DPPO": {"cls": DPPO, "max_moved": 0.05},
+    "ClipCov": {"cls": ClipCov, "share": 0.1, "min_covariance": 0.1},
+    "KLCov": {"cls": KLCov, "share": 0.1},
+    "RLOO, mismatch": {"cls": RLOO, "mismatch": "sequence-truncate"},
+    "PPO, mismatch": {"cls": PPO, "gae_lambda": 0.5, "mismatch": "token-mask", "off_policy_mask": 0.02},
+    "GRPO, off-policy": {"cls": GRPO, "off_policy_mask": 0.02},
+    "GRPO, k3 ratio": {"cls": GRPO, **K3, "kl_ratio": "differentiated"},
+    "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
+    "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
+    "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
+    "VAPO": {"cls": VAPO, "length_alpha": 1.0, "gamma": 0.9},
+    "VAPO, warming up": {"cls": VAPO, "value_warmup": 1, "ent_coef": 0.1, "kl_coef": BETA, "kl_in": "loss"},
+    "Distillation": {"cls": Distillation, "max_ratio": 1.3},
+    "Distillation, centred": {"cls": Distillation, "estimator": "centred", "reward_coef": 0.5},
+    "Distillation, exact": {"cls": Distillation, "estimator": "exact"},
+    "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
+}
+BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "length-weighted", "optimal-token")
+FAMILY |= {f"baseline {name}": {"cls": ReinforceBaseline, "baseline": name} for name in (*BASELINES, "value")}
+FAMILY |= {
+    f"baseline {name} by episode": {"cls": ReinforceBaseline, "baseline": name, "returns": "episode"}
+    for name in BASELINES
+}
+FAMILY |= {
+    f"{estimator} in the {place}": {
+        "cls": ReinforceBaseline,
+        "kl_coef": BETA,
+        "kl_estimator": estimator,
+        "kl_in": place,
+    }
+    for estimator, place in itertools.product(("k1", "k2", "k3", "exact"), ("reward", "loss"))
+}
+FAMILY = {cls.__name__: {"cls": cls} for cls in AGENTS.values()} | FAMILY
 
 
 def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> torch.Tensor:

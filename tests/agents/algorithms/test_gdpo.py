@@ -1,7 +1,8 @@
-"""GDPO from end to end: parts and weights come from the verifier, through every kind of environment."""
+"""GDPO from end to end: parts and weights come from the verifier, through every kind of environment; parts by hand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from tabular import make_agent
 from updates import N, sample
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GDPO, Agent
-from agents.rollout import join
+from agents import GDPO, Agent, Rollout
+from agents.rollout import ERROR, join
 from verifiers import Verdict, Verifier, make_verifier
 
 SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}
@@ -105,3 +107,44 @@ def test_parts_without_weights_are_named_by_the_user() -> None:
     assert (
         made(env_kwargs={"verifier": Parted()}, part_weights={"right": 1.0}).learn(total_episodes=16).num_updates == 1
     )
+
+
+# Parts in a group.
+
+
+def gdpo_advantages(rollout: Rollout, **settings: Any) -> list[float]:
+    return make_agent(GDPO, 4, **settings).prepare(rollout).advantages[:, 0].tolist()
+
+
+def with_columns(**columns: list[float]) -> Rollout:
+    """Return a rollout of groups of 4 whose verdicts have these parts; NaN for none."""
+    rows = len(next(iter(columns.values())))
+    rollout = sample().select(torch.arange(rows))
+    return replace(rollout, extras={f"parts/{name}": torch.tensor(part) for name, part in columns.items()})
+
+
+def test_gdpo_has_exactly_no_gradient_from_equal_parts() -> None:
+    rollout = with_columns(right=[0.1] * 4 + [0.7] * 4, tidy=[0.3] * 8)
+    assert not any(gdpo_advantages(rollout, part_weights={"right": 1.0, "tidy": 3.0}))
+
+
+def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean() -> None:
+    nan = float("nan")
+    rollout = with_columns(right=[1.0, 0, 1, 0, 1, 0, 1, 0], tidy=[nan, 1.0, 0.0, nan, nan, nan, nan, 5.0])
+    right, tidy = 0.5 / (math.sqrt(1 / 3) + 1e-4), 0.5 / (math.sqrt(1 / 2) + 1e-4)
+    sums = [right, tidy - right, right - tidy, -right, right, -right, right, -right]
+    wanted = [one / math.sqrt(sum(each**2 for each in sums) / 8) for one in sums]
+    assert gdpo_advantages(rollout, part_weights={"right": 1, "tidy": 1}) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_part_that_no_verdict_has_is_named_in_the_first_update() -> None:
+    agent = make_agent(GDPO, 4, part_weights={"right": 1.0, "tody": 1.0})
+    with pytest.raises(ValueError) as error:
+        agent.update(with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0]))
+    line = "part_weights names 'tody', but the verdicts of this environment have "
+    assert str(error.value) == line + "the parts right, tidy"
+    with pytest.raises(ValueError) as error:
+        agent.update(sample())
+    assert str(error.value) == line.replace("tody", "right") + "no named parts"
+    failed = replace(sample(), status=torch.full((N,), ERROR))
+    assert agent.update(failed)["train/grad_norm"] == 0  # they say nothing of names

@@ -1,4 +1,4 @@
-"""Which steps are the largest: Clip-Cov and KL-Cov choose by it; gates and tapers stand in test_exact_off_policy.py."""
+"""Which steps are the largest: Clip-Cov and KL-Cov choose by it; the gates stand in tests/laws/test_gradient.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance weights of ratios that no float holds; test_exact_off_policy.py has the modes."""
+"""Importance weights of ratios that no float holds; tests/laws/test_gradient.py has the modes."""
 
 from __future__ import annotations
 

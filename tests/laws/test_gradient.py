@@ -1,0 +1,348 @@
+"""Identity 2: the expected gradient of unbiased agents is the true one, and that of every agent its equation's.
+
+What is unbiased is compared with the derivative of the expected return over every rollout of an enumerable world
+(`tests/support/tabular.py`); each agent, with all its biases, with its equation (`tests/support/equations.py`), on
+sampled rollouts: in the first pass, in a later one, and where another policy acted.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from diagonal import diagonal
+from equations import Played, best_of_subsets, objective
+from tabular import (
+    AT_THE_END,
+    REWARDS,
+    SOLVED,
+    P,
+    S,
+    T,
+    TabularPolicy,
+    documented_kl_gradient,
+    every_group,
+    exact_values,
+    expected_batch_gradient,
+    expected_best,
+    expected_gradient,
+    gradient,
+    kl_gradient,
+    make_agent,
+    moved_policy,
+    objective_gradient,
+    off_policy_kl_gradient,
+    relative_error,
+    return_to_go_gradient,
+    true_gradient,
+    truncated_log_likelihood,
+)
+from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off, with_parts
+
+from agents import (
+    A2C,
+    DPPO,
+    GDPO,
+    GRPO,
+    GSPO,
+    PKPO,
+    PPO,
+    RLOO,
+    SAPO,
+    TOPR,
+    VAPO,
+    Agent,
+    DrGRPO,
+    MaxRL,
+    Reinforce,
+    ReinforceBaseline,
+    Rollout,
+)
+from agents.estimators import aggregation
+from agents.estimators.best_of_k import BASELINES, best_of_k
+from agents.estimators.kl import RATIOS
+from agents.estimators.mismatch import MODES
+from agents.rollout import ERROR, OK
+
+TOLERANCE = 1e-10
+OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
+UNBIASED = ("none", "running-mean", *OF_OTHERS, "value")
+
+each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
+
+
+class SummedA2C(A2C):
+    """A2C whose steps are summed over each episode, so that no weight depends on a length."""
+
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedPPO(PPO):
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+# The true gradient, perhaps times a constant.
+
+
+def of_baseline(name: str, factor: float = 1.0, size: int = 2, **settings: Any) -> tuple[Any, ...]:
+    return ReinforceBaseline, size, {"baseline": name, **settings}, factor
+
+
+DISCOUNTED, ANCHORED = {"returns": "episode", "gamma": 0.9}, {"kl_coef": 0.3}
+SUMMED = {"gae_lambda": 1.0, "normalize_advantage": False}
+UNBOUNDED = {"mismatch": "sequence-truncate", "mismatch_max": None}
+EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradient is times
+    *((Reinforce, size, {}, 1.0) for size in (1, 2)),
+    (Reinforce, 1, {"gamma": 0.9}, 1.0),
+    *(of_baseline(name, size=2) for name in UNBIASED),
+    *(of_baseline(name, size=4, returns="episode") for name in UNBIASED),
+    *(of_baseline(name, **DISCOUNTED) for name in UNBIASED),
+    *(of_baseline("group-mean", (size - 1) / size, size) for size in (2, 4)),  # the own episode is in the mean
+    of_baseline("group-mean", 1 / 2, returns="episode"),
+    of_baseline("batch-mean", 1 / 2, 1),
+    of_baseline("batch-mean", 1 / 2, 1, returns="episode"),
+    *(of_baseline(name, **ANCHORED) for name in ("none", "leave-one-out", "value")),
+    of_baseline("leave-one-out", **ANCHORED, returns="episode"),
+    of_baseline("group-mean", 1 / 2, **ANCHORED),
+    of_baseline("batch-mean", 1 / 2, 1, **ANCHORED),
+    *((RLOO, size, settings, 1.0) for size in (2, 4) for settings in ({}, {"gamma": 0.9}, ANCHORED)),
+    *((DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
+    (DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
+    *((TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
+    (SummedA2C, 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
+    (SummedPPO, 1, SUMMED, 1.0),
+]
+
+
+@each_reward
+@pytest.mark.parametrize(("cls", "size", "settings", "factor"), EXACT)
+def test_the_expected_gradient_is_the_true_one(
+    cls: type[Agent], size: int, settings: dict[str, Any], factor: float, rewards: torch.Tensor
+) -> None:
+    """Of the discounted objective, less the KL of the anchor in the reward."""
+    agent = make_agent(cls, size, **settings)
+    expected = expected_batch_gradient if settings.get("baseline") == "batch-mean" else expected_gradient
+    wanted = true_gradient(agent.policy, rewards, settings.get("gamma", 1.0))
+    if agent.anchor.coef:
+        wanted = wanted + agent.anchor.coef * kl_gradient(agent.policy, agent.anchor.reference)
+    assert relative_error(expected(agent, rewards, size), factor * wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize(("cls", "factor"), [(RLOO, 1.0), (DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
+def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls: type[Agent], factor: float) -> None:
+    """Each of the other episodes is the acting policy's, but a baseline need not be the training policy's."""
+    agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is DrGRPO else {}))
+    found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
+    assert relative_error(found, factor * true_gradient(agent.policy)) < TOLERANCE
+
+
+@each_reward
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        *((ReinforceBaseline, {"baseline": name, "returns": "return-to-go"}) for name in UNBIASED),
+        *((SummedA2C, {"gae_lambda": 1.0}), (SummedPPO, SUMMED)),
+    ],
+)
+def test_return_to_go_leaves_out_the_discount_of_the_step(
+    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor
+) -> None:
+    agent = make_agent(cls, gamma=0.9, **settings)
+    found = expected_gradient(agent, rewards, 2)
+    assert relative_error(found, return_to_go_gradient(agent.policy, rewards, gamma=0.9)) < TOLERANCE
+    assert relative_error(found, true_gradient(agent.policy, rewards, gamma=0.9)) > 1e-3
+
+
+@each_reward
+@pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
+def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam: float, rewards: torch.Tensor) -> None:
+    agent = make_agent(SummedPPO, gae_lambda=lam, gamma=0.9, normalize_advantage=False)
+    agent.policy.table.data = exact_values(agent.policy, rewards, 0.9)
+    wanted = return_to_go_gradient(agent.policy, rewards, 0.9)
+    assert relative_error(expected_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+# The KL anchor.
+
+
+@pytest.mark.parametrize("returns", ["return-to-go", "episode"])
+@pytest.mark.parametrize("place", ["reward", "loss"])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "exact"])
+def test_every_kl_estimator_does_what_its_table_says(estimator: str, place: str, returns: str) -> None:
+    agent = make_agent(baseline="leave-one-out", returns=returns, kl_coef=1.0, kl_estimator=estimator, kl_in=place)
+    wanted = documented_kl_gradient(estimator, place, agent.policy, agent.anchor.reference)
+    assert relative_error(expected_gradient(agent, torch.zeros_like(AT_THE_END), 2), wanted) < TOLERANCE
+    together = 1.0 * wanted + true_gradient(agent.policy)
+    assert relative_error(expected_gradient(agent, AT_THE_END, 2), together) < TOLERANCE
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: str) -> None:
+    """In a later pass: the weights have moved since the rollout was prepared."""
+    agent = make_agent(RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio)
+    rollout, probability = every_group(agent.policy, torch.zeros_like(AT_THE_END), 2)
+    prepared, share = agent.prepare(rollout), (len(rollout) / (P * 2) * probability)[:, None]
+    sampler = moved_policy(agent.policy)
+    found = gradient(agent, replace(prepared, weights=prepared.weights * share))
+    reference = agent.anchor.reference
+    assert relative_error(found, off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)) < TOLERANCE
+
+
+# Other objectives than the expected reward.
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(size: int) -> None:
+    agent = make_agent(MaxRL, size, episodes_per_update=36)
+    found = expected_gradient(agent, SOLVED, size)
+    for order in (size - 1, size, size + 1):
+        wanted = objective_gradient(agent.policy, partial(truncated_log_likelihood, order=order), SOLVED)
+        assert (relative_error(found, wanted) < TOLERANCE) == (order == size - 1)
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("rewards", [SOLVED, AT_THE_END - 0.25], ids=["pass@k", "the best of k"])
+@pytest.mark.parametrize(("size", "k"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
+def test_pkpo_is_exact_for_the_best_of_k(size: int, k: int, rewards: torch.Tensor, baseline: str) -> None:
+    agent = make_agent(PKPO, size, k=k, baseline=baseline, episodes_per_update=36)
+    wanted = objective_gradient(agent.policy, partial(expected_best, k=k), rewards)
+    assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("gains", [[0.0, 1, 0, 0, 1, 0, 0], [0.5, 2.0, -1.0, 0.5, 3.25, 0.0, -1.0, 0.7], [0.3, 0.1]])
+def test_the_credit_of_pkpo_is_that_of_every_subset(gains: list[float], baseline: str) -> None:
+    rollout = replace(sample().select(slice(0, len(gains))), groups=torch.zeros(len(gains), dtype=torch.int64))
+    column = torch.tensor(gains, dtype=torch.float64)[:, None]
+    for k in range(1, len(gains) + 1):
+        wanted = torch.tensor(best_of_subsets(gains, k, baseline), dtype=torch.float64)
+        found = best_of_k(column.expand_as(rollout.rewards), rollout, k, baseline)[:, 0]
+        assert (found - wanted).abs().max() < 1e-12, k
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline: str) -> None:
+    pays = torch.tensor([0.5, 9.0, 2.0, -1.0] * 6)
+    status = torch.full((N,), OK)
+    status[[1, 4, 5, 6, 8, 9, 10, 11]] = ERROR
+    rollout: Rollout = replace(paid_at_the_end(sample(), pays), status=status)
+    found = make_agent(PKPO, 4, k=4, baseline=baseline).prepare(rollout).advantages[:, 0]
+    wanted = torch.tensor(best_of_subsets([0.5, 2.0, -1.0], 3, baseline), dtype=torch.float64)
+    torch.testing.assert_close(found[[0, 2, 3]], wanted, rtol=0, atol=1e-12)
+    assert float(found[7]) == (-1.0 if baseline == "none" else 0.0)  # a group of one
+    assert not found[status == ERROR].any()
+
+
+# The equation of every agent.
+
+
+def bounded(mode: str, low: float, high: float | None) -> dict[str, Any]:
+    return {"mismatch": mode, "mismatch_min": low, "mismatch_max": high}
+
+
+PARTS = ({"right": 1.0, "short": 0.5}, {"right": 1.0}, {"short": -2.0, "right": 1.0})
+ACTED: dict[str, dict[str, Any]] = {
+    f"{cls.__name__}, {mode}, {low:g} to {high:g}": {"cls": cls, **bounded(mode, low, high)}
+    for cls, (low, high) in ((RLOO, (0.0, 3.0)), (GRPO, (0.7, 1.4)), (GSPO, (0.5, 2.0)))
+    for mode in MODES
+} | {
+    "SAPO, acted": {"cls": SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
+    "GRPO, acted and masked": {"cls": GRPO, **UNBOUNDED, "off_policy_mask": 0.02},
+    **{
+        f"{estimator}, ratio {ratio}": {
+            "cls": RLOO,
+            **UNBOUNDED,
+            **FAMILY[f"{estimator} in the loss"],
+            "kl_ratio": ratio,
+        }
+        | {"cls": RLOO}
+        for estimator, ratio in (("k2", "constant"), ("k3", "differentiated"), ("k2", "none"))
+    },
+}
+EQUATIONS: dict[str, dict[str, Any]] = FAMILY | {
+    "discounted": {"cls": ReinforceBaseline, "gamma": 0.9, "ent_coef": 0.1},
+    "a critic": {"cls": ReinforceBaseline, "baseline": "value", "vf_coef": 0.7, "gamma": 0.9},
+    "GRPO, batch": {"cls": GRPO, "scale": "batch", "max_ratio": 1.25},
+    "GRPO, clipped": {"cls": GRPO, "clip_range": 0.1, "clip_range_high": 0.4},
+    "GRPO, masked": {"cls": GRPO, "clip_range": 0.99, "clip_range_high": 0.99, "off_policy_mask": 0.1},
+    "SAPO, narrow": {"cls": SAPO, "gate_temperature": 5.0, "gate_temperature_negative": 20.0},
+    "DPPO, bounded": {"cls": DPPO, "max_moved": 0.15, "max_ratio": 1.3},
+    "TOPR, low": {"cls": TOPR, "threshold": 2.0},
+    "MaxRL, both signs": {"cls": MaxRL, "clip_range": 0.4},
+    "PPO, plain": {"cls": PPO, "gae_lambda": 0.5, "normalize_advantage": False, "vf_coef": 0.7},
+    "VAPO, plain": {"cls": VAPO, "length_alpha": 0.4, "gae_lambda": 0.5, "normalize_advantage": False},
+    **{f"GDPO, {list(weights)}": {"cls": GDPO, "part_weights": weights} for weights in PARTS},
+    **{f"{name}, fewer": FAMILY[name] | {"share": 0.05} for name in ("ClipCov", "KLCov")},
+    "ClipCov, bounded": FAMILY["ClipCov"] | {"max_covariance": 0.8},
+}
+
+
+def law(policy: TabularPolicy, states: torch.Tensor) -> torch.Tensor:
+    return policy.logits.flatten(0, 1)[states].log_softmax(-1)
+
+
+def played(rollout: Rollout, size: int, **tables: Any) -> Played:
+    """Return what is known of a rollout whose groups of this size stand one after the other; tables are [N, ...]."""
+    known = {"mask": rollout.mask, "actions": rollout.actions, "rewards": rollout.rewards.where(rollout.mask, 0)}
+    known |= {"truncated": rollout.truncated, **{name: table for name, table in tables.items() if table is not None}}
+    parts = {name.removeprefix("parts/"): part.unflatten(0, (-1, size)) for name, part in rollout.extras.items()}
+    return Played(**{name: table.unflatten(0, (-1, size)) for name, table in known.items()}, parts=parts)
+
+
+def gradients(loss: torch.Tensor, policy: torch.nn.Module) -> torch.Tensor:
+    parameters = list(policy.parameters())
+    grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([grad.flatten() for grad in grads])
+
+
+def check_equation(settings: dict[str, Any], later: bool, acted: bool, seed: int) -> None:
+    """Compare the gradient of the loss, and its figures, with the equation's; in a later pass in micro-batches."""
+    agent = make_agent(**{"group_size": 4, **settings})
+    agent = with_parts(agent) if "part_weights" in settings else agent
+    rollout, state = some_cut_off(sample(seed)), copy.deepcopy(agent.state_dict())
+    acting = moved_policy(agent.policy, seed) if acted else copy.deepcopy(agent.policy)
+    if acted:
+        rollout = replace(rollout, log_probs=acting.evaluate(rollout)["log_probs"].detach())
+    old = copy.deepcopy(agent.policy)
+    prepared = agent.prepare(rollout)
+    agent.load_state_dict(state)
+    if later:
+        moved_policy(agent.policy, seed + 5)
+        with torch.no_grad():
+            agent.policy.table += torch.randn(P, S, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    columns = {"parts/right": rollout.returns, "parts/short": 1 / rollout.lengths.double()}
+    now, states = agent.policy, rollout.observations
+    it = played(
+        replace(rollout, extras=columns if "part_weights" in settings else {}),
+        4,
+        law=law(now, states),
+        **{name: law(policy, states).detach() for name, policy in (("old", old), ("acting", acting))},
+        reference=None if agent.anchor.reference is None else law(agent.anchor.reference, states).detach(),
+        values=now.table.flatten()[states].where(rollout.mask, 0),
+        old_values=old.table.flatten()[states].where(rollout.mask, 0).detach(),
+        final_values=old.table.flatten()[rollout.final_observations].where(rollout.truncated, 0).detach(),
+    )
+    ascended, critic, stopped = objective(agent, it)
+    parts = [agent.loss(part) for part in prepared.split(5 if later else None)]
+    found, wanted = (gradients(each, agent.policy) for each in (sum(loss for loss, _ in parts), critic - ascended))
+    assert wanted.any() and relative_error(found, wanted) < 1e-12
+    policy_loss = float(sum(metrics["train/policy_loss"] for _, metrics in parts))
+    assert policy_loss == pytest.approx(-float(ascended.detach()), rel=1e-12, abs=1e-14)
+    assert stopped is None or sum(int(metrics["train/clip_fraction"]) for _, metrics in parts) == int(stopped)
+
+
+@diagonal("settings, later", EQUATIONS, {"first pass": False, "later pass": True})
+def test_the_gradient_of_every_rollout_is_that_of_the_equation(settings: dict[str, Any], later: bool) -> None:
+    for seed in (0, 1):
+        check_equation(settings, later, acted=False, seed=seed)
+
+
+@diagonal("settings, later", ACTED, {"first pass": False, "later pass": True})
+def test_where_another_policy_acted_it_is_that_of_the_weighted_equation(settings: dict[str, Any], later: bool) -> None:
+    for seed in (0, 1):
+        check_equation(settings, later, acted=True, seed=seed)

@@ -1,0 +1,142 @@
+"""Identities 4, 5 and 7 for every agent: what the gradient of an update does not depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from diagonal import diagonal
+from identity_checks import padded
+from tabular import CarelessPolicy, gradient, make_agent, relative_error
+from updates import (
+    BASELINES,
+    FAMILY,
+    N,
+    fail,
+    paid_at_the_end,
+    poisoned,
+    sample,
+    shuffled,
+    some_cut_off,
+    update_gradient,
+    with_an_empty_row,
+)
+
+from agents import A2C, PPO, Agent, KLCov, ReinforcePlusPlus, Rollout
+from agents.rollout import ERROR, OK
+
+IN_GROUPS = [name for name, settings in FAMILY.items() if settings["cls"].compares_groups and "," not in name]
+VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
+each_agent = diagonal("settings", FAMILY, rare=VARIANTS)
+LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
+    "rows in another order": shuffled,
+    "more padding": lambda rollout: padded(rollout, junk=1),
+    "NaN in masked cells": poisoned,
+    "an empty row": with_an_empty_row,
+    "an empty row alone": lambda rollout: with_an_empty_row(rollout, group=99),
+    "an empty row with a verdict": lambda rollout: with_an_empty_row(rollout, status=OK),
+}
+
+
+@diagonal("settings, layout", FAMILY, LAYOUTS)
+def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: Callable[[Rollout], Rollout]) -> None:
+    for rollout in (sample(), some_cut_off(sample())):
+        whole = update_gradient(settings, rollout)
+        assert whole.any()
+        assert relative_error(update_gradient(settings, layout(rollout)), whole) < 1e-12
+
+
+@diagonal("settings, rows", FAMILY, [1, 5, N])
+def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
+    rollout = some_cut_off(sample())
+    parts = update_gradient(settings, rollout, micro_batch_size=rows)
+    assert relative_error(parts, update_gradient(settings, rollout)) < 1e-12
+
+
+@each_agent
+def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
+    rollout = some_cut_off(sample())
+    found = update_gradient(settings, rollout, policy=CarelessPolicy)
+    assert torch.equal(found, update_gradient(settings, rollout))
+
+
+def half_informative() -> Rollout:
+    """Return a sample whose first three groups have unequal rewards and whose last three have equal ones."""
+    rows = torch.arange(N)
+    return paid_at_the_end(sample(), (rows % 5 == 0) & (rows < 12))
+
+
+@each_agent
+def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any]) -> None:
+    rollout = half_informative()
+    every = update_gradient(settings, rollout, skip_idle_rows=False)
+    assert relative_error(update_gradient(settings, rollout), every) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["ReinforceBaseline", *IN_GROUPS])
+def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
+    agent, seen = make_agent(**FAMILY[name]), []
+    evaluate = agent.policy.evaluate
+    agent.policy.evaluate = lambda rollout, *more: seen.append(rollout.groups) or evaluate(rollout, *more)
+    agent.update(half_informative())
+    assert seen[-1].unique().tolist() == [0, 1, 2]
+
+
+@diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan], rare=VARIANTS)
+def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
+    rollout, valid = fail(some_cut_off(sample()), reward)
+    alone = update_gradient(settings, rollout.select(valid))
+    assert alone.any()
+    assert relative_error(update_gradient(settings, rollout), alone) < 1e-12
+
+
+@each_agent
+def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, Any]) -> None:
+    assert not update_gradient(settings, replace(sample(), status=torch.full((N,), ERROR))).any()
+
+
+# Identity 7: equal rewards.
+
+
+@diagonal(
+    "name, reward",
+    [
+        *("ReinforceBaseline", *IN_GROUPS, "CISPO, batch", "REINFORCE++-baseline"),
+        *(f"baseline {name}{how}" for name in BASELINES[3:] for how in ("", " by episode")),
+    ],
+    [0.0, 1.0, 0.1, 1 / 3, -7.3],
+)
+def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
+    """Groups differ in their reward, episodes in their length."""
+    rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
+    assert not update_gradient(FAMILY[name], rollout).any()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cls": ReinforcePlusPlus}, FAMILY["baseline batch-mean"], FAMILY["baseline batch-mean by episode"]]
+)
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
+def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_to_who_compares_in_it(
+    reward: float, settings: dict[str, Any]
+) -> None:
+    rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
+    assert not update_gradient(settings, rollout).any()
+
+
+@diagonal("cls, reward, lam", [A2C, PPO], [0.0, 1.0, 0.1, 1 / 3, -7.3], [0.0, 0.5, 1.0])
+def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agent], reward: float, lam: float) -> None:
+    """An actor-critic compares with its critic, not with other episodes."""
+    agent = make_agent(cls, gae_lambda=lam)
+    agent.policy.table.data.fill_(reward)
+    rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
+    prepared = agent.prepare(rollout)
+    assert not gradient(agent, prepared).any()
+    assert not agent.policy.table.grad.any()
+
+
+def test_without_advantages_nothing_is_chosen() -> None:
+    agent = make_agent(KLCov, share=0.5)
+    assert not agent.prepare(paid_at_the_end(sample(), torch.ones(N))).marked.any()
