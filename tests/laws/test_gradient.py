@@ -275,6 +275,7 @@ EQUATIONS: dict[str, dict[str, Any]] = FAMILY | {
     "TOPR, low": {"cls": TOPR, "threshold": 2.0},
     "MaxRL, both signs": {"cls": MaxRL, "clip_range": 0.4},
     "PPO, plain": {"cls": PPO, "gae_lambda": 0.5, "normalize_advantage": False, "vf_coef": 0.7},
+    "Distillation, rewards": FAMILY["Distillation, exact"] | {"reward_coef": 0.7},
     "VAPO, plain": {"cls": VAPO, "length_alpha": 0.4, "gae_lambda": 0.5, "normalize_advantage": False},
     **{f"GDPO, {list(weights)}": {"cls": GDPO, "part_weights": weights} for weights in PARTS},
     **{f"{name}, fewer": FAMILY[name] | {"share": 0.05} for name in ("ClipCov", "KLCov")},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from identity_checks import EXACT, assert_close, collect
+from identity_checks import collect
 from tabular import make_agent, random_episodes
 from tiny_models import hash_reward, reward_of, text_envs, tiny_policy
 
@@ -166,19 +166,6 @@ def test_a_callback_that_returns_false_ends_the_training_in_any_round(last: int)
 # Overlong filtering.
 
 
-def test_episodes_cut_off_count_in_their_group_but_not_in_the_loss() -> None:
-    agent = make_agent(DAPO, group_size=4, episodes_per_update=8, mask_truncated=True)
-    rollout = random_episodes(agent.policy, groups=2, size=4, seed=11)
-    cut = torch.tensor([True, False, False, False, False, True, False, True])
-    batch = agent.prepare(replace(rollout, truncated=cut))
-    plain = make_agent(DAPO, group_size=4, episodes_per_update=8).prepare(rollout)
-    kept = rollout.mask & ~cut[:, None]
-    assert plain.advantages[cut].any(), "they would have been trained on"
-    assert torch.equal(batch.advantages, plain.advantages.where(kept, 0))
-    assert_close(batch.weights, kept.double() / kept.sum(), EXACT, "a mean over the tokens that are left")
-    assert not cut[agent.updater.rows_to_train(agent.updater.with_gradient(batch))].any(), "they need no pass"
-
-
 def test_where_every_episode_is_cut_off_nothing_is_learned() -> None:
     agent = make_agent(DAPO, group_size=4, episodes_per_update=8, mask_truncated=True, ent_coef=0.1)
     before = agent.policy.logits.detach().clone()
@@ -189,22 +176,6 @@ def test_where_every_episode_is_cut_off_nothing_is_learned() -> None:
 
 
 # The overlong penalty.
-
-
-def test_the_overlong_penalty_is_part_of_what_is_compared() -> None:
-    """One step costs nothing, two a half and three, the longest there can be, 1; then as in every group."""
-    agent = make_agent(DAPO, group_size=4, episodes_per_update=8, overlong_buffer=2, max_steps=3)
-    rollout = random_episodes(agent.policy, groups=2, size=4, seed=11)
-    prices = {1: 0.0, 2: 0.5, 3: 1.0}
-    assert set(rollout.lengths.tolist()) == set(prices)
-    gains = [float(r) - prices[int(n)] for r, n in zip(rollout.returns, rollout.lengths, strict=True)]
-    advantages = agent.prepare(rollout).advantages
-    for i, gain in enumerate(gains):
-        group = torch.tensor(gains[i // 4 * 4 : i // 4 * 4 + 4], dtype=torch.float64)
-        wanted = (gain - group.mean()) / (group.std() + 1e-4)
-        assert_close(advantages[i], wanted * rollout.mask[i], EXACT, f"the advantages of episode {i}")
-    free = make_agent(DAPO, group_size=4, episodes_per_update=8).prepare(rollout).advantages
-    assert (free - advantages).abs().max() > 0.1, "without a buffer nothing is charged"
 
 
 @pytest.mark.parametrize("settings", [{"overlong_buffer": 12}, {"kl_coef": 0.1}])

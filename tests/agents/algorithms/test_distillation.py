@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +15,9 @@ from tabular import (
     documented_kl_gradient,
     every_group,
     expected_gradient,
-    gradient,
     kl_gradient,
     make_agent,
-    random_episodes,
     relative_error,
-    true_gradient,
     visits,
 )
 from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
@@ -60,48 +56,6 @@ def test_the_gradient_is_that_of_the_kl_state_by_state(estimator: str) -> None:
     whole = kl_gradient(policy, teacher)  # of whole episodes, which has what an action does to later states
     assert relative_error(found, whole) > 0.1
     assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
-
-
-@each_estimator
-def test_in_a_later_pass_it_is_that_of_the_policy_as_it_then_is(estimator: str) -> None:
-    """The states are those that were sampled."""
-    agent = taught(estimator=estimator, **({} if estimator == "exact" else {"max_ratio": 1e9}))
-    seen = visits(agent.policy.logits.log_softmax(-1))
-    rollout, probability = every_group(agent.policy, AT_THE_END, 1)
-    prepared = agent.prepare(rollout)
-    prepared = replace(prepared, weights=prepared.weights * len(rollout) / P * probability[:, None])
-    with torch.no_grad():
-        agent.policy.logits += 0.4 * torch.randn(P, S, 3, generator=torch.Generator().manual_seed(5))
-    wanted = state_by_state(agent.policy, agent.anchor.reference, seen)
-    assert relative_error(gradient(agent, prepared), wanted) < TOLERANCE
-
-
-def test_the_ratio_is_bounded() -> None:
-    agent = taught(max_ratio=1.2)
-    prepared = agent.prepare(random_episodes(agent.policy))
-    with torch.no_grad():
-        agent.policy.logits += torch.randn(P, S, 3, generator=torch.Generator().manual_seed(5))
-    log_probs = agent.policy.evaluate(prepared)["log_probs"]
-    credit = agent.anchor.reference.evaluate(prepared)["log_probs"] - log_probs.detach()
-    ratio = (log_probs - prepared.log_probs).exp().detach()
-    assert (ratio > 1.2).any() and agent.is_clipped(log_probs, prepared)[prepared.mask].any()
-    wanted = ratio.clamp(max=1.2) * credit * log_probs
-    torch.testing.assert_close(agent.surrogate(log_probs, prepared)[prepared.mask], wanted[prepared.mask])
-
-
-@pytest.mark.parametrize(("settings", "counts"), [({}, False), ({"reward_coef": 0.5}, True)])
-def test_with_the_exact_kl_only_rewards_are_clipped(settings: dict[str, Any], counts: bool) -> None:
-    agent = taught(4, estimator="exact", **settings)
-    prepared = agent.prepare(random_episodes(agent.policy))
-    clipped = agent.is_clipped(prepared.log_probs + 2, prepared)[prepared.mask]
-    assert clipped.all() == clipped.any() == counts
-
-
-@pytest.mark.parametrize("estimator", ["sampled", "exact"])
-def test_rewards_count_as_those_of_rloo_if_asked_for(estimator: str) -> None:
-    found = expected_gradient(taught(2, estimator=estimator, reward_coef=0.7), size=2)
-    alone = expected_gradient(taught(2, estimator=estimator), size=2)
-    assert relative_error(found - alone, 0.7 * true_gradient(TabularPolicy())) < TOLERANCE
 
 
 def test_centred_advantages_have_mean_zero_in_every_state_and_less_variance() -> None:
