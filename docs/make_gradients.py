@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from tabular import (  # noqa: E402 (its folder is no package)
     ACTIONS,
-    AT_EVERY_LENGTH,
     AT_EVERY_STEP,
     AT_THE_END,
     LEVELS,
     MASK,
+    NEXT,
+    PREFIXES,
     SOLVED,
     STATES,
     WORLD,
@@ -33,21 +35,21 @@ from tabular import (  # noqa: E402 (its folder is no package)
     T,
     TabularPolicy,
     completion_log_probs,
+    episodes,
     every_group,
     exact_values,
-    expected_batch_gradient,
     expected_best,
     expected_gradient,
     gradient,
     kl_gradient,
     make_agent,
     moved_policy,
+    multisets,
     objective_gradient,
     relative_error,
     true_gradient,
     truncated_log_likelihood,
 )
-from updates import with_parts  # noqa: E402
 
 from agents import (  # noqa: E402
     A2C,
@@ -64,6 +66,7 @@ from agents import (  # noqa: E402
     TOPR,
     VAPO,
     Agent,
+    Batch,
     ClipCov,
     Distillation,
     DrGRPO,
@@ -72,6 +75,7 @@ from agents import (  # noqa: E402
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
+    Rollout,
 )
 from agents.estimators import aggregation  # noqa: E402
 from agents.estimators.kl import RATIOS  # noqa: E402
@@ -333,6 +337,13 @@ DRAWN = {  # rows of the table of agents: agent, settings, K
     ("A2C", "given critic, λ = 1", "1"): "A2C, unfitted critic",
     ("A2C", "perfect critic, λ = 0.5", "1"): "A2C, perfect critic",
 }
+# A reward comes with every step, but those before the last depend on prompt and t alone, so that completions are alike.
+AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
+    [
+        [[(1 + p + 2 * len(prefix)) / 2 * (after >= 0) for after in NEXT[s]] for s, prefix in enumerate(PREFIXES)]
+        for p in range(P)
+    ]
+)
 WEIGHTS = {"right": 1.0, "short": 0.5}  # of the parts "right", R, and "short", 1/T_i
 SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / MASK.sum(1).double()).expand(P, C))  # the parts' sum [P, S, V]
 SIZES = (2, 4)
@@ -471,6 +482,75 @@ def family_rows() -> Iterator[list[str]]:
         named = ", ".join(f"{name} {value}" for name, value in settings.items()) or "-"
         cells = (_error(found.error), f"{found.direction:.4f}", f"{found.scale:.4f}", f"{found.noise:.1f}")
         yield [f"`{cls.__name__}`", named, "2", *cells, words]
+
+
+def expected_batch_gradient(
+    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, alike: Sequence[int] = ()
+) -> torch.Tensor:
+    """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
+    table, library = coefficients(agent, rewards, size, alike)
+    return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
+
+
+def coefficients(
+    agent: Agent, rewards: torch.Tensor, size: int, alike: Sequence[int] = ()
+) -> tuple[torch.Tensor, Rollout]:
+    """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout.
+
+    Args:
+        agent: prepares every joint rollout of one group a prompt; it may drop episodes.
+        rewards: [P, S, V].
+        size: K.
+        alike: the prompts of which one completion stands for all that last as long and have the same rewards at
+            every step (and values, if the agent uses a critic), with their joint probability: for advantages that see
+            nothing else of an episode.
+    """
+    prompts = torch.arange(P).repeat_interleave(C)
+    library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
+    library = replace(library, success=torch.arange(P * C).double())  # a label that stays with its row
+    merged = torch.isin(prompts, torch.tensor(alike))
+    stand_in = _first_alike(agent, library).where(merged, torch.arange(P * C))  # [P * C]
+    chance = library.log_probs.sum(1).exp()
+    together = torch.zeros_like(chance).index_add(0, stand_in, chance)
+    probability, kinds = together.tolist(), stand_in.unique().tolist()
+    seconds = list(multisets(size, [row for row in kinds if row >= C]))
+    credited, credit = [], []  # of [n], [n, T]
+    for first, first_orders in multisets(size, [row for row in kinds if row < C]):
+        rollouts = library.select(torch.tensor([[*first, *second] for second, _ in seconds]).flatten())
+        chance_of_first = first_orders * math.prod(probability[row] for row in first)
+        for (second, orders), rollout in zip(seconds, rollouts.split(P * size), strict=True):
+            weight = chance_of_first * orders * math.prod(probability[row] for row in second)
+            prepared = agent.prepare(rollout)
+            credited.append(prepared.success)
+            credit.append(prepared.weights * prepared.advantages * weight)
+    table = torch.zeros(P * C, T, dtype=torch.float64).index_add(0, torch.cat(credited).long(), torch.cat(credit))
+    return table[stand_in] * (chance / together[stand_in])[:, None], library
+
+
+@torch.no_grad()
+def _first_alike(agent: Agent, library: Rollout) -> torch.Tensor:
+    """Return, for each row, the first row of the same prompt, length, rewards and values [P * C]."""
+    values = [agent.policy.values(library)] if agent.uses_critic else []
+    seen = torch.cat([library.groups[:, None], library.mask, library.rewards, *values], 1)
+    return (seen[:, None] == seen).all(-1).double().argmax(1)
+
+
+def with_parts(agent: Agent, **constant: float) -> Agent:
+    """Return the agent in an environment whose verdicts have the parts "right", R, and "short", 1/T_i.
+
+    Args:
+        agent: of the tiny world.
+        constant: further parts that are the same for all.
+    """
+    prepare = agent.prepare
+
+    def prepared(rollout: Rollout) -> Batch:
+        parts = {"right": rollout.returns, "short": 1 / rollout.lengths.double()}
+        parts |= {name: torch.full_like(rollout.returns, value) for name, value in constant.items()}
+        return prepare(replace(rollout, extras={f"parts/{name}": part for name, part in parts.items()}))
+
+    agent.prepare = prepared
+    return agent
 
 
 def objective_rows() -> Iterator[list[str]]:

@@ -27,7 +27,6 @@ from tabular import (
     documented_kl_gradient,
     every_group,
     exact_values,
-    expected_batch_gradient,
     expected_best,
     expected_gradient,
     gradient,
@@ -41,7 +40,7 @@ from tabular import (
     true_gradient,
     truncated_log_likelihood,
 )
-from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off, with_parts
+from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
 from agents import (
     A2C,
@@ -103,12 +102,9 @@ EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradie
     *(of_baseline(name, **DISCOUNTED) for name in UNBIASED),
     *(of_baseline("group-mean", (size - 1) / size, size) for size in (2, 4)),  # the own episode is in the mean
     of_baseline("group-mean", 1 / 2, returns="episode"),
-    of_baseline("batch-mean", 1 / 2, 1),
-    of_baseline("batch-mean", 1 / 2, 1, returns="episode"),
     *(of_baseline(name, **ANCHORED) for name in ("none", "leave-one-out", "value")),
     of_baseline("leave-one-out", **ANCHORED, returns="episode"),
     of_baseline("group-mean", 1 / 2, **ANCHORED),
-    of_baseline("batch-mean", 1 / 2, 1, **ANCHORED),
     *((RLOO, size, settings, 1.0) for size in (2, 4) for settings in ({}, {"gamma": 0.9}, ANCHORED)),
     *((DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
     (DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
@@ -123,13 +119,12 @@ EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradie
 def test_the_expected_gradient_is_the_true_one(
     cls: type[Agent], size: int, settings: dict[str, Any], factor: float, rewards: torch.Tensor
 ) -> None:
-    """Of the discounted objective, less the KL of the anchor in the reward."""
+    """Of the discounted objective, less the KL of the anchor in the reward; test_exact.py has the batch's mean."""
     agent = make_agent(cls, size, **settings)
-    expected = expected_batch_gradient if settings.get("baseline") == "batch-mean" else expected_gradient
     wanted = true_gradient(agent.policy, rewards, settings.get("gamma", 1.0))
     if agent.anchor.coef:
         wanted = wanted + agent.anchor.coef * kl_gradient(agent.policy, agent.anchor.reference)
-    assert relative_error(expected(agent, rewards, size), factor * wanted) < TOLERANCE
+    assert relative_error(expected_gradient(agent, rewards, size), factor * wanted) < TOLERANCE
 
 
 @pytest.mark.parametrize(("cls", "factor"), [(RLOO, 1.0), (DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
@@ -304,8 +299,9 @@ def gradients(loss: torch.Tensor, policy: torch.nn.Module) -> torch.Tensor:
 def check_equation(settings: dict[str, Any], later: bool, acted: bool, seed: int) -> None:
     """Compare the gradient of the loss, and its figures, with the equation's; in a later pass in micro-batches."""
     agent = make_agent(**{"group_size": 4, **settings})
-    agent = with_parts(agent) if "part_weights" in settings else agent
     rollout, state = some_cut_off(sample(seed)), copy.deepcopy(agent.state_dict())
+    if "part_weights" in settings:
+        rollout.extras = {"parts/right": rollout.returns, "parts/short": 1 / rollout.lengths.double()}
     acting = moved_policy(agent.policy, seed) if acted else copy.deepcopy(agent.policy)
     if acted:
         rollout = replace(rollout, log_probs=acting.evaluate(rollout)["log_probs"].detach())
@@ -316,10 +312,9 @@ def check_equation(settings: dict[str, Any], later: bool, acted: bool, seed: int
         moved_policy(agent.policy, seed + 5)
         with torch.no_grad():
             agent.policy.table += torch.randn(P, S, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    columns = {"parts/right": rollout.returns, "parts/short": 1 / rollout.lengths.double()}
     now, states = agent.policy, rollout.observations
     it = played(
-        replace(rollout, extras=columns if "part_weights" in settings else {}),
+        rollout,
         4,
         law=law(now, states),
         **{name: law(policy, states).detach() for name, policy in (("old", old), ("acting", acting))},

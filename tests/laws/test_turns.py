@@ -128,6 +128,7 @@ EQUATIONS: list[Any] = [
     ("llama", ReinforceBaseline, {"baseline": "value", "returns": "return-to-go", "gamma": 0.9}),
     ("llama", ReinforceBaseline, {"baseline": "batch-mean", "returns": "return-to-go"}),
     ("gpt2", ReinforceBaseline, {"kl_coef": 0.3, "baseline": "leave-one-out", "returns": "return-to-go"}),
+    ("gpt2", Reinforce, {"kl_coef": 2.0, "kl_estimator": "exact", "kl_in": "loss"}),
     ("llama", RLOO, {"gamma": 0.9}),
     ("gpt2", DrGRPO, {"max_steps": T}),
     ("gpt2", ReinforcePlusPlus, {}),

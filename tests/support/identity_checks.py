@@ -15,7 +15,7 @@ import torch
 from gaps import plain_laws
 from tiny_models import own_rewards, tiny_policy
 
-from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
+from agents import Agent, Collector, LanguageModelPolicy, Policy, ReinforceBaseline, Rollout
 from agents.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
@@ -200,35 +200,6 @@ def check_credit(agent: Agent, tolerance: float) -> None:
     expected = -(rewards.double()[:, None] * rollout.mask) / len(rollout)
     scale = expected.abs().max()
     assert_close(log_probs.grad / scale, expected / scale, tolerance, "credit")
-
-
-def anchored_agent(envs: Any) -> Reinforce:
-    """Return an agent that has moved away from its reference, with the exact KL in the loss."""
-    settings = {"kl_estimator": "exact", "kl_in": "loss", "kl_coef": 2.0, "max_grad_norm": 1e9, "device": "cpu"}
-    agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=16, **settings)
-    agent.anchor.reference = tiny_policy("gpt2", envs, seed=1).requires_grad_(False)
-    return agent
-
-
-def check_kl_gradient(agent: Agent, tolerance: float) -> None:
-    """With no reward and the exact KL in the loss, the gradient is that of beta/N sum_i sum_t KL(pi || ref)."""
-    rollout = collect(agent.policy, agent.env, 16)
-    ours = gradient(agent, replace(rollout, rewards=torch.zeros_like(rollout.rewards)))
-    policy, reference = agent.policy, agent.anchor.reference
-    assert reference is not None
-    policy.zero_grad()
-    law, old = [], []
-    for row in range(len(rollout)):
-        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
-        ids = torch.cat([prompt, rollout.actions[row, : rollout.lengths[row]]])[None]
-        for model, place in ((policy, law), (reference, old)):
-            logits = model.model(ids).logits[0, len(prompt) - 1 : -1]
-            place.append(torch.log_softmax(logits / model.temperature, -1))
-    ours_law, theirs = torch.cat(law), torch.cat(old).detach()
-    (agent.anchor.coef * (ours_law.exp() * (ours_law - theirs)).sum() / len(rollout)).backward()
-    exact = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
-    assert exact.abs().max() > 1e-3
-    assert_close(ours / exact.abs().max(), exact / exact.abs().max(), tolerance, "the gradient of the KL anchor")
 
 
 def check_anchor_pulls_back(agent: Agent, envs: Any) -> None:

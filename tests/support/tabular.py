@@ -1,9 +1,8 @@
 """A world small enough to enumerate: 2 prompts, 3 tokens (one ends the episode), at most 3 steps, 15 completions.
 
 It is a world of `agents.exact`. Every prefix of a prompt is a state with a logit vector of its own, so every
-expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through the
-real agent (`expected_gradient`, `expected_batch_gradient`: faster than `exact.check_gradient`, with which a test
-compares them), and the closed forms that they are compared with, which share no code with the algorithms.
+expectation is a finite sum. Two kinds of functions live here: `expected_gradient`, which sends every possible group
+through the real agent at once, and the closed forms that it is compared with, which share no code with the algorithms.
 
 P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.
 """
@@ -46,13 +45,6 @@ def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 AT_THE_END, AT_EVERY_STEP = _reward_tables()
-# A reward comes with every step, but those before the last depend on prompt and t alone, so that completions are alike.
-AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
-    [
-        [[(1 + p + 2 * len(prefix)) / 2 * (after >= 0) for after in NEXT[s]] for s, prefix in enumerate(PREFIXES)]
-        for p in range(P)
-    ]
-)
 REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
 SOLVED = (AT_THE_END == 1).double()  # rewards of 0 and 1
 
@@ -153,57 +145,6 @@ def expected_gradient(
     prepared = agent.prepare(rollout)
     share = len(rollout) / (P * size) * probability  # the agent divided by all rows, a rollout has P * K of them
     return gradient(agent, replace(prepared, weights=prepared.weights * share[:, None]))
-
-
-def expected_batch_gradient(
-    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, alike: Sequence[int] = ()
-) -> torch.Tensor:
-    """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
-    table, library = coefficients(agent, rewards, size, alike)
-    return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
-
-
-def coefficients(
-    agent: Agent, rewards: torch.Tensor, size: int, alike: Sequence[int] = ()
-) -> tuple[torch.Tensor, Rollout]:
-    """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout.
-
-    Args:
-        agent: prepares every joint rollout of one group a prompt; it may drop episodes.
-        rewards: [P, S, V].
-        size: K.
-        alike: the prompts of which one completion stands for all that last as long and have the same rewards at
-            every step (and values, if the agent uses a critic), with their joint probability: for advantages that see
-            nothing else of an episode.
-    """
-    prompts = torch.arange(P).repeat_interleave(C)
-    library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
-    library = replace(library, success=torch.arange(P * C).double())  # a label that stays with its row
-    merged = torch.isin(prompts, torch.tensor(alike))
-    stand_in = _first_alike(agent, library).where(merged, torch.arange(P * C))  # [P * C]
-    chance = library.log_probs.sum(1).exp()
-    together = torch.zeros_like(chance).index_add(0, stand_in, chance)
-    probability, kinds = together.tolist(), stand_in.unique().tolist()
-    seconds = list(multisets(size, [row for row in kinds if row >= C]))
-    credited, credit = [], []  # of [n], [n, T]
-    for first, first_orders in multisets(size, [row for row in kinds if row < C]):
-        rollouts = library.select(torch.tensor([[*first, *second] for second, _ in seconds]).flatten())
-        chance_of_first = first_orders * math.prod(probability[row] for row in first)
-        for (second, orders), rollout in zip(seconds, rollouts.split(P * size), strict=True):
-            weight = chance_of_first * orders * math.prod(probability[row] for row in second)
-            prepared = agent.prepare(rollout)
-            credited.append(prepared.success)
-            credit.append(prepared.weights * prepared.advantages * weight)
-    table = torch.zeros(P * C, T, dtype=torch.float64).index_add(0, torch.cat(credited).long(), torch.cat(credit))
-    return table[stand_in] * (chance / together[stand_in])[:, None], library
-
-
-@torch.no_grad()
-def _first_alike(agent: Agent, library: Rollout) -> torch.Tensor:
-    """Return, for each row, the first row of the same prompt, length, rewards and values [P * C]."""
-    values = [agent.policy.values(library)] if agent.uses_critic else []
-    seen = torch.cat([library.groups[:, None], library.mask, library.rewards, *values], 1)
-    return (seen[:, None] == seen).all(-1).double().argmax(1)
 
 
 # Closed forms, with none of the agents' code in them.

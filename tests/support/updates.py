@@ -21,8 +21,6 @@ from agents import (
     RLOO,
     SAPO,
     VAPO,
-    Agent,
-    Batch,
     ClipCov,
     Distillation,
     DrGRPO,
@@ -111,24 +109,6 @@ def paid_at_the_end(rollout: Rollout, rewards: torch.Tensor) -> Rollout:
     """Return the rollout with these rewards [N], each at the last step."""
     last = torch.arange(T) == rollout.lengths[:, None] - 1
     return replace(rollout, rewards=(rewards[:, None] * last).double())
-
-
-def with_parts(agent: Agent, **constant: float) -> Agent:
-    """Return the agent in an environment whose verdicts have the parts "right", R, and "short", 1/T_i.
-
-    Args:
-        agent: of the tiny world.
-        constant: further parts that are the same for all.
-    """
-    prepare = agent.prepare
-
-    def prepared(rollout: Rollout) -> Batch:
-        parts = {"right": rollout.returns, "short": 1 / rollout.lengths.double()}
-        parts |= {name: torch.full_like(rollout.returns, value) for name, value in constant.items()}
-        return prepare(replace(rollout, extras={f"parts/{name}": part for name, part in parts.items()}))
-
-    agent.prepare = prepared
-    return agent
 
 
 def shuffled(rollout: Rollout) -> Rollout:

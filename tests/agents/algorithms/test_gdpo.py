@@ -47,15 +47,6 @@ def test_what_it_learns_from_is_what_the_verifier_said() -> None:
     parts = [rollout.extras[f"parts/{name}"] for name in WEIGHTS]
     paid = sum(weight * part for weight, part in zip(WEIGHTS.values(), parts, strict=True))
     torch.testing.assert_close(paid, rollout.returns)
-    sums = torch.zeros(16, dtype=torch.float64)
-    for weight, part in zip(WEIGHTS.values(), parts, strict=True):
-        for group in rollout.groups.unique():
-            rows = rollout.groups == group
-            own = part[rows].double()
-            sums[rows] += weight * (own - own.mean()) / (own.std() + 1e-4)
-    wanted = sums / (sums.square().mean().sqrt() + 1e-8)
-    assert wanted.any()
-    torch.testing.assert_close(agent.prepare(rollout).advantages[:, 0].double(), wanted, rtol=1e-4, atol=1e-5)
     assert {name: metrics[f"train/part_weight/{name}"] for name in WEIGHTS} == WEIGHTS
 
 

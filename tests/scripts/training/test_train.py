@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 from _rlenv_scripts.console import progress
@@ -10,7 +9,7 @@ from _rlenv_scripts.reports.doctor.history import read_run
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.job import Job
 from gymnasium.envs.registration import EnvSpec, registry
-from inprocess import done, error_of, result_of, run
+from inprocess import done, result_of, run
 
 from agents.files import Lock
 from agents.rollouts import collector
@@ -119,19 +118,6 @@ def test_an_adapter_is_trained_continued_and_evaluated(supervised, tmp_path):
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
     result_of(run("train", "--resume", second, "--timesteps", "50", "--json"))
     assert result_of(run("evaluate", second, "--episodes", "2", "--json"))["episodes"] == 2
-
-
-def test_a_run_teaches_another_which_goes_on_without_it(trained, tmp_path):
-    folder, _ = trained
-    teacher, student = tmp_path / "teacher", tmp_path / "student"
-    shutil.copytree(folder, teacher)
-    distil = ["--agent", "distillation", "--teacher", teacher, "--episodes", 8, "--log-dir", student, "--json"]
-    small = [*SMALL[:4], *SMALL[6:], "--seed", 4]
-    assert result_of(run("train", *small, *distil))["updates"] == 1
-    shutil.rmtree(teacher)
-    assert result_of(run("train", "--resume", student, "--episodes", 16, "--json"))["updates"] == 2
-    other = error_of(run("train", "--resume", student, "--episodes", 24, "--teacher", folder))
-    assert "--teacher" in other and "is not what the run began with" in other
 
 
 def test_the_memory_of_a_teacher_is_planned(trained):
