@@ -42,25 +42,8 @@ from tabular import (
 )
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
-from agents import (
-    A2C,
-    DPPO,
-    GDPO,
-    GRPO,
-    GSPO,
-    PKPO,
-    PPO,
-    RLOO,
-    SAPO,
-    TOPR,
-    VAPO,
-    Agent,
-    DrGRPO,
-    MaxRL,
-    Reinforce,
-    ReinforceBaseline,
-    Rollout,
-)
+import agents
+from agents import Agent, Rollout
 from agents.estimators import aggregation
 from agents.estimators.best_of_k import BASELINES, best_of_k
 from agents.estimators.kl import RATIOS
@@ -74,13 +57,13 @@ UNBIASED = ("none", "running-mean", *OF_OTHERS, "value")
 each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
 
 
-class SummedA2C(A2C):
+class SummedA2C(agents.A2C):
     """A2C whose steps are summed over each episode, so that no weight depends on a length."""
 
     weights = staticmethod(aggregation.sequence_sum)
 
 
-class SummedPPO(PPO):
+class SummedPPO(agents.PPO):
     weights = staticmethod(aggregation.sequence_sum)
 
 
@@ -88,15 +71,15 @@ class SummedPPO(PPO):
 
 
 def of_baseline(name: str, factor: float = 1.0, size: int = 2, **settings: Any) -> tuple[Any, ...]:
-    return ReinforceBaseline, size, {"baseline": name, **settings}, factor
+    return agents.ReinforceBaseline, size, {"baseline": name, **settings}, factor
 
 
 DISCOUNTED, ANCHORED = {"returns": "episode", "gamma": 0.9}, {"kl_coef": 0.3}
 SUMMED = {"gae_lambda": 1.0, "normalize_advantage": False}
 UNBOUNDED = {"mismatch": "sequence-truncate", "mismatch_max": None}
 EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradient is times
-    *((Reinforce, size, {}, 1.0) for size in (1, 2)),
-    (Reinforce, 1, {"gamma": 0.9}, 1.0),
+    *((agents.Reinforce, size, {}, 1.0) for size in (1, 2)),
+    (agents.Reinforce, 1, {"gamma": 0.9}, 1.0),
     *(of_baseline(name, size=2) for name in UNBIASED),
     *(of_baseline(name, size=4, returns="episode") for name in UNBIASED),
     *(of_baseline(name, **DISCOUNTED) for name in UNBIASED),
@@ -105,10 +88,10 @@ EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradie
     *(of_baseline(name, **ANCHORED) for name in ("none", "leave-one-out", "value")),
     of_baseline("leave-one-out", **ANCHORED, returns="episode"),
     of_baseline("group-mean", 1 / 2, **ANCHORED),
-    *((RLOO, size, settings, 1.0) for size in (2, 4) for settings in ({}, {"gamma": 0.9}, ANCHORED)),
-    *((DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
-    (DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
-    *((TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
+    *((agents.RLOO, size, settings, 1.0) for size in (2, 4) for settings in ({}, {"gamma": 0.9}, ANCHORED)),
+    *((agents.DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
+    (agents.DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
+    *((agents.TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
     (SummedA2C, 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
     (SummedPPO, 1, SUMMED, 1.0),
 ]
@@ -127,10 +110,10 @@ def test_the_expected_gradient_is_the_true_one(
     assert relative_error(expected_gradient(agent, rewards, size), factor * wanted) < TOLERANCE
 
 
-@pytest.mark.parametrize(("cls", "factor"), [(RLOO, 1.0), (DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
+@pytest.mark.parametrize(("cls", "factor"), [(agents.RLOO, 1.0), (agents.DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
 def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls: type[Agent], factor: float) -> None:
     """Each of the other episodes is the acting policy's, but a baseline need not be the training policy's."""
-    agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is DrGRPO else {}))
+    agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is agents.DrGRPO else {}))
     found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
     assert relative_error(found, factor * true_gradient(agent.policy)) < TOLERANCE
 
@@ -139,7 +122,7 @@ def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls: type[A
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
-        *((ReinforceBaseline, {"baseline": name, "returns": "return-to-go"}) for name in UNBIASED),
+        *((agents.ReinforceBaseline, {"baseline": name, "returns": "return-to-go"}) for name in UNBIASED),
         *((SummedA2C, {"gae_lambda": 1.0}), (SummedPPO, SUMMED)),
     ],
 )
@@ -179,7 +162,7 @@ def test_every_kl_estimator_does_what_its_table_says(estimator: str, place: str,
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: str) -> None:
     """In a later pass: the weights have moved since the rollout was prepared."""
-    agent = make_agent(RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio)
+    agent = make_agent(agents.RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio)
     rollout, probability = every_group(agent.policy, torch.zeros_like(AT_THE_END), 2)
     prepared, share = agent.prepare(rollout), (len(rollout) / (P * 2) * probability)[:, None]
     sampler = moved_policy(agent.policy)
@@ -193,7 +176,7 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: s
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(size: int) -> None:
-    agent = make_agent(MaxRL, size, episodes_per_update=36)
+    agent = make_agent(agents.MaxRL, size, episodes_per_update=36)
     found = expected_gradient(agent, SOLVED, size)
     for order in (size - 1, size, size + 1):
         wanted = objective_gradient(agent.policy, partial(truncated_log_likelihood, order=order), SOLVED)
@@ -204,7 +187,7 @@ def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(siz
 @pytest.mark.parametrize("rewards", [SOLVED, AT_THE_END - 0.25], ids=["pass@k", "the best of k"])
 @pytest.mark.parametrize(("size", "k"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
 def test_pkpo_is_exact_for_the_best_of_k(size: int, k: int, rewards: torch.Tensor, baseline: str) -> None:
-    agent = make_agent(PKPO, size, k=k, baseline=baseline, episodes_per_update=36)
+    agent = make_agent(agents.PKPO, size, k=k, baseline=baseline, episodes_per_update=36)
     wanted = objective_gradient(agent.policy, partial(expected_best, k=k), rewards)
     assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
 
@@ -226,7 +209,7 @@ def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline: str) -> None:
     status = torch.full((N,), OK)
     status[[1, 4, 5, 6, 8, 9, 10, 11]] = ERROR
     rollout: Rollout = replace(paid_at_the_end(sample(), pays), status=status)
-    found = make_agent(PKPO, 4, k=4, baseline=baseline).prepare(rollout).advantages[:, 0]
+    found = make_agent(agents.PKPO, 4, k=4, baseline=baseline).prepare(rollout).advantages[:, 0]
     wanted = torch.tensor(best_of_subsets([0.5, 2.0, -1.0], 3, baseline), dtype=torch.float64)
     torch.testing.assert_close(found[[0, 2, 3]], wanted, rtol=0, atol=1e-12)
     assert float(found[7]) == (-1.0 if baseline == "none" else 0.0)  # a group of one
@@ -243,36 +226,36 @@ def bounded(mode: str, low: float, high: float | None) -> dict[str, Any]:
 PARTS = ({"right": 1.0, "short": 0.5}, {"right": 1.0}, {"short": -2.0, "right": 1.0})
 ACTED: dict[str, dict[str, Any]] = {
     f"{cls.__name__}, {mode}, {low:g} to {high:g}": {"cls": cls, **bounded(mode, low, high)}
-    for cls, (low, high) in ((RLOO, (0.0, 3.0)), (GRPO, (0.7, 1.4)), (GSPO, (0.5, 2.0)))
+    for cls, (low, high) in ((agents.RLOO, (0.0, 3.0)), (agents.GRPO, (0.7, 1.4)), (agents.GSPO, (0.5, 2.0)))
     for mode in MODES
 } | {
-    "SAPO, acted": {"cls": SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
-    "GRPO, acted and masked": {"cls": GRPO, **UNBOUNDED, "off_policy_mask": 0.02},
+    "SAPO, acted": {"cls": agents.SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
+    "GRPO, acted and masked": {"cls": agents.GRPO, **UNBOUNDED, "off_policy_mask": 0.02},
     **{
         f"{estimator}, ratio {ratio}": {
-            "cls": RLOO,
+            "cls": agents.RLOO,
             **UNBOUNDED,
             **FAMILY[f"{estimator} in the loss"],
             "kl_ratio": ratio,
         }
-        | {"cls": RLOO}
+        | {"cls": agents.RLOO}
         for estimator, ratio in (("k2", "constant"), ("k3", "differentiated"), ("k2", "none"))
     },
 }
 EQUATIONS: dict[str, dict[str, Any]] = FAMILY | {
-    "discounted": {"cls": ReinforceBaseline, "gamma": 0.9, "ent_coef": 0.1},
-    "a critic": {"cls": ReinforceBaseline, "baseline": "value", "vf_coef": 0.7, "gamma": 0.9},
-    "GRPO, batch": {"cls": GRPO, "scale": "batch", "max_ratio": 1.25},
-    "GRPO, clipped": {"cls": GRPO, "clip_range": 0.1, "clip_range_high": 0.4},
-    "GRPO, masked": {"cls": GRPO, "clip_range": 0.99, "clip_range_high": 0.99, "off_policy_mask": 0.1},
-    "SAPO, narrow": {"cls": SAPO, "gate_temperature": 5.0, "gate_temperature_negative": 20.0},
-    "DPPO, bounded": {"cls": DPPO, "max_moved": 0.15, "max_ratio": 1.3},
-    "TOPR, low": {"cls": TOPR, "threshold": 2.0},
-    "MaxRL, both signs": {"cls": MaxRL, "clip_range": 0.4},
-    "PPO, plain": {"cls": PPO, "gae_lambda": 0.5, "normalize_advantage": False, "vf_coef": 0.7},
+    "discounted": {"cls": agents.ReinforceBaseline, "gamma": 0.9, "ent_coef": 0.1},
+    "a critic": {"cls": agents.ReinforceBaseline, "baseline": "value", "vf_coef": 0.7, "gamma": 0.9},
+    "GRPO, batch": {"cls": agents.GRPO, "scale": "batch", "max_ratio": 1.25},
+    "GRPO, clipped": {"cls": agents.GRPO, "clip_range": 0.1, "clip_range_high": 0.4},
+    "GRPO, masked": {"cls": agents.GRPO, "clip_range": 0.99, "clip_range_high": 0.99, "off_policy_mask": 0.1},
+    "SAPO, narrow": {"cls": agents.SAPO, "gate_temperature": 5.0, "gate_temperature_negative": 20.0},
+    "DPPO, bounded": {"cls": agents.DPPO, "max_moved": 0.15, "max_ratio": 1.3},
+    "TOPR, low": {"cls": agents.TOPR, "threshold": 2.0},
+    "MaxRL, both signs": {"cls": agents.MaxRL, "clip_range": 0.4},
+    "PPO, plain": {"cls": agents.PPO, "gae_lambda": 0.5, "normalize_advantage": False, "vf_coef": 0.7},
     "Distillation, rewards": FAMILY["Distillation, exact"] | {"reward_coef": 0.7},
-    "VAPO, plain": {"cls": VAPO, "length_alpha": 0.4, "gae_lambda": 0.5, "normalize_advantage": False},
-    **{f"GDPO, {list(weights)}": {"cls": GDPO, "part_weights": weights} for weights in PARTS},
+    "VAPO, plain": {"cls": agents.VAPO, "length_alpha": 0.4, "gae_lambda": 0.5, "normalize_advantage": False},
+    **{f"GDPO, {list(weights)}": {"cls": agents.GDPO, "part_weights": weights} for weights in PARTS},
     **{f"{name}, fewer": FAMILY[name] | {"share": 0.05} for name in ("ClipCov", "KLCov")},
     "ClipCov, bounded": FAMILY["ClipCov"] | {"max_covariance": 0.8},
 }

@@ -13,24 +13,8 @@ from diagonal import slow
 from equations import Played, objective
 from two_turns import D, Dialogues, P, T, every_dialogue, library, make_agent
 
-from agents import (
-    A2C,
-    CISPO,
-    DAPO,
-    DPPO,
-    GRPO,
-    GSPO,
-    PPO,
-    RLOO,
-    SAPO,
-    TOPR,
-    Agent,
-    DrGRPO,
-    KLCov,
-    Reinforce,
-    ReinforceBaseline,
-    ReinforcePlusPlus,
-)
+import agents
+from agents import Agent
 
 RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7, 0.1], dtype=torch.float64)
 
@@ -38,7 +22,7 @@ RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7, 0.1], dtype=torch.float64)
 @functools.cache
 def world(name: str, critic: bool) -> tuple[Any, Dialogues]:
     """Return the library and the dialogues of the policy that every agent on this model has, perhaps with a critic."""
-    policy = made(ReinforceBaseline, name, baseline="value" if critic else "none").policy
+    policy = made(agents.ReinforceBaseline, name, baseline="value" if critic else "none").policy
     return library(policy), Dialogues(policy)
 
 
@@ -87,11 +71,11 @@ def test_the_collector_stores_what_was_played_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "cls", "settings"),
     [
-        ("gpt2", Reinforce, {}),
-        ("llama", Reinforce, {"gamma": 0.9}),
-        ("llama", TOPR, {}),
-        ("gpt2", ReinforceBaseline, {"baseline": "value"}),
-        ("gpt2", ReinforceBaseline, {"baseline": "none", "kl_coef": 0.3}),
+        ("gpt2", agents.Reinforce, {}),
+        ("llama", agents.Reinforce, {"gamma": 0.9}),
+        ("llama", agents.TOPR, {}),
+        ("gpt2", agents.ReinforceBaseline, {"baseline": "value"}),
+        ("gpt2", agents.ReinforceBaseline, {"baseline": "none", "kl_coef": 0.3}),
     ],
 )
 def test_the_expected_gradient_is_the_true_one(name: str, cls: type[Agent], settings: dict[str, Any]) -> None:
@@ -113,7 +97,7 @@ def test_the_expected_gradient_is_the_true_one(name: str, cls: type[Agent], sett
 GAE = {"gamma": 0.9, "gae_lambda": 0.7}
 EQUATIONS: list[Any] = [
     *(
-        ("gpt2", ReinforceBaseline, {"baseline": baseline, "returns": returns})
+        ("gpt2", agents.ReinforceBaseline, {"baseline": baseline, "returns": returns})
         for baseline, returns in (
             ("none", "return-to-go"),
             ("running-mean", "return-to-go"),
@@ -124,25 +108,25 @@ EQUATIONS: list[Any] = [
             ("group-mean", "return-to-go"),
         )
     ),
-    ("llama", ReinforceBaseline, {"baseline": "running-mean", "returns": "episode", "gamma": 0.9}),
-    ("llama", ReinforceBaseline, {"baseline": "value", "returns": "return-to-go", "gamma": 0.9}),
-    ("llama", ReinforceBaseline, {"baseline": "batch-mean", "returns": "return-to-go"}),
-    ("gpt2", ReinforceBaseline, {"kl_coef": 0.3, "baseline": "leave-one-out", "returns": "return-to-go"}),
-    ("gpt2", Reinforce, {"kl_coef": 2.0, "kl_estimator": "exact", "kl_in": "loss"}),
-    ("llama", RLOO, {"gamma": 0.9}),
-    ("gpt2", DrGRPO, {"max_steps": T}),
-    ("gpt2", ReinforcePlusPlus, {}),
-    ("llama", GRPO, {}),
-    ("gpt2", GSPO, {}),
-    ("llama", CISPO, {}),
-    ("gpt2", DAPO, {}),
-    ("gpt2", SAPO, {}),
-    slow("gpt2", DPPO, {}),
-    slow("llama", KLCov, {}),
-    ("llama", A2C, GAE),
-    slow("gpt2", A2C, {"gamma": 1.0, "gae_lambda": 1.0}),
-    ("gpt2", PPO, {"gamma": 1.0, "gae_lambda": 0.5}),
-    slow("llama", PPO, GAE | {"normalize_advantage": False}),
+    ("llama", agents.ReinforceBaseline, {"baseline": "running-mean", "returns": "episode", "gamma": 0.9}),
+    ("llama", agents.ReinforceBaseline, {"baseline": "value", "returns": "return-to-go", "gamma": 0.9}),
+    ("llama", agents.ReinforceBaseline, {"baseline": "batch-mean", "returns": "return-to-go"}),
+    ("gpt2", agents.ReinforceBaseline, {"kl_coef": 0.3, "baseline": "leave-one-out", "returns": "return-to-go"}),
+    ("gpt2", agents.Reinforce, {"kl_coef": 2.0, "kl_estimator": "exact", "kl_in": "loss"}),
+    ("llama", agents.RLOO, {"gamma": 0.9}),
+    ("gpt2", agents.DrGRPO, {"max_steps": T}),
+    ("gpt2", agents.ReinforcePlusPlus, {}),
+    ("llama", agents.GRPO, {}),
+    ("gpt2", agents.GSPO, {}),
+    ("llama", agents.CISPO, {}),
+    ("gpt2", agents.DAPO, {}),
+    ("gpt2", agents.SAPO, {}),
+    slow("gpt2", agents.DPPO, {}),
+    slow("llama", agents.KLCov, {}),
+    ("llama", agents.A2C, GAE),
+    slow("gpt2", agents.A2C, {"gamma": 1.0, "gae_lambda": 1.0}),
+    ("gpt2", agents.PPO, {"gamma": 1.0, "gae_lambda": 0.5}),
+    slow("llama", agents.PPO, GAE | {"normalize_advantage": False}),
 ]
 
 

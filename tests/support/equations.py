@@ -1,4 +1,4 @@
-"""The equations in the agents' docstrings in plain PyTorch, with none of the agents' code in them.
+"""The equations in the agents' docstrings in plain PyTorch, with none of the agents' code in them: classes by name.
 
 A rollout is G groups of K episodes of at most T steps; V actions. Tables hold 0 where an episode has ended.
 """
@@ -12,30 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-
-from agents import (
-    A2C,
-    CISPO,
-    DAPO,
-    DPPO,
-    GDPO,
-    GRPO,
-    GSPO,
-    PKPO,
-    PPO,
-    RLOO,
-    SAPO,
-    TOPR,
-    VAPO,
-    ClipCov,
-    Distillation,
-    DrGRPO,
-    KLCov,
-    MaxRL,
-    Reinforce,
-    ReinforceBaseline,
-    ReinforcePlusPlus,
-)
 
 Table = torch.Tensor  # [G, K, T]
 
@@ -185,7 +161,7 @@ def generalized(agent: Any, it: Played, lam: float | torch.Tensor) -> Table:
 
 def of_critics(agent: Any, it: Played) -> Table:
     lam: Any = agent.gae_lambda
-    if isinstance(agent, VAPO):
+    if is_a(agent, "VAPO"):
         lam = (1 - 1 / (agent.length_alpha * it.lengths[..., 0].double())).clamp(min=0)
     credit = generalized(agent, it, lam)
     return whitened(credit, it.mask) if getattr(agent, "normalize_advantage", False) else credit
@@ -258,21 +234,22 @@ def of_teacher(agent: Any, it: Played) -> Table:
     return credit + agent.reward_coef * (values - of_others(values, torch.ones_like(values))) * bool(agent.reward_coef)
 
 
-ADVANTAGES: dict[type, Callable[[Any, Played], torch.Tensor]] = {
-    Reinforce: gains,
-    ReinforceBaseline: of_returns,
-    RLOO: lambda agent, it: (values := gains(agent, it)) - of_others(values, torch.ones_like(values)),
-    DrGRPO: lambda agent, it: (values := gains(agent, it)) - values.mean(1, keepdim=True),
-    DAPO: of_dapo,
-    ReinforcePlusPlus: lambda agent, it: whitened(of_returns(agent, it), it.mask),
-    TOPR: lambda agent, it: gains(agent, it) - agent.threshold,
-    MaxRL: lambda agent, it: over_mean(gains(agent, it)),
-    PKPO: of_best,
-    GDPO: of_parts,
-    Distillation: of_teacher,
-    **dict.fromkeys((A2C, PPO), of_critics),
+ADVANTAGES: dict[str, Callable[[Any, Played], torch.Tensor]] = {
+    "Reinforce": gains,
+    "ReinforceBaseline": of_returns,
+    "RLOO": lambda agent, it: (values := gains(agent, it)) - of_others(values, torch.ones_like(values)),
+    "DrGRPO": lambda agent, it: (values := gains(agent, it)) - values.mean(1, keepdim=True),
+    "DAPO": of_dapo,
+    "ReinforcePlusPlus": lambda agent, it: whitened(of_returns(agent, it), it.mask),
+    "TOPR": lambda agent, it: gains(agent, it) - agent.threshold,
+    "MaxRL": lambda agent, it: over_mean(gains(agent, it)),
+    "PKPO": of_best,
+    "GDPO": of_parts,
+    "Distillation": of_teacher,
+    **dict.fromkeys(("A2C", "PPO"), of_critics),
     **dict.fromkeys(
-        (GRPO, SAPO, CISPO, ClipCov, KLCov), lambda agent, it: standardized(gains(agent, it), agent.scale == "batch")
+        ("GRPO", "SAPO", "CISPO", "ClipCov", "KLCov"),
+        lambda agent, it: standardized(gains(agent, it), agent.scale == "batch"),
     ),
 }
 
@@ -282,7 +259,7 @@ ADVANTAGES: dict[type, Callable[[Any, Played], torch.Tensor]] = {
 def log_ratio(agent: Any, it: Played) -> Table:
     """Return log ρ, of the whole episode if that has one ratio."""
     each = it.of(it.law) - it.of(it.old)
-    return (each.sum(-1, keepdim=True) / it.lengths).expand_as(each) if isinstance(agent, GSPO) else each
+    return (each.sum(-1, keepdim=True) / it.lengths).expand_as(each) if is_a(agent, "GSPO") else each
 
 
 def clipped(agent: Any, it: Played, credit: Table) -> Table:
@@ -342,33 +319,35 @@ def held_back(agent: Any, it: Played, credit: Table) -> Table:
     return log_rho.exp() * credit - price.where(chosen(agent, it, credit), 0)
 
 
-SURROGATES: dict[type, Callable[[Any, Played, Table], Table]] = {
-    **dict.fromkeys((GRPO, DrGRPO, DAPO, ReinforcePlusPlus, PPO, MaxRL, GDPO), clipped),
-    **dict.fromkeys((CISPO, Distillation), weighted),
-    DPPO: lambda agent, it, credit: weighted(agent, it, credit).where(~has_left(agent, it, credit), 0),
-    SAPO: gated,
-    TOPR: lambda agent, it, credit: taper(agent, it, credit) * credit * it.of(it.law),
-    ClipCov: lambda agent, it, credit: (log_ratio(agent, it).exp() * credit).where(~chosen(agent, it, credit), 0),
-    KLCov: held_back,
-    **dict.fromkeys((Reinforce, ReinforceBaseline, RLOO, PKPO, A2C), lambda agent, it, credit: credit * it.of(it.law)),
+SURROGATES: dict[str, Callable[[Any, Played, Table], Table]] = {
+    **dict.fromkeys(("GRPO", "DrGRPO", "DAPO", "ReinforcePlusPlus", "PPO", "MaxRL", "GDPO"), clipped),
+    **dict.fromkeys(("CISPO", "Distillation"), weighted),
+    "DPPO": lambda agent, it, credit: weighted(agent, it, credit).where(~has_left(agent, it, credit), 0),
+    "SAPO": gated,
+    "TOPR": lambda agent, it, credit: taper(agent, it, credit) * credit * it.of(it.law),
+    "ClipCov": lambda agent, it, credit: (log_ratio(agent, it).exp() * credit).where(~chosen(agent, it, credit), 0),
+    "KLCov": held_back,
+    **dict.fromkeys(
+        ("Reinforce", "ReinforceBaseline", "RLOO", "PKPO", "A2C"), lambda agent, it, credit: credit * it.of(it.law)
+    ),
 }
-HELD_BACK: dict[type, Callable[[Any, Played, Table], Table]] = {  # `train/clip_fraction`; GDPO's 0 has either sign
-    **dict.fromkeys((GRPO, DrGRPO, DAPO, ReinforcePlusPlus, PPO, MaxRL), is_clipped),
-    CISPO: lambda agent, it, credit: log_ratio(agent, it).exp() > agent.max_ratio,
-    Distillation: lambda agent, it, credit: (
+HELD_BACK: dict[str, Callable[[Any, Played, Table], Table]] = {  # `train/clip_fraction`; GDPO's 0 has either sign
+    **dict.fromkeys(("GRPO", "DrGRPO", "DAPO", "ReinforcePlusPlus", "PPO", "MaxRL"), is_clipped),
+    "CISPO": lambda agent, it, credit: log_ratio(agent, it).exp() > agent.max_ratio,
+    "Distillation": lambda agent, it, credit: (
         (log_ratio(agent, it).exp() > agent.max_ratio) & (agent.estimator != "exact" or agent.reward_coef > 0)
     ),
-    DPPO: has_left,
-    SAPO: is_closing,
-    TOPR: lambda agent, it, credit: taper(agent, it, credit) < 0.5,
-    **dict.fromkeys((ClipCov, KLCov), chosen),
+    "DPPO": has_left,
+    "SAPO": is_closing,
+    "TOPR": lambda agent, it, credit: taper(agent, it, credit) < 0.5,
+    **dict.fromkeys(("ClipCov", "KLCov"), chosen),
 }
 
 # Weights.
 
 
 def by_token(agent: Any, it: Played) -> Table:
-    counts = it.mask & useful(agent, it) if isinstance(agent, DAPO) else it.mask
+    counts = it.mask & useful(agent, it) if is_a(agent, "DAPO") else it.mask
     return counts.double() / counts.sum()
 
 
@@ -380,18 +359,33 @@ def summed(agent: Any, it: Played) -> Table:
     return it.mask.double() / it.episodes
 
 
-WEIGHTS: dict[type, Callable[[Any, Played], Table]] = {
-    **dict.fromkeys((A2C, PPO, CISPO, DAPO, ReinforcePlusPlus, ClipCov, KLCov), by_token),
-    **dict.fromkeys((GRPO, SAPO, GDPO), by_length),
-    **dict.fromkeys((Reinforce, ReinforceBaseline, RLOO, TOPR, MaxRL, PKPO, Distillation), summed),
-    DrGRPO: lambda agent, it: summed(agent, it) / agent.longest,
+WEIGHTS: dict[str, Callable[[Any, Played], Table]] = {
+    **dict.fromkeys(("A2C", "PPO", "CISPO", "DAPO", "ReinforcePlusPlus", "ClipCov", "KLCov"), by_token),
+    **dict.fromkeys(("GRPO", "SAPO", "GDPO"), by_length),
+    **dict.fromkeys(
+        (
+            "Reinforce",
+            "ReinforceBaseline",
+            "RLOO",
+            "TOPR",
+            "MaxRL",
+            "PKPO",
+            "Distillation",
+        ),
+        summed,
+    ),
+    "DrGRPO": lambda agent, it: summed(agent, it) / agent.longest,
 }
 
 # The loss.
 
 
-def find(table: dict[type, Any], agent: Any) -> Any:
-    return next((table[cls] for cls in type(agent).__mro__ if cls in table), None)
+def find(table: dict[str, Any], agent: Any) -> Any:
+    return next((table[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in table), None)
+
+
+def is_a(agent: Any, name: str) -> bool:
+    return name in [cls.__name__ for cls in type(agent).__mro__]
 
 
 def importance(agent: Any, it: Played) -> Table:
@@ -441,7 +435,7 @@ def critic_loss(agent: Any, it: Played, weights: Table) -> torch.Tensor:
     if not agent.uses_critic:
         return torch.zeros(())
     with torch.no_grad():
-        if isinstance(agent, ReinforceBaseline):
+        if is_a(agent, "ReinforceBaseline"):
             targets = to_go(paid(agent, it), agent.gamma)
         else:
             targets = generalized(agent, it, agent.gae_lambda) + it.old_values

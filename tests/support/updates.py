@@ -10,25 +10,8 @@ from typing import Any
 import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, make_agent, random_episodes
 
-from agents import (
-    A2C,
-    CISPO,
-    DAPO,
-    DPPO,
-    GRPO,
-    GSPO,
-    PPO,
-    RLOO,
-    SAPO,
-    VAPO,
-    ClipCov,
-    Distillation,
-    DrGRPO,
-    KLCov,
-    ReinforceBaseline,
-    ReinforcePlusPlus,
-    Rollout,
-)
+import agents
+from agents import Rollout
 from agents.algorithms import AGENTS
 from agents.rollout import ERROR, OK
 
@@ -36,44 +19,44 @@ N = 24  # episodes of a sample: 6 groups of 4
 BETA = 0.3
 K3 = {"kl_coef": BETA, "kl_estimator": "k3", "kl_in": "loss"}
 FAMILY: dict[str, dict[str, Any]] = {
-    "RLOO, k1": {"cls": RLOO, "kl_coef": BETA},
-    "GRPO, k3": {"cls": GRPO, **K3},
-    "DrGRPO": {"cls": DrGRPO, "max_steps": T},
-    "DAPO": {"cls": DAPO, "episodes_per_update": N},
-    "DAPO, overlong": {"cls": DAPO, "episodes_per_update": N, "overlong_buffer": 2, "max_steps": T},
-    "DAPO, masked": {"cls": DAPO, "episodes_per_update": N, "mask_truncated": True},
-    "GSPO": {"cls": GSPO, "clip_range": 0.1, "clip_range_high": 0.1},
-    "GSPO, batch": {"cls": GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
-    "CISPO": {"cls": CISPO, "max_ratio": 1.3},
-    "CISPO, batch": {"cls": CISPO, "scale": "batch"},
-    "ReinforcePlusPlus": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
-    "SAPO": {"cls": SAPO, "gate_temperature_negative": 3.0},
-    "DPPO": {"cls": DPPO, "max_moved": 0.05},
-    "ClipCov": {"cls": ClipCov, "share": 0.1, "min_covariance": 0.1},
-    "KLCov": {"cls": KLCov, "share": 0.1},
-    "RLOO, mismatch": {"cls": RLOO, "mismatch": "sequence-truncate"},
-    "PPO, mismatch": {"cls": PPO, "gae_lambda": 0.5, "mismatch": "token-mask", "off_policy_mask": 0.02},
-    "GRPO, off-policy": {"cls": GRPO, "off_policy_mask": 0.02},
-    "GRPO, k3 ratio": {"cls": GRPO, **K3, "kl_ratio": "differentiated"},
-    "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
-    "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
-    "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
-    "VAPO": {"cls": VAPO, "length_alpha": 1.0, "gamma": 0.9},
-    "VAPO, warming up": {"cls": VAPO, "value_warmup": 1, "ent_coef": 0.1, "kl_coef": BETA, "kl_in": "loss"},
-    "Distillation": {"cls": Distillation, "max_ratio": 1.3},
-    "Distillation, centred": {"cls": Distillation, "estimator": "centred", "reward_coef": 0.5},
-    "Distillation, exact": {"cls": Distillation, "estimator": "exact"},
-    "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
+    "RLOO, k1": {"cls": agents.RLOO, "kl_coef": BETA},
+    "GRPO, k3": {"cls": agents.GRPO, **K3},
+    "DrGRPO": {"cls": agents.DrGRPO, "max_steps": T},
+    "DAPO": {"cls": agents.DAPO, "episodes_per_update": N},
+    "DAPO, overlong": {"cls": agents.DAPO, "episodes_per_update": N, "overlong_buffer": 2, "max_steps": T},
+    "DAPO, masked": {"cls": agents.DAPO, "episodes_per_update": N, "mask_truncated": True},
+    "GSPO": {"cls": agents.GSPO, "clip_range": 0.1, "clip_range_high": 0.1},
+    "GSPO, batch": {"cls": agents.GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
+    "CISPO": {"cls": agents.CISPO, "max_ratio": 1.3},
+    "CISPO, batch": {"cls": agents.CISPO, "scale": "batch"},
+    "ReinforcePlusPlus": {"cls": agents.ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
+    "SAPO": {"cls": agents.SAPO, "gate_temperature_negative": 3.0},
+    "DPPO": {"cls": agents.DPPO, "max_moved": 0.05},
+    "ClipCov": {"cls": agents.ClipCov, "share": 0.1, "min_covariance": 0.1},
+    "KLCov": {"cls": agents.KLCov, "share": 0.1},
+    "RLOO, mismatch": {"cls": agents.RLOO, "mismatch": "sequence-truncate"},
+    "PPO, mismatch": {"cls": agents.PPO, "gae_lambda": 0.5, "mismatch": "token-mask", "off_policy_mask": 0.02},
+    "GRPO, off-policy": {"cls": agents.GRPO, "off_policy_mask": 0.02},
+    "GRPO, k3 ratio": {"cls": agents.GRPO, **K3, "kl_ratio": "differentiated"},
+    "REINFORCE++-baseline": {"cls": agents.ReinforcePlusPlus, "baseline": "group-mean"},
+    "A2C": {"cls": agents.A2C, "gae_lambda": 0.5, "gamma": 0.9},
+    "PPO": {"cls": agents.PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
+    "VAPO": {"cls": agents.VAPO, "length_alpha": 1.0, "gamma": 0.9},
+    "VAPO, warming up": {"cls": agents.VAPO, "value_warmup": 1, "ent_coef": 0.1, "kl_coef": BETA, "kl_in": "loss"},
+    "Distillation": {"cls": agents.Distillation, "max_ratio": 1.3},
+    "Distillation, centred": {"cls": agents.Distillation, "estimator": "centred", "reward_coef": 0.5},
+    "Distillation, exact": {"cls": agents.Distillation, "estimator": "exact"},
+    "PPO, clipped values": {"cls": agents.PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "length-weighted", "optimal-token")
-FAMILY |= {f"baseline {name}": {"cls": ReinforceBaseline, "baseline": name} for name in (*BASELINES, "value")}
+FAMILY |= {f"baseline {name}": {"cls": agents.ReinforceBaseline, "baseline": name} for name in (*BASELINES, "value")}
 FAMILY |= {
-    f"baseline {name} by episode": {"cls": ReinforceBaseline, "baseline": name, "returns": "episode"}
+    f"baseline {name} by episode": {"cls": agents.ReinforceBaseline, "baseline": name, "returns": "episode"}
     for name in BASELINES
 }
 FAMILY |= {
     f"{estimator} in the {place}": {
-        "cls": ReinforceBaseline,
+        "cls": agents.ReinforceBaseline,
         "kl_coef": BETA,
         "kl_estimator": estimator,
         "kl_in": place,
