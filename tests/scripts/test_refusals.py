@@ -19,45 +19,27 @@ import rlenv.problems.stream
 from agents import AGENTS
 from rlenv.text.tokenizer import character_tokenizer
 
-# A command line, and words of the line that answers it. {text} and {pole} are finished runs; a run goes to the folder
-# `run`. See `write_inputs` for the files.
+# A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of the
+# test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder `run`.
+# See `write_inputs` for the files.
 ROWS = r"""
 trian | 'did you mean' train
 zzzz | --help
 train --verifier arit | 'arit' arith
 train --agent reinforce-base | reinforce-baseline
-train --agent grpo --agent-arg clip_rnage=0.3 | clip_range
 train --agent-arg gamma=0.9 | gamma option
-train --agent ppo --agent-arg clip_range=2 | clip_range above
 train --agent ppo --agent-arg clip_range | KEY=VALUE
 train --agent grpo --env CartPole-v1 --group-size 4 | groups
-train --agent grpo --group-size 1 | GRPO group
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --episodes 0 | 0 x>=1
-train --model tinny | tinny tiny
-train --device cudaa | cudaa
-train --env TextGn-v0 | TextGn-v0
 train --env broken.py:Mine | broken.py:Mine division
-train --env CartPole-v1 --env-arg gravitas=3 | gravitas
-train --max-prompt-tokens 3 --long-prompts error | max_prompt_tokens '1 to 3'
-train --group-size 7 | group_size=7 episodes_per_update=256
-train --learning-rate -1 | learning_rate -1.0
-train --temperature 0 | temperature
-train --baseline leave-one | leave-one-out
 train --agent reinforce --baseline none | --baseline
-train --verifier-arg digits=0 | digits '1 to 9'
-train --tokenizer ./no/such/tokenizer | ./no/such/tokenizer
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
-train --lora-rank 0 | lora_rank 0
-train --lora-rank 129 | lora_rank=129 width
-train --lora-rank 4 --lora-targets qproj | qproj q_proj
-train --lora-alpha 4 | lora_alpha lora_rank
 train --policy-arg lora_rank=4 | --lora-rank
 train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
 train --sft-steps -1 | sft_steps -1
 train --max-new-tokens 10000000 | max_new_tokens
-train --max-turns 3 | max_turns=3 Arith
 train --verifier guess --max-turns 0 | max_turns 0
 train --verifier guess --max-reply-tokens 0 | max_reply_tokens
 train --verifier guess --max-context-tokens 5 | max_context_tokens 7
@@ -92,23 +74,13 @@ compare --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --
 train --problems none.jsonl | none.jsonl
 train --problems my.py | .py .jsonl
 train --problems . | read
-train --problems empty.csv | empty
-train --problems bad.csv | 'line 3' fields
 train --problems sums.jsonl | column prompt question target
 train --problems sums.jsonl --column prompt=qestion | --column prompt=question
 train --problems sums.jsonl --column question | question KEY=VALUE
-train --problems sums.jsonl --prompt-template {{qestion}} | question
-train --problems sums.jsonl --prompt-template {{question.real}} | question.real
 train --prompt-template {{question}} | --prompt-template --problems
 train --column prompt=question | --column --problems
 train {sums} --max-prompt-tokens 3 --long-prompts error | line 3 max_prompt_tokens
-train {sums} --max-prompt-tokens 3 | all 3 max_prompt_tokens
-train {sums} --long-prompts cut | cut error skip
-train {sums} --curriculum 80 | curriculum 80.0
-train --problems flat.csv --test-fraction 0.5 --curriculum 0.8 | levels
-train {sums} --test-fraction 2 | test_fraction 2.0
 train --verifier my.py:right | --problems
-train --verifier my.py | my.py:my_function
 train --verifier my.py:right --problems flat.csv | solution
 train --env CartPole-v1 --column a=b | --column CartPole-v1
 train --env-arg problems=sums.jsonl | --env-arg problems
@@ -116,11 +88,6 @@ train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
 train {sums} --eval-episodes 0 --stop-reward 1 | --eval-episodes --stop-reward
 train --verifier exact --problems talks.jsonl | template --chat-template
 train --system-prompt brief | template
-train --chat-template none.jinja | none.jinja
-train --problems bad_talks.jsonl | 'line 2' bot
-train --stop-token no! | no! 3
-train --stop-token 99 | 99 vocabulary
-train --tokenizer train:2 | 260
 train --verifier exact --problems talks.jsonl --tokenizer train:900 | text
 train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
 train --env CartPole-v1 --no-chat | --chat CartPole-v1
@@ -131,12 +98,7 @@ train --config trl.json | num_generations
 train --clip-range 1 | --agent-arg clip_range=
 train --agent-arg n_steps=5 | n_steps allowed skip_idle_rows
 sft --lr 1 | --lr
-train --tool calculate | calculate calculator
-train --tool my.py | my.py:my_function
-train --tool nowhere.py:f | nowhere.py
-train --agent distillation | teacher
 train --agent distillation --teacher {text} --log-kl | --log-kl
-train --agent distillation --teacher nowhere | nowhere
 train --agent rloo --teacher {text} | rloo --teacher
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
@@ -168,7 +130,6 @@ evaluate none | none 'run folder' --verifier
 evaluate papers | papers 'run folder' --verifier
 evaluate {text} --column prompt=q | --column
 evaluate {text} --temperature 0.5 | --temperature --samples
-evaluate {text} --samples 2 --top-p 0 | top_p
 evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
 evaluate {text} --policy-arg dtype=bfloat16 | --policy-arg
@@ -223,14 +184,11 @@ bench generat | generate
 lab bandit --seed -1 | --seed
 check-gradient nope | nope
 check-gradient rloo --agent-arg foo=1 | foo
-check-gradient rloo --episodes 4 | group_size=3
-check-gradient distillation | teacher
 completion tcsh | tcsh bash zsh fish
 verifiers lint | --all
 verifiers lint arith --all | --all
 verifiers lint arit | arit arith
 verifiers show arit | arit arith
-verifiers lint arith --verifier-arg digits=0 | digits '1 to 9'
 verifiers lint my.py:right | --problems
 verifiers show my.py:right | --problems
 verifiers lint my.py:right --problems none.jsonl | none.jsonl
@@ -243,20 +201,16 @@ def write_inputs(folder):
     sums = [
         {"question": f"{a}+{b}=", "target": a + b, "split": "train", "level": 1} for a in range(5) for b in range(5)
     ]
-    talks = [[{"role": role, "content": "a"}] for role in ("user", "bot")]
     tables = {
         "sums": sums,
         "asked": [{"prompt": f"say {number}"} for number in range(20)],
-        "talks": [{"messages": talks[0], "answer": "a"}] * 2,
-        "bad_talks": [{"messages": each, "answer": "a"} for each in talks],
+        "talks": [{"messages": [{"role": "user", "content": "a"}], "answer": "a"}] * 2,
         "pairs": [{"prompt": f"{number}>", "chosen": "a", "rejected": "b"} for number in range(20)],
     }
     for name, rows in tables.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {
         "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n",
-        "empty.csv": "",
-        "bad.csv": "prompt,answer\n1+1=,2\n1+2=\n",
         "flat.csv": "prompt,answer\n" + "".join(f"{n}+0=,{n}\n" for n in range(40)),
         "typo.json": '{"lerning_rate": 1e-3}',
         "trl.json": '{"num_generations": 8}',
