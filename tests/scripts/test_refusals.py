@@ -19,9 +19,9 @@ import rlenv.problems.stream
 from agents import AGENTS
 from rlenv.text.tokenizer import character_tokenizer
 
-# A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of the
-# test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder `run`.
-# See `write_inputs` for the files.
+# A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of
+# the test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder
+# `run`. See `write_inputs` for the files.
 ROWS = r"""
 trian | 'did you mean' train
 zzzz | --help

@@ -1,27 +1,18 @@
-"""`rlenv evaluate` with samples: known rates, the file of completions, several runs, and models without a run."""
+"""`rlenv evaluate` with samples: figures, the file of completions, several runs, and models without a run."""
 
 import functools
-import itertools
 import json
-import math
 from pathlib import Path
 
 import inprocess
 import pytest
 import torch
 from _rlenv_scripts.evaluation import completions, subject
-from _rlenv_scripts.evaluation.answers import play
-from _rlenv_scripts.evaluation.completions import Pass, blocks
 from _rlenv_scripts.evaluation.figures import summarize
 from inprocess import done, error_of, run
-from tiny_models import text_envs
 
-from agents import Policy, Reinforce
+from agents import Reinforce
 from agents.estimators.pass_at_k import bootstrap_mean
-from agents.policies.choosing import choose
-
-CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h
-END = torch.eye(10, dtype=torch.float64)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -29,58 +20,6 @@ def fewer_resamples(monkeypatch):
     """A tenth of the resamples: how good the intervals are is tested where they are computed."""
     fewer = functools.partial(bootstrap_mean, resamples=200)
     monkeypatch.setattr("_rlenv_scripts.evaluation.figures.bootstrap_mean", fewer)
-
-
-class Known(Policy):
-    """Says a, b or c with known probabilities, and nothing more."""
-
-    obs_from_actions = True
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def act(self, obs, state, episode_start, deterministic=False, generator=None, playing=None):
-        start = obs["length"] == 1  # every prompt has one token
-        chances = torch.where(start[:, None], CHANCES, END)
-        return *choose(chances.log(), deterministic, generator), state
-
-
-def is_b(prompts, completions):
-    return [float(text == "b") for text in completions]
-
-
-def majority_of(k):
-    """Return the chance that b is the majority of k answers, ties drawn."""
-    total = 0.0
-    for said in itertools.product("abc", repeat=k):
-        counts = {letter: said.count(letter) for letter in said}
-        tied = [letter for letter, count in counts.items() if count == max(counts.values())]
-        chance = math.prod({"a": 0.5, "b": 0.3, "c": 0.2}[letter] for letter in said)
-        total += chance * ("b" in tied) / len(tied)
-    return total
-
-
-def test_a_policy_of_known_rates_gets_them():
-    def envs_for(one):
-        options = {"group_size": one.samples, "max_prompt_tokens": 1}
-        return text_envs(64, is_b, problems=["a", "b", "c"], **options)
-
-    planned = blocks([Pass("greedy", 1), Pass("sampled", 8)], 600)
-    rows = [row for part, _ in play(Known(), envs_for, planned, 0, lambda done, note: None) for row in part]
-    assert len(rows) == 600 * 9
-    settings = {"deterministic": True, "split": "train", "samples": 8, "temperature": 1.0, "top_p": 1.0}
-    figures = summarize(rows, 0, settings)
-    assert (figures["success_rate"], figures["success_interval"]) == (0.0, [0.0, 0.0])  # greedy says a
-    sampled = figures["sampled"]
-    assert (sampled["episodes"], sampled["truncated_share"], sampled["mean_ep_length"]) == (4800, 0.0, 2.0)
-    for k in (1, 2, 4, 8):
-        for name, truth in (("pass_at_k", 1 - 0.7**k), ("maj_at_k", majority_of(k))):
-            found = sampled[name][str(k)]
-            assert found["value"] == pytest.approx(truth, abs=0.04), (name, k)
-            assert found["low"] < found["value"] < found["high"] < found["low"] + 0.1
-            assert found["problems"] == 600
-    assert sampled["pass_at_k"]["1"]["value"] == pytest.approx(sampled["success_rate"])
 
 
 ROW = {"mode": "sampled", "status": "ok", "reward": 1.0, "truncated": False, "tokens": 1, "level": None}
@@ -96,7 +35,7 @@ def test_completions_without_a_verdict_do_not_count():
     figures = summarize(rows, 0, SETTINGS)
     assert (figures["episodes"], figures["failed"], figures["success_rate"]) == (3, 1, 1 / 3)
     at = figures["sampled"]["pass_at_k"]
-    assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2)
+    assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2) and at["1"]["low"] <= 0.5 <= at["1"]["high"]
     assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
 
 

@@ -86,7 +86,6 @@ def far(kl, clipped):
 
 
 LEARNS = reward(0.3, 0.9) | success(0.3, 0.9)
-FALLS = held_out((0, 100, 200), (0.5, 0.6, 0.4))
 LUCKY = held_out((0, 20, 40, 200), (0.5, 0.58, 0.48, 0.5)) | {"time/episodes": rising(256, 51200)}
 FLAT_START = held_out((0,), (0.0,)) | reward(0.0, 0.1)
 SAME = reward(1.0, 1.0) | {"rollout/reward_std": flat(0.0), "rollout/success_rate": flat(1.0)}
@@ -94,18 +93,13 @@ SAME |= {"rollout/ep_rew_mean": flat(1.0), "rollout/frac_reward_zero_std": flat(
 SAME |= {"rollout/ep_len_mean": flat(8.0), "rollout/group_size_min": flat(4.0)}
 GOING = {"time/episodes": rising(1, 200)}
 NOTHING = "nothing-improved"
-LIMITS = {  # figures beside the limits of a rule: {what they are: (metrics of text, config, what is found)}
-    "2 % special tokens": (special(0.02, 200), {}, "special-tokens"),
+LIMITS = {  # figures beside the limits of a rule, most on its quiet side: (metrics of text, config, what is found)
     "half a percent of special tokens": (special(0.005, 200), {}, ""),
     "special tokens that get fewer": (special(0.02, 50), {}, ""),
-    "memorized": (FALLS | LEARNS, {"eval_every": 100}, "worse-than-before"),
-    "hacked": (FALLS | reward(0.3, 0.9) | success(0.3, 0.3), {"eval_every": 100}, "reward-hacking"),
     "chance": (held_out((0, 200), (0.6, 0.5)) | LEARNS, {"eval_every": 100, "eval_episodes": 100}, ""),
     "chance in the default curve": (LUCKY | reward(0.3, 0.5) | success(0.5, 0.5), {}, ""),
     "no chance with 2,000": (LUCKY | reward(0.3, 0.5) | success(0.5, 0.5), {"eval_every": 20}, "reward-hacking"),
-    "different answers, one reward": (SAME | {"train/entropy_loss": flat(-2.0)}, {}, "all-rewards-equal"),
     "solved, with one answer each": (SAME | {"train/entropy_loss": flat(-0.01)}, {}, ""),
-    "a flat start": (FLAT_START | {"eval/mean_reward": Series((0,), (0.0,))}, {}, "warm-start-too-flat"),
     "wrong answers earn a part": (FLAT_START | {"eval/mean_reward": Series((0,), (0.05,))}, {}, ""),
     "a rise within its error": (reward(0.3, 0.3), {}, NOTHING),
     "a rise": (reward(0.3, 0.5), {}, ""),
@@ -113,8 +107,6 @@ LIMITS = {  # figures beside the limits of a rule: {what they are: (metrics of t
     "less than a third": (reward(0.3, 0.1) | GOING, {"episodes": 1000}, ""),
     "no worse": (reward(0.3, 0.3) | GOING, {"episodes": 400}, ""),
     "worse": (reward(0.3, 0.1) | GOING, {"episodes": 400}, NOTHING),
-    "over": (reward(0.3, 0.3) | GOING, {"episodes": 200}, NOTHING),
-    "too far by its KL": (far(rising(0.0, 0.3), flat(0.0)), {}, "update-too-far"),
     "too far by what is clipped": (far(flat(0.02), rising(0.1, 0.9)), {}, "update-too-far"),
     "not too far": (far(flat(0.02), rising(0.1, 0.2)), {}, ""),
     "a critic like a constant": ({"train/explained_variance": flat(0.01)}, {}, ""),
@@ -137,7 +129,6 @@ def test_figures_beside_the_limits_of_a_rule(name):
         (evaluated(0.915, 0.915), evaluated(0.785, 0.785), True),
         (evaluated(0.915, 0.915), evaluated(0.885, 0.885), False),  # may be chance
         (evaluated(1.0, 1.0, 10), evaluated(0.7, 0.7, 10), False),  # Fisher's exact test: p = 0.21
-        (evaluated(None, 8.5), evaluated(None, 8.0), True),
         (evaluated(0.0, 0.5), evaluated(0.0, 0.3), True),  # a reward without successes
         (evaluated(0.3, 0.9), evaluated(0.6, 0.7), False),  # the reward counts something else, too
         (evaluated(0.5, 0.5), None, False),  # still running
@@ -237,10 +228,8 @@ def shares(start, end):
         ((0.6, 0.6), (0.2, 0.3), True),  # most
         ((0.05, 0.4), (0.3, 0.3), True),  # ever more, and no more are right
         ((0.05, 0.4), (0.3, 0.5), False),  # longer answers that are right more often
-        ((0.4, 0.4), (0.3, 0.3), False),
         ((0.9, 0.6), (0.1, 0.3), False),  # the policy learns to end its answers
         ((0.9, 0.6), (0.3, 0.3), True),
-        ((0.9, 0.76), (0.1, 0.3), True),
         ((0.9, 0.9), (0.9, 0.98), False),  # what is cut is right
     ],
 )
