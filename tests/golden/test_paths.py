@@ -8,23 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
-from chat_families import with_calls_template
 from gguf_files import write_gguf
 from golden import about, command, forget_modules, rows_of, write_inputs
 from inprocess import result_of
 from openenv_servers import URL, PretendServer
 from ranks import Ranks
-from runs import table
 from tiny_models import tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Agent, Reinforce
-from agents.policies.base import weights_digest
+from agents import Reinforce
 from agents.policies.language.models import gguf
 from rlenv.text.tokenizer import train_tokenizer
-from verifiers import Problem
 
 FILE = "--problems words.jsonl --column prompt=q --column answer=a"
 TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, who is it", "a quick brown fox"] * 9
@@ -38,14 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     forget_modules()
-
-
-def check_same(one: Path, other: Path) -> None:
-    """Check that two runs have learned the same, and that it was something."""
-    first, second = (Agent.load(run / "checkpoint", device="cpu", trust=True).policy for run in (one, other))
-    assert weights_digest(first) == weights_digest(second)
-    assert table(one)[-1] == table(other)[-1]
-    assert any(float(row["train/grad_norm"] or 0) > 0 for row in table(one))
 
 
 def test_pairs_become_a_reward_model_that_judges_a_run(folder: Path) -> None:
@@ -69,41 +56,6 @@ def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.M
     assert result_of(command(line))["updates"] == 1
     assert result_of(command("export run out --json"))["folder"] == "out"
     assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
-
-
-CALLS = {
-    "llama3": '{"name": "double", "parameters": {"x": 21}}',
-    "mistral": '[TOOL_CALLS][{"name": "double", "arguments": {"x": 21}, "id": "abcdefghi"}]',
-}
-
-
-@pytest.mark.parametrize("family", CALLS)
-def test_calls_of_a_family_are_answered(family: str) -> None:
-    problems = [Problem([{"role": "user", "content": "12+30="}], "42")]
-    settings = {
-        "tools": ["my_tools.py:double"],
-        "tokenizer": with_calls_template(family),
-        "problems": problems,
-        "test_fraction": 0.0,
-    }
-    env: Any = gym.make("TextGen-v0", verifier="arith", verifier_workers=0, max_new_tokens=99, **settings).unwrapped
-    env.reset(seed=0)
-    for text, reply in ((CALLS[family], "42"), ("42", None)):
-        for token in [*env.task.tokenizer.encode(text, add_special_tokens=False), env.task.eos_token_id]:
-            _, reward, over, _, info = env.step(token)
-        assert over == (reply is None) and (over or reply in info["reply"])
-    assert (reward, info["tool_calls"], info["tool_errors"]) == (1, 1, 0)
-
-
-def test_a_dialogue_with_late_replies_goes_on_as_if_without_a_break(folder: Path) -> None:
-    """A run that was stopped after its first update, one that was not, and one whose replies come at once."""
-    for name, workers in (("late", 1), ("halves", 1), ("at-once", 0)):
-        goal = 8 if name == "halves" else 16
-        more = f"--verifier-workers {workers} --max-new-tokens 4 --lr-schedule constant --episodes {goal} {SMALL}"
-        result_of(command(f"train --verifier gym:worlds:Echo-v0 {more} --log-dir {name}"))
-    result_of(command("train --resume halves --episodes 16 --trust --json"))
-    check_same(folder / "late", folder / "halves")
-    check_same(folder / "late", folder / "at-once")
 
 
 def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
