@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gguf_files import write_gguf
-from golden import about, command, forget_modules, rows_of, write_inputs
+from golden import command, forget_modules, write_inputs
 from inprocess import result_of
 from openenv_servers import URL, PretendServer
 from ranks import Ranks
@@ -33,19 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     forget_modules()
-
-
-def test_pairs_become_a_reward_model_that_judges_a_run(folder: Path) -> None:
-    learn = "reward-model --pairs pairs.jsonl --column split=split --batch-size 10 --epochs 2 --device cpu --json"
-    assert result_of(command(f"{learn} --log-dir judge"))["eval"]["accuracy"] == 1
-    judged = f"{FILE} --verifier reward_model:judge,exact=0 --episodes 8 --max-new-tokens 3 --log-dir run"
-    trained = result_of(command(f"train {judged} {SMALL}"))
-    rows = [row for row in rows_of(folder / "run") if row["rollout/ep_rew_mean"]]
-    assert float(rows[0]["rollout/parts/reward_model"]) == about(2.6788) and float(rows[0]["rollout/parts/exact"]) == 0
-    assert result_of(command("evaluate run --episodes 2 --device cpu --json")) == trained["eval"]
-    assert {"accuracy", "loss"} <= {
-        *result_of(command(f"{learn} --model judge --steps 1 --log-dir more"))["initial_eval"]
-    }
 
 
 def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
