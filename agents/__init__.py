@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from .algorithms import find_agent
+from .algorithms import TABLE, find_agent
 from .errors import DivergedError, VerifierError
 from .settings import setting
 
@@ -40,27 +40,26 @@ if TYPE_CHECKING:
     from .training.agent import Agent
     from .training.supervised import warm_start
 else:
-    _PLACES = {
-        "Agent": "agents.training.agent:Agent",
-        "Batch": "agents.rollout:Batch",
-        "Collector": "agents.rollouts.collector:Collector",
-        "ControlPolicy": "agents.policies.control.policy:ControlPolicy",
-        "LanguageModelPolicy": "agents.policies.language.policy:LanguageModelPolicy",
-        "Policy": "agents.policies.base:Policy",
-        "Rollout": "agents.rollout:Rollout",
-        "TokenExtractor": "agents.policies.control.token_extractor:TokenExtractor",
-        "as_vec_env": "agents.rollouts.sb3_envs:as_vec_env",
-        "make_envs": "agents.rollouts.envs:make_envs",
-        "make_policy": "agents.policies.make:make_policy",
-        "warm_start": "agents.training.supervised:warm_start",
+    _PLACES = {place.partition(":")[2]: f"algorithms.{place}" for place in TABLE.values()} | {
+        "AGENTS": "algorithms:AGENTS",
+        "Agent": "training.agent:Agent",
+        "Batch": "rollout:Batch",
+        "Collector": "rollouts.collector:Collector",
+        "ControlPolicy": "policies.control.policy:ControlPolicy",
+        "LanguageModelPolicy": "policies.language.policy:LanguageModelPolicy",
+        "Policy": "policies.base:Policy",
+        "Rollout": "rollout:Rollout",
+        "TokenExtractor": "policies.control.token_extractor:TokenExtractor",
+        "as_vec_env": "rollouts.sb3_envs:as_vec_env",
+        "make_envs": "rollouts.envs:make_envs",
+        "make_policy": "policies.make:make_policy",
+        "warm_start": "training.supervised:warm_start",
     }
 
     def __getattr__(name: str) -> Any:
-        """Import what needs torch when it is asked for, and with it all agents, which `load` looks through."""
-        if name in __all__:
-            agents = import_module(".algorithms", __name__).AGENTS
-            classes = {cls.__name__: cls for cls in agents.values()} | {"AGENTS": agents}
-            found = classes[name] if name in classes else resolve_name(_PLACES[name])
+        """Import what needs torch, which takes seconds, when it is asked for."""
+        if name in _PLACES:
+            found = resolve_name(f"{__name__}.{_PLACES[name]}")
         elif name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         else:

@@ -174,8 +174,10 @@ def declare(cls: type) -> None:
     made: Any = cls
     made._own_settings = own
     made._declared = _merged(cls.__mro__)
-    every = {one.name: one for base in cls.__mro__ for one in vars(base).get("__dataclass_fields__", {}).values()}
-    made.__dataclass_fields__ = {name: every[name] for name in made._declared}
+    owners = {name: base for base in reversed(cls.__mro__) for name in vars(base).get("_own_settings", ())}
+    made.__dataclass_fields__ = {  # dataclass has those of the last parent that has one
+        name: vars(owners[name])["__dataclass_fields__"][name] for name in made._declared
+    }
     made.__signature__ = _signature(made)
     if vars(cls).get("__doc__"):
         table = "\n".join(one.described for one in made._declared.values())

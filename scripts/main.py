@@ -107,8 +107,7 @@ def _message(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         from .setup.defaults import advice
 
-        name = error.option_name.lstrip("-").replace("-", "_")
-        if said := advice(name, [option.name for option in error.ctx.command.params]):
+        if said := advice(error.option_name, error.ctx.command):
             return f"No such option {error.option_name!r}: {said}"
     return error.format_message()
 

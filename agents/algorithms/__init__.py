@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     AGENTS: dict[str, type[Agent]]
 
 TABLE = {  # name: module and class, in the order in which one would learn them
-    "reinforce": "agents.algorithms.reinforce:Reinforce",
-    "reinforce-baseline": "agents.algorithms.reinforce_baseline:ReinforceBaseline",
-    "rloo": "agents.algorithms.rloo:RLOO",
-    "reinforce-plus-plus": "agents.algorithms.reinforce_plus_plus:ReinforcePlusPlus",
-    "a2c": "agents.algorithms.a2c:A2C",
-    "ppo": "agents.algorithms.ppo:PPO",
-    "grpo": "agents.algorithms.grpo:GRPO",
-    "dr-grpo": "agents.algorithms.dr_grpo:DrGRPO",
-    "dapo": "agents.algorithms.dapo:DAPO",
-    "gspo": "agents.algorithms.gspo:GSPO",
-    "cispo": "agents.algorithms.cispo:CISPO",
-    "vapo": "agents.algorithms.vapo:VAPO",
-    "maxrl": "agents.algorithms.maxrl:MaxRL",
-    "pkpo": "agents.algorithms.pkpo:PKPO",
-    "gdpo": "agents.algorithms.gdpo:GDPO",
-    "sapo": "agents.algorithms.sapo:SAPO",
-    "dppo": "agents.algorithms.dppo:DPPO",
-    "topr": "agents.algorithms.topr:TOPR",
-    "clip-cov": "agents.algorithms.covariance:ClipCov",
-    "kl-cov": "agents.algorithms.covariance:KLCov",
-    "distillation": "agents.algorithms.distillation:Distillation",
+    "reinforce": "reinforce:Reinforce",
+    "reinforce-baseline": "reinforce_baseline:ReinforceBaseline",
+    "rloo": "rloo:RLOO",
+    "reinforce-plus-plus": "reinforce_plus_plus:ReinforcePlusPlus",
+    "a2c": "a2c:A2C",
+    "ppo": "ppo:PPO",
+    "grpo": "grpo:GRPO",
+    "dr-grpo": "dr_grpo:DrGRPO",
+    "dapo": "dapo:DAPO",
+    "gspo": "gspo:GSPO",
+    "cispo": "cispo:CISPO",
+    "vapo": "vapo:VAPO",
+    "maxrl": "maxrl:MaxRL",
+    "pkpo": "pkpo:PKPO",
+    "gdpo": "gdpo:GDPO",
+    "sapo": "sapo:SAPO",
+    "dppo": "dppo:DPPO",
+    "topr": "topr:TOPR",
+    "clip-cov": "covariance:ClipCov",
+    "kl-cov": "covariance:KLCov",
+    "distillation": "distillation:Distillation",
 }
 OPTIONS: dict[str, type[AgentSettings]] = {  # of the algorithms that have some of their own; they import no torch
     "reinforce-baseline": options.BaselineOptions,
@@ -44,6 +44,7 @@ OPTIONS: dict[str, type[AgentSettings]] = {  # of the algorithms that have some 
     "distillation": options.TaughtOptions,
 }
 SETTINGS = {name: OPTIONS.get(name, AgentSettings) for name in TABLE}  # that may have an option
+AgentSettings._places.update({name: f"{__name__}.{place}" for name, place in TABLE.items()})
 
 
 def find_agent(name: str) -> type[Agent]:
@@ -52,7 +53,7 @@ def find_agent(name: str) -> type[Agent]:
     Raises:
         ValueError: for an unknown name, with the closest match.
     """
-    found: type[Agent] = resolve_name(TABLE[check_choice("agent", name, TABLE)])
+    found: type[Agent] = resolve_name(AgentSettings._places[check_choice("agent", name, TABLE)])
     return found
 
 

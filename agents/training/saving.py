@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,8 @@ def class_of(saved: Checkpoint, cls: type[Any]) -> type[Any]:
     """
     name = saved.facts["agent"]
     root = next(base for base in cls.__mro__ if vars(base).get("_is_root"))
+    if name in cls._places:
+        resolve_name(cls._places[name])  # imports it
     known = _class_named(name, cls, root) or cls
     if known is root:
         named = f", {name!r}" if name else ""

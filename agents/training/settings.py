@@ -26,6 +26,7 @@ class AgentSettings:
 
     _declared: ClassVar[dict[str, Setting]]
     _own_settings: ClassVar[dict[str, Setting]]
+    _places: ClassVar[dict[str, str]] = {}  # of the agents, by name, as module:Class; `load` imports the one it needs
 
     seed: int = setting(0, "Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
     learning_rate: Scheduled = setting(

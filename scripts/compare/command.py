@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from agents.algorithms import SETTINGS
+
 from ..console.command import Command
-from ..console.completions import agents as agent_names
-from ..console.completions import offer, policies
+from ..console.completions import POLICIES, offer
 from ..console.parameters import options
 from ..setup.agent_names import AgentName, agent_class
 from ..setup.options import adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
@@ -20,7 +21,7 @@ EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
 compare_options = options(
     click.option(
-        "--agents", default="all", shell_complete=offer(agent_names),
+        "--agents", default="all", shell_complete=offer(SETTINGS.keys),
         help="all, or names separated by commas, such as reinforce,rloo or file.py:MyAgent.",
     ),
     agent_arg,
@@ -31,7 +32,7 @@ compare_options = options(
     ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
-        shell_complete=offer(policies, "dir"),
+        shell_complete=offer(lambda: POLICIES, "dir"),
         help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to "
         "start from without a warm start.",
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+POLICIES = ("auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy", "tiny", "small", "base")  # of agents.policies
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -40,15 +41,3 @@ def environment_ids() -> list[str]:
     import rlenv  # noqa: F401  (registers TextGen-v0)
 
     return sorted(gymnasium.registry)
-
-
-def agents() -> list[str]:
-    """Return the names of agents."""
-    from agents.algorithms import SETTINGS
-
-    return list(SETTINGS)
-
-
-def policies() -> list[str]:
-    """Return the names of policies, those of `agents.policies`, which imports torch."""
-    return ["auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy", "tiny", "small", "base"]

@@ -54,7 +54,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
             )
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = advice(key, known) or (f"did you mean {close[0]!r}?" if close else "")
+            hint = advice(key, ctx.command) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"; {hint}" if hint else ""
             raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
     ctx.default_map = {

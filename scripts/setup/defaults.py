@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import click
 
 from agents.algorithms import SETTINGS
 from agents.settings import ANY, Setting, declared_by
@@ -46,11 +48,12 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
     return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
 
 
-def advice(name: str, options: Iterable[Any]) -> str:
-    """Return how a setting without an option is written, for a command with these options; empty for other names."""
+def advice(option: str, command: click.Command) -> str:
+    """Return how a setting is written that a command has no option for; empty for any other name."""
     from agents import AGENTS  # slow
 
-    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in options else ""
+    name, known = option.lstrip("-").replace("-", "_"), [each.name for each in command.params]
+    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in known else ""
 
 
 def about(of_agents: dict[str, Setting]) -> str:

@@ -40,18 +40,14 @@ def declared(command: str, heading: str | None = None, **changed: dict[str, Any]
     """
 
     def option(name: str, of_agents: dict[str, Declared]) -> Decorator:
-        flag, kind = name.replace("_", "-"), _TYPES.get(_first(of_agents).kind, str)
+        flag, kind = name.replace("_", "-"), _TYPES.get(next(iter(of_agents.values())).kind, str)
         attributes = {"type": kind, "help": about(of_agents), "show_default": shown_default(of_agents)}
         return setting(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", **attributes | changed.get(name, {}))
 
-    found = {name: of_agents for name, of_agents in by_agent().items() if command in _first(of_agents).commands}
-    return options(
-        *(option(name, of_agents) for name, of_agents in found.items() if heading in (None, _first(of_agents).heading))
-    )
-
-
-def _first(of_agents: dict[str, Declared]) -> Declared:
-    return next(iter(of_agents.values()))
+    found = by_agent()
+    firsts = {name: next(iter(of_agents.values())) for name, of_agents in found.items()}
+    wanted = [name for name, one in firsts.items() if command in one.commands and heading in (None, one.heading)]
+    return options(*(option(name, found[name]) for name in wanted))
 
 
 agent_arg = click.option(
@@ -196,7 +192,6 @@ problems = options(
     ),
     setting(
         "--ask/--no-ask",
-        show_default="False",
         help="Ask for the place of the answer in prompts in words, such as \\boxed{}.",
     ),
     setting(

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import click
 
 from ..console.command import Command
 from ..console.completions import offer
-
-
-def _names() -> list[str]:
-    from _rlenv_benchmarks import BENCHMARKS
-
-    return list(BENCHMARKS)
 
 
 @click.command(
@@ -27,7 +22,7 @@ def _names() -> list[str]:
         "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(_names))
+@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_benchmarks:BENCHMARKS")))
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option(

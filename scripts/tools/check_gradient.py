@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from agents.algorithms import SETTINGS
+
 from ..console.command import Command
-from ..console.completions import agents, offer
+from ..console.completions import offer
 from ..setup.agent_names import AgentName, agent_class, label
 from ..setup.options import agent_arg
 
@@ -25,7 +27,7 @@ from ..setup.options import agent_arg
     },
 )
 @click.argument(
-    "agent_names", metavar="AGENTS...", nargs=-1, required=True, type=AgentName(), shell_complete=offer(agents)
+    "agent_names", metavar="AGENTS...", nargs=-1, required=True, type=AgentName(), shell_complete=offer(SETTINGS.keys)
 )
 @click.option("--group-size", type=click.IntRange(min=1), default=3, help="Episodes that share a prompt.")
 @click.option(

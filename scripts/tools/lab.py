@@ -7,17 +7,12 @@ import json
 import sys
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 
 from ..console.command import Command
 from ..console.completions import offer
-
-
-def _names() -> list[str]:
-    from _rlenv_labs import LABS
-
-    return list(LABS)
 
 
 @click.command(
@@ -28,7 +23,7 @@ def _names() -> list[str]:
         "rlenv lab kl --seed 3 --out figures": "With another seed; the figure and its numbers are kept",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(_names))
+@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_labs:LABS")))
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..console.command import Command
-from ..console.completions import offer, policies
+from ..console.completions import POLICIES, offer
 from ..console.parameters import ColumnName, names_of
 from ..setup.options import adapter, common, run_folder
 
@@ -51,7 +51,7 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
 @click.option(
     "--model",
     default="tiny",
-    shell_complete=offer(policies, "dir"),
+    shell_complete=offer(lambda: POLICIES, "dir"),
     help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run of rlenv sft; a run of "
     "rlenv reward-model goes on from its reward model.",
 )

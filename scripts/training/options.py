@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..console.completions import agents, offer, policies
+from agents.algorithms import SETTINGS
+
+from ..console.completions import POLICIES, offer
 from ..console.parameters import KeyValue, options
 from ..setup.agent_names import AgentName
 from ..setup.config_file import read_run
@@ -14,13 +16,13 @@ from ..setup.options import agent_arg, declared
 
 agent_options = options(
     click.option(
-        "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(agents, "file"),
+        "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(SETTINGS.keys, "file"),
         help="Algorithm: rloo, grpo, ppo, ... or a class, file.py:MyAgent. A wrong name prints the list.",
     ),
     agent_arg,
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
-        shell_complete=offer(policies, "dir"),
+        shell_complete=offer(lambda: POLICIES, "dir"),
         help="Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run. Your own policy: Python.",
     ),
     click.option(

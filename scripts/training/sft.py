@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..console.command import Command
-from ..console.completions import offer, policies
+from ..console.completions import POLICIES, offer
 from ..console.parameters import given_by_user, options, typed
 from ..setup.options import adapter, common, declared, environment, processes, run_folder, text, warm_start
 
@@ -39,7 +39,7 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 @click.option(
     "--model",
     default="auto",
-    shell_complete=offer(policies, "dir"),
+    shell_complete=offer(lambda: POLICIES, "dir"),
     show_default="tiny",
     help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run folder.",
 )

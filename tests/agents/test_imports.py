@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import traceback
 
@@ -11,6 +12,7 @@ import agents
 from agents import policies
 
 CHILD = """
+import subprocess
 import sys
 sys.modules["transformers"] = None  # importing it is an error
 import agents
@@ -23,6 +25,7 @@ assert not {"tokenizers", "peft", "rlenv"} & set(sys.modules)
 
 
 FORKED = f"""
+import subprocess
 import sys
 for name in [*sys.modules]:
     if name.split(".")[0] in ("agents", "transformers", "tokenizers", "peft", "rlenv"):
@@ -67,3 +70,18 @@ def test_the_classes_of_policies_are_known_by_their_kind():
     assert dict(policies.KINDS) == {"control": agents.ControlPolicy, "language-model": agents.LanguageModelPolicy}
     assert all(cls.kind == kind for kind, cls in policies.KINDS.items())
     assert "nothing" not in policies.KINDS and policies.KINDS.get("nothing") is None
+
+
+LOADING = """
+import subprocess
+import sys
+import agents
+print(type(agents.PPO.load(sys.argv[1], device="cpu")).__name__, "agents.algorithms.rloo" in sys.modules)
+"""
+
+
+def test_a_checkpoint_is_loaded_by_a_parent_that_has_not_imported_its_class(tmp_path):
+    agents.VAPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "saved")
+    command = [sys.executable, "-c", LOADING, str(tmp_path / "saved")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "VAPO False\n"

@@ -92,11 +92,7 @@ train --verifier exact --problems talks.jsonl --tokenizer train:900 | text
 train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
 train --env CartPole-v1 --no-chat | --chat CartPole-v1
 train --model {text} --tokenizer train:280 | --tokenizer
-train --num-generations 8 | --num-generations
-train --agent grpo --agent-arg beta=0.1 | beta
-train --config trl.json | num_generations
 train --clip-range 1 | --agent-arg clip_range=
-train --agent-arg n_steps=5 | n_steps allowed skip_idle_rows
 sft --lr 1 | --lr
 train --agent distillation --teacher {text} --log-kl | --log-kl
 train --agent rloo --teacher {text} | rloo --teacher
@@ -213,7 +209,6 @@ def write_inputs(folder):
         "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n",
         "flat.csv": "prompt,answer\n" + "".join(f"{n}+0=,{n}\n" for n in range(40)),
         "typo.json": '{"lerning_rate": 1e-3}',
-        "trl.json": '{"num_generations": 8}',
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
         "list.yaml": "- 1\n",

@@ -17,11 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"agents": "agents", "rlenv": "rlenv", "verifiers": "verifiers", "_rlenv_scripts": "scripts"}
 PRODUCT = (*FOLDERS.values(), "labs", "benchmarks")
+ALGORITHMS = [f"agents.algorithms.{path.stem}" for path in sorted((ROOT / "agents" / "algorithms").glob("[!_]*.py"))]
 TEXT = ("rlenv.envs.vector", "rlenv.envs.textgen", "verifiers.function")
 JOBS = {
     "GRPO on text with a reward function": ("agents.algorithms.grpo", *TEXT),
     "REINFORCE on CartPole": ("agents.algorithms.reinforce",),
-    "rlenv train": ("_rlenv_scripts.training.command", "agents", *TEXT),
+    "rlenv train": ("_rlenv_scripts.training.command", "agents.training.supervised", *ALGORITHMS, *TEXT),
 }
 DOORS = {
     "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", "agents.policies.control"),

@@ -5,19 +5,16 @@ import json
 
 import click
 import pytest
-from _rlenv_scripts.compare.command import compare
 from _rlenv_scripts.console.command import Command
 from _rlenv_scripts.setup.defaults import agent_settings
 from _rlenv_scripts.setup.options import Setting, common, declared
 from _rlenv_scripts.setup.settings import agent_arguments, resolved
 from _rlenv_scripts.training.command import train
-from _rlenv_scripts.training.sft import sft
 from click.testing import CliRunner
 from loaded import loaded
 
 from agents import AGENTS, GRPO, Reinforce, setting
 from agents.algorithms import SETTINGS
-from agents.settings import declared_by
 
 OPTIONS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
 
@@ -46,27 +43,12 @@ def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_s
     assert resolved(given("--config", str(tmp_path / "config.json"))) == saved
 
 
-def test_an_option_comes_from_the_declaration():
-    """Of every agent and command: the name, the type, the choices and the sentence."""
-    kinds = {"int": "integer", "bool": "boolean", "other": "text"}
-    for command, options in {"train": train, "compare": compare, "sft": sft}.items():
-        shown = {str(one.name): one for one in options.params if isinstance(one, Setting)}
-        for cls in AGENTS.values():
-            for name, one in declared_by(cls).items():
-                assert (command in one.commands) == (name in shown), (command, name)
-                if command in one.commands and (command, name) != ("compare", "group_size"):
-                    option = shown[name]
-                    assert option.heading == ("Comparison" if command == "compare" else one.heading)
-                    assert one.help[:-1] in option.help and all(choice in option.help for choice in one.one_of)
-                    assert option.opts == [f"--{name.replace('_', '-')}"]
-                    assert bool(option.secondary_opts) == (one.kind == "bool")
-                    assert option.type.name == kinds.get(one.kind, "float")
-
-
 class Tilted(GRPO):
-    """GRPO with an option of its own."""
+    """GRPO with options of its own."""
 
     tilt: float = setting(0.5, "Of the advantages.", above=0, high=1, commands=("train",))
+    side: str = setting("left", "Which side.", one_of=("left", "right"), commands=("train", "sft"))
+    soft: bool = setting(False, "Softly.", commands=("sft",))
 
 
 def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
@@ -85,9 +67,11 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="tilt must be a finite number above 0 and at most 1, got 2"):
         Tilted("MlpPolicy", "CartPole-v1", tilt=2)
     shown = " ".join(CliRunner().invoke(made, ["--help"]).stdout.split())
-    assert "--tilt FLOAT Of the advantages. For tilted. [default: (0.5)]" in shown
+    assert "--tilt FLOAT Of the advantages. For tilted. [default: (0.5)]" in shown and "--soft" not in shown
+    assert "--side TEXT Which side. For tilted: left, right. [default: (left)]" in shown
     (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
     assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
-    assert CliRunner().invoke(made, ["--tilt", "0.75"]).exit_code == 0 and seen["tilt"] == 0.75
+    imitating = click.command()(declared("sft")(lambda: None)).params
+    assert [one.opts + one.secondary_opts for one in imitating][:2] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()
