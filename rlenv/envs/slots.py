@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +15,7 @@ from verifiers import Problem, Reply, Verdict
 
 from .dialogues import Answer, Completions, Dialogues, Turn
 from .judge import Exchange, Judge, verdict_info
-from .task import Prompt
+from .task import Prompt, TextGenTask
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Question = TypeVar("Question")
@@ -94,19 +95,32 @@ class Slots:
     """The episodes in B slots.
 
     Args:
-        other_side: answers turns.
+        task: of the episodes.
         num_slots: B.
-        late: whether the replies of dialogues come late.
+        late_verdicts: whether verdicts come late; see `TextGenVectorEnv`.
+        late_replies: whether the replies of dialogues do.
 
     Attributes:
+        verdicts: that come late; None if they do not.
+        replies: that come late; None if they do not.
         prompts: of the episodes, by slot.
         exchanges: with the other side, by slot.
         held: tokens of each context [B].
         waiting: whose turn is over and not yet answered, bool [B].
     """
 
-    def __init__(self, other_side: Completions | Dialogues, num_slots: int, late: bool = False) -> None:
-        self.other_side, self.late = other_side, LateReplies(other_side.judge) if late else None
+    def __init__(self, task: TextGenTask, num_slots: int, late_verdicts: bool, late_replies: bool) -> None:
+        self.other_side: Completions | Dialogues = task.other_side
+        self.verdicts: LateVerdicts | None = None
+        self.replies: LateReplies | None = None
+        # Dialogues say with a verdict that an episode is over: it cannot come later.
+        if isinstance(self.other_side, Dialogues):
+            self.replies = LateReplies(task.judge) if late_replies and task.judge.pool is not None else None
+        else:
+            hear = task.hear if task.stream.curriculum is not None and task.shared_curriculum is None else None
+            if late_verdicts and (hear or LateVerdicts.help(task.judge)):
+                self.verdicts = LateVerdicts(task.judge, hear)
+                self.other_side = replace(self.other_side, late=self.verdicts.submit)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)
@@ -122,8 +136,8 @@ class Slots:
     def leave(self, rows: Iterable[int]) -> None:
         """Give up the dialogues of these slots that are not over, and the replies that they wait for."""
         for row in rows:
-            if self.late is not None:
-                self.late.drop([row])
+            if self.replies is not None:
+                self.replies.drop([row])
             if row in self.exchanges:
                 self.other_side.judge.close(self.exchanges[row])
             self.waiting[row] = False
@@ -135,18 +149,18 @@ class Slots:
             turns: that ended in this step, by slot.
             going: the number of slots that have a turn to go on with.
         """
-        if self.late is None:
+        if self.replies is None:
             return dict(zip(turns, self.other_side.answer(list(turns.values())), strict=True))
         assert isinstance(self.other_side, Dialogues)
         self.other_side.say(list(turns.values()))
-        self.late.add(turns)
+        self.replies.add(turns)
         answers: dict[int, Answer] = {}
-        while most := self.late.due(len(self.held), going):
-            taken = self.late.take(most)
+        while most := self.replies.due(len(self.held), going):
+            taken = self.replies.take(most)
             followed = self.other_side.follow(*zip(*taken.values(), strict=True))
             going += sum(answer.tokens is not None for answer in followed)
             answers |= zip(taken, followed, strict=True)
-        self.waiting = np.isin(np.arange(len(self.held)), list(self.late))
+        self.waiting = np.isin(np.arange(len(self.held)), list(self.replies))
         return answers
 
 

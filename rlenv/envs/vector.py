@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..text.encoder import CUT, STOP, STRING
-from .dialogues import Completions, Dialogues, Turn
+from .dialogues import Turn
 from .host_tensor import for_numpy, to_device
 from .picture import Picture, outcome_of
-from .slots import LateVerdicts, Slots
+from .slots import Slots
 from .task import TextGenTask
 
 Obs = dict[str, torch.Tensor]
@@ -92,22 +91,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.task = TextGenTask(**task)
-        shared = self.task.shared_curriculum is not None
-        hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
-        # Dialogues say with a verdict that an episode is over: it cannot come later.
-        other_side, late = self.task.other_side, None
-        if late_verdicts and isinstance(other_side, Completions) and (hear or LateVerdicts.help(self.task.judge)):
-            late = LateVerdicts(self.task.judge, hear)
-            other_side = replace(other_side, late=late.submit)
-        late_replies &= isinstance(other_side, Dialogues) and self.task.judge.pool is not None
-        self._late, self._slots = late, Slots(other_side, num_envs, late_replies)
+        self._slots = Slots(self.task, num_envs, late_verdicts, late_replies)
         self.metadata = {
             **self.metadata,
-            "late_verdicts": late is not None,
-            "late_replies": late_replies,
+            "late_verdicts": self._slots.verdicts is not None,
+            "late_replies": self._slots.replies is not None,
             **self.task.metadata,
             "share": self.task.share,
-            "hears_verdicts": shared,
+            "hears_verdicts": self.task.shared_curriculum is not None,
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -202,8 +193,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
         Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
         """
-        if self._late is not None:
-            self._late.tell(going=0)
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.tell(going=0)
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
         place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
@@ -215,8 +206,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             ValueError: if the environment poses other problems.
         """
         self.task.stream.load_state_dict(state["stream"])
-        if self._late is not None:
-            self._late.drop(list(self._late))
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.drop(list(self._slots.verdicts))
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         self._next_episode = begun * self.task.group_size
         self._first_group, self._posed = state["first_group"], state["posed"]
@@ -256,8 +247,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
         The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
         """
-        if self._late is not None:
-            self._late.tell(going=int(np.delete(self.running, rows).sum()))
+        if self._slots.verdicts is not None:
+            self._slots.verdicts.tell(going=int(np.delete(self.running, rows).sum()))
         if new_rollout or self.settles_always:
             self.task.stream.settle()
         numbers = range(self._next_episode, self._next_episode + len(rows))
