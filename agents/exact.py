@@ -240,6 +240,27 @@ class WorldEnv(VectorEnv):
         return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
 
 
+def episodes(
+    policy: Policy, world: World, completions: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor
+) -> Rollout:
+    """Return the rollout in which a policy sampled these completions, with the prompts as groups.
+
+    Args:
+        policy: which sampled them.
+        world: whose completions they are.
+        completions: their numbers [N].
+        rewards: of the last token of each [N], or of all tokens [N, T].
+        prompts: of each completion [N].
+    """
+    states, actions, mask = (part[completions] for part in world.paths)  # [N, T]
+    if rewards.ndim == 1:
+        rewards = rewards[:, None] * (torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1)
+    made = Rollout.of_demonstrations(prompts[:, None] * len(world.prefixes) + states, actions, mask)
+    made = replace(made, rewards=rewards.double().where(mask, 0), groups=prompts)
+    with torch.no_grad():
+        return replace(made, log_probs=policy.evaluate(made)["log_probs"])
+
+
 def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
     """Return the direction in which the agent's loss moves the logits of its policy's table [P, S, V]."""
     agent.policy.zero_grad(set_to_none=True)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from agents import Agent, Reinforce, ReinforceBaseline
-from agents.exact import TablePolicy, World, WorldEnv, gradient
+from agents.exact import TablePolicy, World, WorldEnv, episodes, gradient
 
 from .base import Check, Finding, Panel, column, where
-from .enumerable import episodes, make_agent
+from .enumerable import make_agent
 
 WORLD = World(tokens=3, steps=1)
 PROBABILITIES = torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64)

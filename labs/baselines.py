@@ -13,10 +13,10 @@ import torch
 
 from agents import Agent, ReinforceBaseline
 from agents.estimators.baselines import BASELINES
-from agents.exact import TablePolicy, World
+from agents.exact import TablePolicy, World, episodes
 
 from .base import Check, Finding, Panel
-from .enumerable import episodes, make_agent, scores
+from .enumerable import make_agent, scores
 
 ANSWERS = 20  # equally likely
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # p

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from agents import GRPO, PKPO, RLOO, Agent, MaxRL
-from agents.exact import World
+from agents.exact import World, episodes
 
 from .base import Check, Finding, Panel, column, where
-from .enumerable import episodes, make_agent
+from .enumerable import make_agent
 
 WORLD = World(tokens=3, steps=1)
 START = torch.tensor([0.35, 0.25, 0.4], dtype=torch.float64)  # of the common answer, the rare one, a wrong one

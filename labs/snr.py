@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from agents import RLOO, Agent, Reinforce
-from agents.exact import World, gradient, true_gradient
+from agents.exact import World, episodes, gradient, true_gradient
 
 from .base import Check, Finding, Panel, column, where
-from .enumerable import episodes, make_agent, scores
+from .enumerable import make_agent, scores
 
 WORLD = World(tokens=3, steps=3, end=2)
 LEVELS = (1.0,) * 5 + (0.5,) * 5 + (0.0,) * 5  # of the 15 completions, in an order the seed decides

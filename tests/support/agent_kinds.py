@@ -38,8 +38,8 @@ def with_teacher(agent: Agent) -> Agent:
             for weight in teacher.parameters():
                 moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
                 weight.add_(moved.to(weight.device))
-        if getattr(teacher, "adapter", None) is not None:
-            teacher.adapter.base_name = None  # its base is no longer the one that has the name
+        if (adapter := getattr(teacher, "adapter", None)) is not None:
+            adapter.base_name = None  # a base that was moved cannot be read again by its name
         agent.anchor.reference = teacher
     return agent
 

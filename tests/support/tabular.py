@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from _rlenv_labs import enumerable
 
 from agents import Agent, ReinforceBaseline, Rollout, exact
 from agents.exact import TablePolicy, World, WorldEnv, gradient
@@ -102,7 +101,7 @@ def episodes(
 ) -> Rollout:
     """Return the episodes in which these completions [N] were sampled after these prompts [N]."""
     steps = rewards[prompts[:, None], STATES[completions], ACTIONS[completions]]  # [N, T]
-    return replace(enumerable.episodes(policy, WORLD, completions, steps, prompts), groups=groups)
+    return replace(exact.episodes(policy, WORLD, completions, steps, prompts), groups=groups)
 
 
 def random_episodes(
