@@ -64,11 +64,9 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
     parts = _parts(env)
     if _kind(env) != state["kind"]:
         raise ValueError(f"the saved place is of another environment than {env!r}")
-    saved, present = (
-        len(state["parts"] or state["generators"]),
-        len(parts) or (env.num_envs if _in_processes(env) else 1),
-    )
-    if saved and saved != present:
+    saved = len(state["parts"] or state["generators"])
+    present = len(parts) or (env.num_envs if _in_processes(env) else 1)
+    if saved != present and (saved or parts):
         raise ValueError(f"the saved place has {saved} slots; this environment {present}")
     for part, place in zip(parts, state["parts"], strict=True):
         load_env_state(part, place)

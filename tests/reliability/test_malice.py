@@ -266,7 +266,7 @@ NONSENSE = {  # one of each kind, and what would hang
     "log size": state(["extra", "log"], {"dict": [["rows", 1], ["events", {"dict": [["../x", -1]]}]]}),
     "extra": state(["extra"], {"list": [1]}),
     "generator": state(["moments", 0, "generators", "actions"], "state"),
-    "slots of the environment": state(["moments", 0, "envs", "env", "slots"], {"list": []}),
+    "slots of the environment": state(["moments", 0, "envs", "env", "parts"], {"list": []}),
     "optimizer": state(["optimizer", "adam"], {"dict": []}),
     "linked checkpoint": lambda run: (
         (run / "checkpoint").rename(run.parent / "elsewhere"),

@@ -39,7 +39,7 @@ def run(pole_copy):
 @pytest.mark.parametrize(
     ("option", "begun"),
     [
-        (["--gamma", 0.5], "the default, 0.99 for control (most agents), 1 for text"),
+        (["--gamma", 0.5], "the default, 0.99 for control, 1 for text"),
         (["--seed", 4], "3"),
         (["--agent", "a2c"], "ppo"),
         (["--env", "Acrobot-v1"], "CartPole-v1"),
