@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from imports import ROOT, SOURCES, circle, house, imports, nodes, rooms, tree
 
+from agents import GRPO
+
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
@@ -82,6 +84,12 @@ def test_no_import_runs_back_up():
     """The rooms of each folder stand on those below them, whatever their own rooms import."""
     graph = house()
     assert {folder: ring for folder in packages() if (ring := circle(rooms(graph, folder)))} == {}
+
+
+def test_five_own_classes_stand_above_grpo():
+    """Clipping, passes, the loop, stable-baselines3's methods, settings: one reason each."""
+    own = [cls for cls in GRPO.__mro__[1:] if cls.__module__.startswith("agents.")]
+    assert len(own) <= 5, own
 
 
 def test_every_folder_says_what_belongs_there():

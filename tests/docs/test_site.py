@@ -49,7 +49,7 @@ def test_the_objects_of_a_page_of_the_reference_exist(page):
     assert [name for name in named if pydoc.locate(name) is None] == []
 
 
-@pytest.mark.parametrize("command", ["make_api", "make_settings", "make_performance", "make_verifiers"])
+@pytest.mark.parametrize("command", ["make_api", "make_settings", "make_performance", "make_verifiers", "make_walk"])
 def test_a_page_is_what_its_command_writes(command):
     module = loaded(f"docs/{command}.py")
     pages = {ROOT / "README.md": module.page()} if command == "make_performance" else module.pages()
