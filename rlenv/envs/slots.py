@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import count, islice
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -202,9 +202,19 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
 
     def __init__(self, judge: Judge, hear: Hear | None = None) -> None:
         super().__init__(judge, hear)
-        self._numbers = count()
         self._unjudged: list[LateVerdict] = []
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "wanted": [late.asked for late in self._kept()]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for late, wanted in zip(self._kept(), state["wanted"], strict=True):
+            late.asked = wanted
+
+    def _kept(self) -> list[LateVerdict]:
+        return [cast(LateVerdict, future) for _, future in self._asked.values()]
 
     @staticmethod
     def help(judge: Judge) -> bool:
@@ -214,7 +224,8 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[Future[Any]]:
         """Take completions and return the futures of their verdicts, which are kept if somebody listens."""
         pairs = list(zip(problems, completions, strict=True))
-        return self.futures(pairs) if self.hear is None else self.add(dict(zip(self._numbers, pairs, strict=False)))
+        first = next(reversed(self._asked), -1) + 1
+        return self.futures(pairs) if self.hear is None else self.add(dict(enumerate(pairs, first)))
 
     def futures(self, questions: Sequence[tuple[Problem, str]]) -> list[LateVerdict]:
         """Have the completions judged, now or in a batch."""
@@ -234,8 +245,7 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
         Raises:
             Exception: of the verifier, unless somebody who asked for the verdict got it already.
         """
-        for number, (_, late) in list(self._asked.items()):
-            assert isinstance(late, LateVerdict)
+        for number, late in zip(list(self._asked), self._kept(), strict=True):
             if self.hear is None or (going and not late.asked):
                 return
             del self._asked[number]

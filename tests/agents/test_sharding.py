@@ -186,7 +186,7 @@ def test_a_process_holds_its_share_of_weights_and_moments(two: Ranks, lora_rank:
 
 def states(agent: Agent) -> tuple[torch.Tensor, Any]:
     """Return the whole weights and, in the main process, the optimizer's whole state."""
-    optimizer = whole(agent.training_state()["optimizer"])
+    optimizer = whole(agent.policy_optimizer.state_dict())
     return weights_of(agent), copy.deepcopy(optimizer) if processes.is_main() else None
 
 

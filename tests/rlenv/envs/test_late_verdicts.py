@@ -1,5 +1,6 @@
 """Verdicts that arrive after the step that ended the episode: futures in the infos, reward NaN until known."""
 
+import copy
 import gc
 import math
 import pickle
@@ -12,6 +13,8 @@ import pytest
 from textgen_reference import slot_info
 
 from rlenv.envs.autoreset import make_vector_env
+from rlenv.envs.judge import Judge
+from rlenv.envs.slots import LateVerdicts
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -193,6 +196,24 @@ def test_a_pickled_environment_judges_again_what_its_curriculum_has_not_heard(wo
         each.reset()
         assert each.task.level == 2
         each.close()
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_a_copy_of_late_verdicts_tells_all_of_them_in_order_and_knows_who_was_asked_for(asked):
+    heard = []
+    late = LateVerdicts(Judge(batched()), lambda problem, info: heard.append(problem.prompt))
+    problems = [Problem(name, "a") for name in "uvwxyz"]
+    first, *others = late.submit(problems[:3], ["a"] * 3)
+    first.result()
+    late.tell(going=1)
+    for future in others[:asked]:
+        future.result()
+    late = copy.copy(late)
+    late.submit(problems[3:], ["a"] * 3)
+    late.tell(going=1)
+    assert heard == list("uvw"[: 1 + asked])
+    late.tell(going=0)
+    assert heard == list("uvwxyz")
 
 
 def letters_then_end(env):
