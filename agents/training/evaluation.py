@@ -70,7 +70,7 @@ def evaluate(
 
 
 def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
-    """Return the rollouts of all processes as one; see `parallel.whole`."""
+    """Return the rollouts of all processes as one; see `processes.whole`."""
     numbered = env.metadata.get("group_size") is None or deals_groups(env)
     return processes.whole(parts, policy.obs_from_actions, device, numbered)
 

@@ -196,7 +196,7 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         saved: the checkpoint.
         env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
             played. Another one has its own slots and groups.
-        trust: whether names in the checkpoint may import modules; see `registered.named_by_checkpoint`.
+        trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
         settings: keyword arguments that replace saved ones.
 
     Raises:

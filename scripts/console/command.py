@@ -38,7 +38,7 @@ class Examples:
 
 
 class Command(Examples, click.Command):
-    """A command with examples, and with its options under the headings that `options` in options.py gives them.
+    """A command with examples, and with its options under the headings that `options` in parameters.py gives them.
 
     No option takes a number that is not finite or has more than 64 bits, or bytes that are not UTF-8.
 

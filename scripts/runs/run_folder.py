@@ -7,7 +7,7 @@ AGENT-seed-N/events.out.tfevents...   TensorBoard's
 tracking.json    of --track: which run of the tracker this is
 samples.md       completions of the trained policy
 samples.jsonl    episodes before, during and after training, token by token; see samples.py
-report.html      the run on one page, see report/
+report.html      the run on one page, see reports/
 checkpoint/      the newest, see agents/checkpoints/checkpoint.py; checkpoint/policy/model loads with
                  AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates

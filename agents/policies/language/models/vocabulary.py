@@ -1,6 +1,6 @@
 """The tokenizer that a model comes with, and whether an environment has the same tokens.
 
-An environment says which tokenizer it uses in `metadata["tokenizer"]`; see `traits.py`.
+An environment says which tokenizer it uses in `metadata["tokenizer"]`; see `rollouts/env_protocol.py`.
 """
 
 from __future__ import annotations
