@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-import torch
-
 try:
     import fcntl
 except ImportError:  # Windows: without locks
@@ -165,9 +163,11 @@ def reading(what: object) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error)) from error
-    except torch.OutOfMemoryError:
-        raise
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        import torch  # slow
+
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
         said = " ".join(str(error).split())[:300]
@@ -184,7 +184,7 @@ def read_table(file: Path) -> dict[str, Any]:
         raise ValueError(f"{str(file)!r} is damaged: it is missing")
     try:
         table = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
     if not isinstance(table, dict):
         raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")

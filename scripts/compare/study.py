@@ -19,12 +19,11 @@ from typing import Any
 import click
 
 from agents import processes
-from agents.files import Lock
+from agents.files import Lock, read_table
 
 from ..console.parameters import names_of
 from ..runs import run_folder
 from ..runs.children import Job, available_cores, rlenv_command, run_jobs
-from ..runs.logged import read_json
 from ..runs.torchrun import count_here, restarts
 from ..setup import session
 from ..setup.agent_names import label
@@ -201,7 +200,7 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         if given["overwrite"] and not restarts():  # else this command has done so, and torchrun started it again
             shutil.rmtree(folder)
         else:
-            settings = extend(read_json(folder / SETTINGS), settings, folder)
+            settings = extend(read_table(folder / SETTINGS), settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stack.enter_context(hold(folder))
     run_folder.write_json(folder / SETTINGS, settings)
@@ -236,7 +235,7 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 def finished(folder: Path) -> dict[str, Any] | None:
     """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted or stopped."""
     try:
-        result = read_json(folder / run_folder.RESULT)
-    except (FileNotFoundError, ValueError):
+        result = read_table(folder / run_folder.RESULT)
+    except ValueError:
         return None
     return None if result.get("interrupted", True) or "stopped" in result else result

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents.files import read_table
+
 from ..console.progress import say
 
 T = TypeVar("T")
@@ -47,25 +49,10 @@ def read_lines(file: Path, read: Callable[[Any], T]) -> list[T]:
     return found
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a file; unlike agents.files.read_table without an import of torch.
-
-    Raises:
-        ValueError: if it holds anything else.
-    """
-    try:
-        table = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if not isinstance(table, dict):
-        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
-    return table
-
-
 def read_result(file: Path) -> dict[str, Any]:
     """Return the object in a file that nothing depends on; empty if there is none, or if it is damaged."""
     try:
-        return read_json(file) if file.is_file() else {}
+        return read_table(file) if file.is_file() else {}
     except ValueError as error:
         say(f"{error}; it is left out")
         return {}

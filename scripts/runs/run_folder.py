@@ -30,7 +30,6 @@ from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from ..console.progress import say
-from .logged import read_json
 from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, runs_in, write_text
 from .run_log import CSV, EVENTS, event_files
 
@@ -216,7 +215,7 @@ def config_of(spec: str) -> dict[str, Any]:
     path = Path(spec, CONFIG)
     if not path.is_file() or not whole_folder(Path(spec, CHECKPOINT)).is_dir():
         return {}
-    return read_json(path)
+    return read_table(path)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from agents.files import read_table
+
 from ..console.errors import LOWER
-from ..runs.logged import read_json
 from ..runs.torchrun import count_here
 
 SAME_NAME = (  # of settings of policy and agent, and of what a run does with a model
@@ -108,7 +109,7 @@ def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0
     saved = Path(model).parent / "policy.json"
-    dtype = read_json(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
+    dtype = read_table(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
     with named_teacher(given["teacher"]):
         return plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...runs.logged import read_json, read_result, read_rows
+from agents.files import read_table
+
+from ...runs.logged import read_result, read_rows
 from ...runs.run_files import CONFIG, CSV, RESULT, runs_in
 
 GIVE = "give a folder that rlenv train wrote"
@@ -169,7 +171,7 @@ def read_run(folder: Path) -> History:
     if not (folder / CONFIG).is_file():
         missing = f"{str(folder)!r} is not a run folder (no {CONFIG}); {GIVE}"
         raise ValueError(runs_in(folder) or missing)
-    config = read_json(folder / CONFIG)
+    config = read_table(folder / CONFIG)
     if "env_id" not in config:
         raise ValueError(f"{str(folder)!r} is not a run folder: its {CONFIG} names no env_id; {GIVE}")
     return History(read_metrics(folder / CSV), config, read_result(folder / RESULT))
