@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
@@ -24,6 +25,13 @@ from .run_files import CSV, EPISODES, write_text
 EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
+
+
+class BetweenRollouts(BaseCallback):
+    """A callback that has nothing to do in a step."""
+
+    def _on_step(self) -> bool:
+        return True
 
 
 class Table(CSVOutputFormat):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
@@ -26,7 +25,7 @@ from verifiers import Problem
 from verifiers.conversation import text_of
 
 from .logged import said
-from .run_log import as_code
+from .run_log import BetweenRollouts, as_code
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -242,7 +241,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     return ["prompt", "completion", *answer, "reward", *parts, ""], cells
 
 
-class SampleLog(BaseCallback):
+class SampleLog(BetweenRollouts):
     """Writes samples.jsonl, at the end of the file.
 
     Args:
@@ -282,9 +281,6 @@ class SampleLog(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self.write_pending()
-
-    def _on_step(self) -> bool:
-        return True
 
 
 def markdown(rows: Sequence[Row]) -> str:

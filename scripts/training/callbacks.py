@@ -14,7 +14,7 @@ from agents import Rollout
 from agents.training.metrics import thinned
 
 from ..console.progress import Interrupt, Rate, before_first_end
-from ..runs.run_log import log_histogram
+from ..runs.run_log import BetweenRollouts, log_histogram
 
 DISTRIBUTIONS = 50  # histograms, before they are thinned
 SAMPLE_SECONDS = 1.0  # between two samples on a terminal
@@ -75,7 +75,7 @@ class ShowProgress(BaseCallback):
         return not self.interrupt.asked
 
 
-class Evaluations(BaseCallback):
+class Evaluations(BetweenRollouts):
     """Evaluates after every so many updates.
 
     Args:
@@ -93,9 +93,6 @@ class Evaluations(BaseCallback):
         if done and done % self.every == 0 and self.state.get("evaluated") != done:
             self.evaluate()
             self.state["evaluated"] = done  # not before: a signal may end the evaluation
-
-    def _on_step(self) -> bool:
-        return True
 
 
 class HeldOutCurve(Evaluations):
@@ -122,7 +119,7 @@ class HeldOutCurve(Evaluations):
             self.state["curve"] = now
 
 
-class Histograms(BaseCallback):
+class Histograms(BetweenRollouts):
     """Logs the distributions of advantages, ratios and lengths of an update, to TensorBoard and trackers.
 
     They are written before the next rollout, so that a checkpoint has them or the update is made again.
@@ -156,9 +153,6 @@ class Histograms(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self.write_pending()
-
-    def _on_step(self) -> bool:
-        return True
 
 
 class StopOnReward(BaseCallback):

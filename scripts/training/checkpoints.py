@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from stable_baselines3.common.callbacks import BaseCallback
-
 from agents import Agent, processes
 from agents.checkpoints.checkpoint import read_facts
 from agents.checkpoints.declared import misfit
@@ -17,7 +15,7 @@ from agents.files import whole_folder
 
 from ..console.progress import say
 from ..runs import run_folder
-from ..runs.run_log import LogPlace, log_place
+from ..runs.run_log import BetweenRollouts, LogPlace, log_place
 
 
 class Best(TypedDict):
@@ -69,7 +67,7 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     return dict(state)
 
 
-class Saver(BaseCallback):
+class Saver(BetweenRollouts):
     """Writes checkpoints of a run, between two rollouts and whenever asked.
 
     Args:
@@ -133,9 +131,6 @@ class Saver(BaseCallback):
         if self.due() and self._saved != self._content():
             self.save()
             say(f"checkpoint after {self.agent.num_updates} updates", quiet=True)
-
-    def _on_step(self) -> bool:
-        return True
 
     def _write(self, folder: Path, previous: Path | None) -> None:
         self.state["seconds"] = self.seconds

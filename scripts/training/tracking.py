@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
 from agents import Agent
 from agents.estimators.kl import k1
 from agents.training.metrics import is_logged
 
+from ..runs.run_log import BetweenRollouts
 from ..setup.defaults import agent_settings
 
 OF_THE_RUN = ("env_id", "model", "verifier", "problems", "timesteps", "episodes", "sft_steps", "lora_rank")
@@ -20,7 +20,7 @@ OF_EVERY_AGENT = ("seed", "learning_rate", "group_size", "episodes_per_update", 
 OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
 
 
-class KLFromStart(BaseCallback):
+class KLFromStart(BetweenRollouts):
     """Logs the KL to the policy that training started from, as `rollout/kl_start`.
 
         KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
@@ -50,9 +50,6 @@ class KLFromStart(BaseCallback):
             start_log_probs = self.start.evaluate(rows)["log_probs"]
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))
-
-    def _on_step(self) -> bool:
-        return True
 
 
 def record_evaluation(agent: Any, figures: dict[str, Any]) -> dict[str, float]:

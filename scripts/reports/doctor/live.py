@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3.common.callbacks import BaseCallback
-
 from ...console.progress import say
 from ...runs.run_files import CSV
+from ...runs.run_log import BetweenRollouts
 from .history import History, read_metrics
 from .rules import findings_of
 
@@ -16,7 +15,7 @@ WAIT, GROWTH = 10, 1.2  # updates until the next look, and the growth of a run b
 BY_THE_AGENT = {"update-too-far", "entropy-collapse"}  # what agents/training/health.py has said when it has warned
 
 
-class LiveDoctor(BaseCallback):
+class LiveDoctor(BetweenRollouts):
     """Prints a line for each warning and error that the log so far shows.
 
     Args:
@@ -49,6 +48,3 @@ class LiveDoctor(BaseCallback):
         if self.model.num_updates >= self.next_look:
             self.next_look = max(self.model.num_updates + WAIT, GROWTH * self.model.num_updates)
             self.look()
-
-    def _on_step(self) -> bool:
-        return True
