@@ -14,8 +14,9 @@ from agents.algorithms import SETTINGS
 from ..console.command import Command
 from ..console.completions import POLICIES, offer
 from ..console.parameters import options
-from ..setup.agent_names import AgentName, agent_class
+from ..setup.agent_names import agent_class
 from ..setup.options import adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
+from ..setup.verifier_names import OneName
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -134,7 +135,7 @@ def _agents(names: str) -> list[str]:
 
     if names.strip() == "all":
         return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    asked = [AgentName()(name.strip()) for name in names.split(",")]
+    asked = [OneName()(name.strip()) for name in names.split(",")]
     for name in asked:
         agent_class(name)
         if asked.count(name) > 1:

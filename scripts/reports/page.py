@@ -16,13 +16,13 @@ from ..setup.options import TEXT_ONLY
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .doctor import Finding
+from .doctor.rules import GRAVITY
 from .figures.statistics import interquartile_mean
 from .stops import stops_of
 from .tokens import held_out_cards, training_cards, visible
 
 NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
-SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _advice(runs: Sequence[Run]) -> list[Advice]:
         folders = list(dict.fromkeys(str(run.folder) for run, _ in own))
         where = "" if len(runs) == 1 else f"{len(folders)} of {len(runs)} runs, such as {folders[0]}"
         advice.append(Advice(own[0][1], where))
-    return sorted(advice, key=lambda each: SEVERITIES.index(each.finding.severity))
+    return sorted(advice, key=lambda each: GRAVITY.index(each.finding.severity))
 
 
 def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:

@@ -7,25 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..console.parameters import typed
-from .verifier_names import absolute, is_registered, short_name
+from .verifier_names import is_registered, short_name
 
 if TYPE_CHECKING:
     from agents import Agent
 
 SUFFIX = ".py"
-
-
-class AgentName(click.ParamType):
-    """An agent by name; a file in it becomes absolute, so that a run can be continued from elsewhere."""
-
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the same agent; a module of the current directory is named by its file."""
-        return absolute(str(value)) if is_own(str(value)) else str(value)
 
 
 def is_own(name: str) -> bool:

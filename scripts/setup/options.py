@@ -13,7 +13,7 @@ from ..console.completions import environment_ids, offer, verifiers
 from ..console.parameters import ColumnName, Decorator, KeyValue, names_of, options, typed
 from .config_file import read_config
 from .defaults import about, by_agent, shown_default
-from .verifier_names import ToolName, VerifierName
+from .verifier_names import OneName, VerifierName
 
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
@@ -112,7 +112,7 @@ environment = options(
     click.option(
         "--env",
         "env_id",
-        type=ToolName(),
+        type=OneName(),
         default="TextGen-v0",
         shell_complete=offer(environment_ids, "file"),
         help="Gymnasium environment id, package:Name-v0, file.py:Name-v0 or file.py:Class.",
@@ -157,7 +157,7 @@ verifier = options(
     setting(
         "--tool",
         "tools",
-        type=ToolName(),
+        type=OneName(),
         multiple=True,
         callback=lambda ctx, param, value: list(value) or None,
         show_default="none",

@@ -103,9 +103,8 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
         if name in given:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
-    of_agents = common_settings()
     settings = {
-        **{name: options.get(name) for name in keywords(TextGenTask) if name not in of_agents},
+        **{name: options.get(name) for name in keywords(TextGenTask) if name != "group_size"},
         **problem_file_arguments(options),
         **_chat_arguments(options),
         "tokenizer": _tokenizer(options),

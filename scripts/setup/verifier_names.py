@@ -1,4 +1,4 @@
-"""Names of verifiers on the command line: made absolute, shortened for folders, and whether they need trust."""
+"""Names on the command line, of verifiers above all: made absolute, shortened for folders, whether they need trust."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any
 import click
 
 
-class VerifierName(click.ParamType):
-    """Verifiers by name; files and folders in it become absolute, so that a run can be continued from elsewhere."""
-
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the same verifiers; a module of the current directory is named by its file."""
-        return absolute(str(value))
-
-
-class ToolName(click.ParamType):
-    """A tool or an environment by name; a file in it becomes absolute."""
+class OneName(click.ParamType):
+    """A tool, an environment or an agent by name; a file in it becomes absolute, for a run continued from elsewhere."""
 
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the same one; a module of the current directory is named by its file."""
         return _absolute(str(value))
+
+
+class VerifierName(OneName):
+    """Verifiers by name; files and folders in it become absolute."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the same verifiers; a module of the current directory is named by its file."""
+        return absolute(str(value))
 
 
 def absolute(spec: str) -> str:

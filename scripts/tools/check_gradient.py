@@ -12,8 +12,9 @@ from agents.algorithms import SETTINGS
 
 from ..console.command import Command
 from ..console.completions import offer
-from ..setup.agent_names import AgentName, agent_class, label
+from ..setup.agent_names import agent_class, label
 from ..setup.options import agent_arg
+from ..setup.verifier_names import OneName
 
 
 @click.command(
@@ -27,7 +28,7 @@ from ..setup.options import agent_arg
     },
 )
 @click.argument(
-    "agent_names", metavar="AGENTS...", nargs=-1, required=True, type=AgentName(), shell_complete=offer(SETTINGS.keys)
+    "agent_names", metavar="AGENTS...", nargs=-1, required=True, type=OneName(), shell_complete=offer(SETTINGS.keys)
 )
 @click.option("--group-size", type=click.IntRange(min=1), default=3, help="Episodes that share a prompt.")
 @click.option(

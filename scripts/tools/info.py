@@ -33,14 +33,13 @@ SETTINGS = re.compile(
 )
 SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|USER|AUTH|HOST|ADDR|URI|URL|ENDPOINT|HOME|DIR|PATH", re.IGNORECASE)
 PLAIN = re.compile(r"[\w.,:;=+-]{0,60}", re.ASCII)  # no path, no address
-AS_JSON = "Print the result as one JSON object on the last line."
 
 
 @click.command(
     cls=Command,
     examples={"rlenv info": "For the form of a bug report", "rlenv info --json": "The same for a program"},
 )
-@click.option("--json", "as_json", is_flag=True, help=AS_JSON)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 def info(as_json: bool) -> None:
     """Print versions, devices and settings for a bug report.
 

@@ -10,13 +10,13 @@ from agents.algorithms import SETTINGS
 
 from ..console.completions import POLICIES, offer
 from ..console.parameters import KeyValue, options
-from ..setup.agent_names import AgentName
 from ..setup.config_file import read_run
 from ..setup.options import agent_arg, declared
+from ..setup.verifier_names import OneName
 
 agent_options = options(
     click.option(
-        "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(SETTINGS.keys, "file"),
+        "--agent", type=OneName(), default="reinforce-baseline", shell_complete=offer(SETTINGS.keys, "file"),
         help="Algorithm: rloo, grpo, ppo, ... or a class, file.py:MyAgent. A wrong name prints the list.",
     ),
     agent_arg,
