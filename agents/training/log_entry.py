@@ -31,16 +31,21 @@ class Pending:
     def use(self, logger: Logger) -> None:
         """Record with this logger what was restored, and save what it has recorded."""
         self.logger = logger
-        restore(logger, self._restored)
+        for name, (value, count) in self._restored.items():
+            logger.record(name, value)
+            logger.name_to_count[name] = int(count)
         self._restored = {}
 
     def state_dict(self) -> dict[str, list[float]]:
         """Return the numbers, each with how many updates it is the mean of."""
-        return self._restored | ({} if self.logger is None else pending(self.logger))
+        if self.logger is None:
+            return self._restored
+        counts, recorded = self.logger.name_to_count, self.logger.name_to_value.items()
+        return {name: [float(value), float(counts.get(name, 0))] for name, value in recorded if isinstance(value, Real)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._restored = checked(state)
+        self._restored = {name: [float(value), float(count)] for name, (value, count) in state.items()}
         if self.logger is not None:
             self.use(self.logger)
 
@@ -83,21 +88,3 @@ def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
         if not happened and (not value or (name == KNOWN and value == 1)):
             for column in (numbers, logger.name_to_excluded, logger.name_to_count):
                 column.pop(name, None)
-
-
-def pending(logger: Logger) -> dict[str, list[float]]:
-    """Return the numbers that were recorded and not written yet, each with how many updates it is the mean of."""
-    numbers = {name: value for name, value in logger.name_to_value.items() if isinstance(value, Real)}
-    return {name: [float(value), float(logger.name_to_count.get(name, 0))] for name, value in numbers.items()}
-
-
-def checked(entry: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return what `pending` returned, read from a checkpoint."""
-    return {name: [float(value), float(count)] for name, (value, count) in entry.items()}
-
-
-def restore(logger: Logger, entry: Mapping[str, list[float]]) -> None:
-    """Record what `pending` returned."""
-    for name, (value, count) in entry.items():
-        logger.record(name, value)
-        logger.name_to_count[name] = int(count)
