@@ -34,7 +34,6 @@ class Collector:
         device: where the policy is.
 
     Attributes:
-        slots_wait: whether finished slots may wait, so that no surplus episodes are played.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -43,7 +42,6 @@ class Collector:
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
         self.envs, self.device = envs, device
         self.slots = EnvSlots(envs)
-        self.slots_wait = self.slots.slots_wait
         self._seed: int | None = None
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True

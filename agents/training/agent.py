@@ -301,7 +301,7 @@ class Agent(Sb3Face):
         if not self._sizes_itself or self.num_episodes or longest is None:
             return
         unit = (self.group_size or 1) * processes.size()
-        least = max(1 if self.collector.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
+        least = max(1 if self.collector.slots.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
         fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
         if fitting < self.episodes_per_update:
             self.episodes_per_update = fitting
