@@ -63,15 +63,13 @@ class VAPO(PPO):
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        return self._advantages(rollout, length_adaptive_lambda(rollout.lengths, self.length_alpha))
+        values, final_values = rollout.required("values"), rollout.final_values
+        lam = length_adaptive_lambda(rollout.lengths, self.length_alpha)
+        return generalized_advantage(rollout.rewards, values, rollout.learnable, self.gamma, lam, final_values)
 
     @override
     def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
-        return super().critic_targets(rollout, self._advantages(rollout, self.gae_lambda))
-
-    def _advantages(self, rollout: Rollout, gae_lambda: float | torch.Tensor) -> torch.Tensor:
-        values, final_values = rollout.required("values"), rollout.final_values
-        return generalized_advantage(rollout.rewards, values, rollout.learnable, self.gamma, gae_lambda, final_values)
+        return super().critic_targets(rollout, super().advantages(rollout))
 
     @override
     def state_dict(self) -> dict[str, Any]:
