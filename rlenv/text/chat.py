@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -102,26 +103,13 @@ class Chat:
         turns = [index for index, piece in enumerate(pieces) if piece.role == "assistant"]
         return pieces[turns[-1] + 1 :]
 
-    def own_texts(self, roles: Sequence[str]) -> Iterator[tuple[str, bool]]:
-        """Yield the template's own texts around the messages of these roles, until it refuses a conversation.
-
-        Each comes with whether it is known to be what a turn of the assistant begins with: its first token begins the
-        turn, and what follows, such as `<think>`, belongs to the answer.
-        """
-        before = ""
-        for count in range(1, len(roles) + 1):
-            among = _stand_ins([_message(role) for role in roles[:count]])
-            try:
-                text, asking = self._render(among, generation=False), self._render(among)
-            except ValueError:
-                return
-            is_next = text.startswith(before)
-            first, *rest = _STAND_IN.split(text[len(before) :] if is_next else text)[::2]
-            yield first, is_next and roles[count - 1] == "assistant"
-            yield from ((each, False) for each in rest)
-            if roles[count - 1] == "user":
-                yield asking.removeprefix(text), asking.startswith(text)
-            before = text
+    def own_texts(self) -> Iterator[str]:
+        """Yield the template's own texts around messages of every role, as far as it accepts them."""
+        for roles in (ROLES, ROLES[1:]):  # with a message of the system, and without
+            for count, asking in product(range(1, len(roles) + 1), (False, True)):
+                with suppress(ValueError):
+                    rendered = self._render(_stand_ins(list(map(_message, roles[:count]))), generation=asking)
+                    yield from _STAND_IN.split(rendered)[::2]
 
     @cached_property
     def schemas(self) -> list[dict[str, Any]]:
@@ -233,38 +221,17 @@ class Chat:
             raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
 
 
-@dataclass(frozen=True)
-class ChatTokens:
-    """The tokens that are not ordinary text in a conversation.
+def chat_tokens(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> dict[str, int]:
+    """Return the ids of the tokens that are not ordinary text in a conversation, by their text.
 
-    Attributes:
-        ids: of the special tokens, and of other added tokens that the template writes or reads, by their text.
-        of_system: those that a system message may use: not special, and no turn begins or ends with them. In all other
-            messages, each of them is text.
+    They are the special tokens, and other added tokens that the template writes or reads. What it writes is seen in its
+    renderings: it may put a token together from parts, and a text in its source may be what it looks for in a message,
+    as in `content.split('</think>')`.
     """
-
-    ids: dict[str, int]
-    of_system: frozenset[str]
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> ChatTokens:
-        """Return those of a tokenizer with its chat template.
-
-        What the template writes is seen in its renderings: it may put a token together from parts, and a text in its
-        source may be what it looks for in a message, as in `content.split('</think>')`.
-        """
-        added, special = added_tokens(tokenizer), control_tokens(tokenizer)
-        template = tokenizer.chat_template or ""
-        source = template if isinstance(template, str) else "".join(template.values())
-        pattern = any_of(added)
-        inside, around = set(), set()
-        for without in range(2):  # with a message of the system, and without
-            for text, turn_begins in chat.own_texts(ROLES[without:]):
-                found = pattern.findall(text)
-                around |= set(found[:1] if turn_begins else found)
-                inside |= set(found)
-        ids = {text: index for text, index in added.items() if text in special or text in inside or text in source}
-        return cls(ids, frozenset(ids.keys() - special.keys() - around))
+    special, template = control_tokens(tokenizer), tokenizer.chat_template or ""
+    texts = [*chat.own_texts(), *([template] if isinstance(template, str) else template.values())]
+    others = added_tokens(tokenizer).items() - special.items()
+    return special | {text: index for text, index in others if any(text in each for each in texts)}
 
 
 def any_of(texts: Iterable[str]) -> re.Pattern[str]:

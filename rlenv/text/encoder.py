@@ -12,13 +12,14 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers.conversation import Message, last_of, shown, text_of
 
-from .chat import Chat, ChatTokens, Piece, any_of
+from .chat import Chat, Piece, any_of, chat_tokens
 from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
 UNREAD = 1 << 32
+THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
 WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]
 
@@ -182,7 +183,7 @@ class Encoder:
 
     @cached_property
     def _skeleton_encoder(self) -> SkeletonEncoder:
-        return SkeletonEncoder(self.tokenizer, ChatTokens.of(self.tokenizer, self.chat))
+        return SkeletonEncoder(self.tokenizer, chat_tokens(self.tokenizer, self.chat))
 
     @cached_property
     def end_of_turn(self) -> int | None:
@@ -258,18 +259,19 @@ class SkeletonEncoder:
     """Encodes a rendered conversation as the tokenizer would, but finds control tokens only where they may be.
 
     It uses a copy of the tokenizer that has a second spelling, a mark, for each control token and does not recognize
-    the first one. Marks replace control tokens in the template's text, and in messages of the system those that they
-    may use; other contents stay as they are. So the text between two control tokens is cut into tokens as in the whole
+    the first one. Marks replace control tokens in the template's text, and those around thoughts in messages of the
+    system; other contents stay as they are. So the text between two control tokens is cut into tokens as in the whole
     text.
 
     Args:
         tokenizer: any fast Hugging Face tokenizer.
-        tokens: which ones are control tokens.
+        control: the ids of the control tokens by their text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tokens: ChatTokens) -> None:
-        self.tokenizer, self.control = tokenizer, tokens.ids
-        self.pattern, self._of_system = any_of(tokens.ids), any_of(tokens.of_system)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: dict[str, int]) -> None:
+        self.tokenizer, self.control = tokenizer, control
+        self.pattern = any_of(control)
+        self._of_system = any_of(control.keys() & THOUGHTS - control_tokens(tokenizer).keys())
         self._marks = {text: f"\U0010fffd{number}\U0010fffd" for number, text in enumerate(self.control)}
 
     @cached_property

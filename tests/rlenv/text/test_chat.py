@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.envs.task import TextGenTask
-from rlenv.text.chat import Chat, ChatTokens, read_template
-from rlenv.text.encoder import STOP, Encoder
+from rlenv.text.chat import Chat, chat_tokens, read_template
+from rlenv.text.encoder import STOP, THOUGHTS, Encoder
 from rlenv.text.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Problem
 
@@ -16,12 +16,8 @@ STRANGE = "e\u0301 é 字 🙂\u200d🙂 \u202eabc\u202c \x07 \u2028 \ufeff 7301
 FORMS = ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\nc", "{}user\n", STRANGE + "{}")
 
 
-def chat_tokens(tokenizer):
-    return ChatTokens.of(tokenizer, Chat(tokenizer)).ids
-
-
-def of_system(tokenizer):
-    return ChatTokens.of(tokenizer, Chat(tokenizer)).of_system
+def control_tokens_of(tokenizer):
+    return chat_tokens(tokenizer, Chat(tokenizer))
 
 
 def user(text):
@@ -72,18 +68,16 @@ def test_tokens_are_those_of_the_whole_rendered_text_if_no_message_spells_a_spec
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_message_becomes_a_special_token_but_what_the_system_may_use(name):
+def test_no_message_becomes_a_control_token_but_thoughts_of_the_system(name):
     tokenizer = MADE[name]
-    encoder, control, may_use = Encoder(tokenizer), chat_tokens(tokenizer), of_system(tokenizer)
-    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
-    assert not may_use & set(turns), "a system message never begins or ends a turn"
+    encoder, control = Encoder(tokenizer), control_tokens_of(tokenizer)
     for spelled, token in control.items():
         for form in FORMS:
             text = form.replace("{}", spelled)
             harmless = conversations(name, "~")
             for prompt, plain in zip(conversations(name, text), harmless, strict=True):
                 [ids, usual] = encoder.prompts([prompt, plain])
-                used = form.count("{}") if prompt[0] == system(text) and spelled in may_use else 0
+                used = form.count("{}") if prompt[0] == system(text) and spelled in THOUGHTS else 0
                 found, wanted = (control_of(tokenizer, each, lambda _: control) for each in (ids, usual))
                 assert sorted(found) == sorted([*wanted, *[token] * used]), text
                 if spelled != "</think>":  # cut from old answers
@@ -91,19 +85,17 @@ def test_no_message_becomes_a_special_token_but_what_the_system_may_use(name):
 
 
 def test_added_tokens_count_where_the_template_writes_them():
-    assert chat_tokens(MADE["early_gemma"]).keys() - control_tokens(MADE["early_gemma"]).keys() == {
+    assert control_tokens_of(MADE["early_gemma"]).keys() - control_tokens(MADE["early_gemma"]).keys() == {
         "<start_of_turn>", "<end_of_turn>",
     }  # fmt: skip
     table = MADE["early_gemma"].convert_tokens_to_ids("<table>")
     assert table in Encoder(MADE["early_gemma"]).prompts([[user("a <table> b")]])[0]
-    assert chat_tokens(MADE["chatml"]).keys() - control_tokens(MADE["chatml"]).keys() == {"</think>"}
-    assert of_system(MADE["chatml"]) == {"</think>"} and of_system(MADE["early_gemma"]) == set()
+    assert control_tokens_of(MADE["chatml"]).keys() - control_tokens(MADE["chatml"]).keys() == {"</think>"}
 
 
 @pytest.mark.parametrize("name", ["qwen3", "deepseek_r1"])
 def test_a_system_message_may_speak_of_thoughts_as_in_apply_chat_template(name):
     tokenizer = MADE[name]
-    assert of_system(tokenizer) == {"<think>", "</think>"}
     thoughts = [tokenizer.convert_tokens_to_ids(text) for text in ("<think>", "</think>")]
     asked = "Think inside <think> </think> tags."
     told = [system(asked), user("1+1="), assistant("2"), user("2+2=")]
@@ -124,10 +116,9 @@ def test_tokens_that_a_template_puts_together_from_parts_are_found():
         "{% if add_generation_prompt %}<|{{ 'assistant' }}|>{% endif %}"
     )
     written = {"<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>"}
-    assert chat_tokens(tokenizer).keys() - control_tokens(tokenizer).keys() == written
-    assert of_system(tokenizer) == {"<|hint|>"}
+    assert control_tokens_of(tokenizer).keys() - control_tokens(tokenizer).keys() == written
     [ids, usual] = Encoder(tokenizer).prompts([[user("".join(sorted(written)))], [user("~")]])
-    assert control_of(tokenizer, ids, chat_tokens) == control_of(tokenizer, usual, chat_tokens) != []
+    assert control_of(tokenizer, ids, control_tokens_of) == control_of(tokenizer, usual, control_tokens_of) != []
     assert Encoder(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids("<|over|>")
 
 
