@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from verifiers.conversation import shown
 from ..text.encoder import STOP, STRING
 from .dialogues import Turn
 from .encoding import Encoding
-from .judge import Exchange
 from .task import TextGenTask
 
 
@@ -43,13 +42,10 @@ class Demonstrations:
 
 @dataclass
 class _Episode:
-    """An episode, as far as it has been demonstrated."""
+    """An episode, as far as it has been demonstrated: its tokens, how many are the prompt, and the actions in them."""
 
-    problem: Problem
-    turns: Sequence[str]
     tokens: list[int]
-    length: int  # of the prompt
-    exchange: Exchange
+    length: int
     actions: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 
@@ -62,32 +58,47 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
     Raises:
         ValueError: if the verifier has no demonstration, or one is longer than its episode may be.
     """
-    episodes = _begun(task, range(start, start + count))
+    return _as_tensors(task, [_demonstrated(task, number) for number in range(start, start + count)], device)
+
+
+def _demonstrated(task: TextGenTask, number: int) -> _Episode:
+    """Return the episode of a problem with the verifier's turns."""
+    problem, name = task.stream[number], type(task.verifier).__name__
+    what = f"the demonstration of {shown(problem.prompt)}"
+    rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
+    turns: Any = task.verifier.demonstration_turns(problem, rng)
+    if isinstance(turns, str):
+        raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
+    if len(turns) > 1 and task.dialogues is None:
+        raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
+    (prompt,) = task.encoding.encode([problem.prompt])
+    episode, exchange = _Episode(list(prompt), len(prompt)), task.other_side.begin(problem)
     try:
-        for number in range(max(len(each.turns) for each in episodes)):
-            _play(task, [each for each in episodes if len(each.turns) > number], number)
+        for count, text in enumerate(turns or [""], 1):
+            ids = turn_tokens(task.encoding, problem, text)
+            episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
+            episode.tokens += ids
+            episode.actions += ids
+            if (room := task.max_length - len(episode.tokens)) < 0:
+                raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
+            if count < len(turns):
+                reply = _reply(task, Turn(exchange, ids, STOP if ids[-1] in task.stop_token_ids else STRING, room))
+                if isinstance(reply, str):
+                    raise ValueError(f"{what} has {len(turns)} turns, but its episode ends after {count}; {reply}")
+                episode.tokens += reply
     finally:
-        for each in episodes:
-            task.judge.close(each.exchange)
-    return _as_tensors(task, episodes, device)
+        task.judge.close(exchange)
+    return episode
 
 
-def _begun(task: TextGenTask, numbers: Iterable[int]) -> list[_Episode]:
-    """Return the episodes of these problems before their first turns."""
-    problems = {number: task.stream[number] for number in numbers}
-    prompts = task.encoding.encode([problem.prompt for problem in problems.values()])
-    begun, name = [], type(task.verifier).__name__
-    for (number, problem), prompt in zip(problems.items(), prompts, strict=True):
-        rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
-        turns: Any = task.verifier.demonstration_turns(problem, rng)
-        if isinstance(turns, str):
-            raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
-        if len(turns) > 1 and task.dialogues is None:
-            raise ValueError(
-                f"the demonstration of {shown(problem.prompt)} has {len(turns)} turns, and {name} judges one completion"
-            )
-        begun.append(_Episode(problem, turns or [""], list(prompt), len(prompt), task.other_side.begin(problem)))
-    return begun
+def _reply(task: TextGenTask, turn: Turn) -> list[int] | str:
+    """Return the tokens of the reply to a turn, or why the episode ends with it."""
+    assert task.dialogues is not None
+    (answer,) = task.dialogues.answer([turn])
+    if answer.tokens is not None:
+        return answer.tokens
+    has = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
+    return answer.info["verdict_reason"] or f"allowed: {has}, max_context_tokens={task.max_length}"
 
 
 def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
@@ -116,35 +127,8 @@ def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
     return tokens
 
 
-def _play(task: TextGenTask, episodes: Sequence[_Episode], number: int) -> None:
-    """Add the turn with this number to each of these episodes, and the reply unless that was its last."""
-    answered, turns = [], []
-    for episode in episodes:
-        what = f"the demonstration of {shown(episode.problem.prompt)}"
-        ids = turn_tokens(task.encoding, episode.problem, episode.turns[number])
-        episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
-        episode.tokens += ids
-        episode.actions += ids
-        room = task.max_length - len(episode.tokens)
-        if room < 0:
-            raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
-        if len(episode.turns) > number + 1:
-            answered.append((episode, what))
-            turns.append(Turn(episode.exchange, ids, STOP if ids[-1] in task.stop_token_ids else STRING, room))
-    if task.dialogues is None or not turns:
-        return
-    for (episode, what), answer in zip(answered, task.dialogues.answer(turns), strict=True):
-        if answer.tokens is None:
-            has = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
-            reason = answer.info["verdict_reason"] or f"allowed: {has}, max_context_tokens={task.max_length}"
-            raise ValueError(
-                f"{what} has {len(episode.turns)} turns, but its episode ends after {number + 1}; {reason}"
-            )
-        episode.tokens += answer.tokens
-
-
 def _as_tensors(task: TextGenTask, episodes: Sequence[_Episode], device: str | torch.device) -> Demonstrations:
-    several = any(len(each.turns) > 1 for each in episodes)
+    several = any(each.length + len(each.actions) < len(each.tokens) for each in episodes)  # has replies
     lengths = torch.tensor([len(each.actions) for each in episodes])
     width = int(lengths.max())
     contexts = [each.tokens if several else each.tokens[: each.length] for each in episodes]
