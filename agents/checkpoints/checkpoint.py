@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, cast
+from types import UnionType
+from typing import Any, TypedDict, TypeVar, cast, get_args, get_origin, get_type_hints
 from zipfile import is_zipfile
 
 from gymnasium.vector import VectorEnv
@@ -25,11 +26,11 @@ from ..errors import DivergedError
 from ..files import check_seal, read_table, reading, seal, whole_folder, write_folder
 from ..fsdp import frozen_from
 from ..policies import KINDS, Policy, SavedPolicy
-from .declared import Count, misfit
 from .state import read_state, write_state
 
 T = TypeVar("T")
 Version = tuple[Path, int, int]  # of a folder: where it is, its number on the disk, and when it came there
+MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
 FORMAT = 5  # of the folder; a checkpoint of another format is not read
 _AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
@@ -38,10 +39,10 @@ _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 class Counters(TypedDict):
     """How far a training is."""
 
-    num_timesteps: Count
-    trained_timesteps: Count
-    num_episodes: Count
-    num_updates: Count
+    num_timesteps: int
+    trained_timesteps: int
+    num_episodes: int
+    num_updates: int
 
 
 COUNTERS = tuple(Counters.__annotations__)
@@ -228,6 +229,27 @@ def read_facts(path: Path) -> Facts:
             "import the module first that puts it into agents.policies.KINDS"
         )
     return cast(Facts, facts)
+
+
+def misfit(table: Mapping[str, Any], declared: type) -> str:
+    """Return which value in a table is not of its type, such as "seconds is -1"; empty if all fit.
+
+    Numbers are from 0 to `MOST_STEPS`.
+
+    Args:
+        table: to be checked.
+        declared: a TypedDict of plain types; what is in its containers is not checked.
+    """
+    for name, kind in get_type_hints(declared).items():
+        if name not in table:
+            if name in declared.__optional_keys__:  # type: ignore[attr-defined]
+                continue
+            return f"{name} is missing"
+        value = table[name]
+        kinds = tuple(get_origin(each) or each for each in (get_args(kind) if isinstance(kind, UnionType) else [kind]))
+        if not isinstance(value, kinds) or (isinstance(value, (int, float)) and not 0 <= value <= MOST_STEPS):
+            return f"{name} is {value!r:.80}"
+    return ""
 
 
 def version_of_rlenv() -> str:

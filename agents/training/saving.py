@@ -203,7 +203,7 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         ValueError: if an environment, trust or a learning rate has to be given.
     """
     facts, kept = saved.facts, {"learning_rate": None, **saved.facts["settings"]}
-    for name in [name for name in facts["functions"] if name not in settings]:
+    for name in [name for name in map(str, facts["functions"]) if name not in settings]:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as {name}: pass {name}=...")
     if env is None and facts["env"] is not None:
         arguments = {**kept, "env": facts["env"], "env_kwargs": facts["env_kwargs"], **settings}

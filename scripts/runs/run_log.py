@@ -16,7 +16,6 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoard
 from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
-from agents.checkpoints.declared import Count
 from agents.files import sync
 
 from ..console.terminal import plain
@@ -66,9 +65,9 @@ class Table(CSVOutputFormat):
 class LogPlace(TypedDict):
     """How far the log of a run goes: rows of the table, bytes of the other files."""
 
-    rows: Count
-    events: dict[str, Count]
-    samples: Count
+    rows: int
+    events: dict[str, int]
+    samples: int
 
 
 def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> Logger:

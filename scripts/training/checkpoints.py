@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from agents import Agent, processes
-from agents.checkpoints.checkpoint import read_facts
-from agents.checkpoints.declared import misfit
+from agents.checkpoints.checkpoint import misfit, read_facts
 from agents.files import whole_folder
 
 from ..console.progress import say
@@ -18,40 +17,28 @@ from ..runs import run_folder
 from ..runs.run_log import BetweenRollouts, LogPlace, log_place
 
 
-class Best(TypedDict):
-    """The best evaluation so far, among other figures."""
-
-    mean_reward: float
-
-
-class WarmStart(TypedDict, total=False):
-    """The warm start so far, among other figures."""
-
-    seconds: float
-
-
 class RunState(TypedDict, total=False):
     """What a run keeps in its checkpoints.
 
     Attributes:
-        warm_start: once it has begun.
+        warm_start: figures of the warm start, once it has begun.
         imitation: the warm start itself, until it is over.
         initial: figures of the first evaluation.
-        best: see `Job`.
+        best: figures of the best evaluation so far; see `Job`.
         evaluated: updates after which the last evaluation of `--eval-every` was.
         curve: steps or episodes after which the last evaluation of the curve was.
         seconds: of training, without evaluations.
         log: how far the files of the log go.
     """
 
-    warm_start: WarmStart
+    warm_start: dict[str, Any]
     imitation: dict[str, Any]
     initial: dict[str, Any] | None
-    best: Best
+    best: dict[str, Any]
     evaluated: int
     curve: int
-    seconds: float
-    log: LogPlace | None
+    seconds: int | float
+    log: dict[str, Any] | None
 
 
 def checked_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +49,8 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     """
     for name in state.keys() - RunState.__annotations__.keys():
         raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
-    if wrong := misfit(state, RunState):
+    log = state.get("log")
+    if wrong := misfit(state, RunState) or ("" if log is None else misfit(log, LogPlace)):
         raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
     return dict(state)
 
