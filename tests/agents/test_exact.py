@@ -1,10 +1,7 @@
 """The exact check: its world, that it sees what is biased, and that it enumerates whatever an agent collects."""
 
-from __future__ import annotations
-
 import copy
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -31,7 +28,7 @@ TWO_PROMPTS = {"episodes": 4, "group_size": 2, "world": SMALL}
 class HalfBatchMean(RLOO):
     """A bias that shrinks with the number of episodes, so that the rollout has to be as it is."""
 
-    def advantages(self, rollout: Any) -> torch.Tensor:
+    def advantages(self, rollout):
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
         return gains - gains.mean() / 2
 
@@ -41,18 +38,18 @@ class ReMax(Agent):
 
     weights = staticmethod(aggregation.sequence_sum)
 
-    def collect_rollout(self, callback: Any) -> Any:
+    def collect_rollout(self, callback):
         collector = Collector(copy.deepcopy(self.env), self.device)
         greedy = collector.collect(self.policy, self.episodes_per_update, deterministic=True)
         self.greedy = greedy.returns
         return super().collect_rollout(callback)
 
-    def advantages(self, rollout: Any) -> torch.Tensor:
+    def advantages(self, rollout):
         return (rollout.returns - self.greedy)[:, None].expand_as(rollout.rewards)
 
 
 class BetterThanGreedy(ReMax):
-    def advantages(self, rollout: Any) -> torch.Tensor:
+    def advantages(self, rollout):
         return super().advantages(rollout).clamp(min=0)
 
 
@@ -63,7 +60,7 @@ class BetterThanGreedy(ReMax):
     ("world", "prefixes", "completions"),
     [(WORLD, 7, 15), (World(4, 1), 1, 4), (World(2, 3), 7, 8), (DIALOGUES, 6, 7), (World(2, 1, end=0, turns=3), 3, 4)],
 )
-def test_the_completions_are_a_probability_distribution(world: World, prefixes: int, completions: int) -> None:
+def test_the_completions_are_a_probability_distribution(world, prefixes, completions):
     logits = torch.randn(prefixes, world.tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert (len(world.prefixes), len(world.completions)) == (prefixes, completions)
     assert len(set(world.completions)) == completions
@@ -71,13 +68,13 @@ def test_the_completions_are_a_probability_distribution(world: World, prefixes: 
 
 
 @pytest.mark.parametrize("world", [WORLD, DIALOGUES])
-def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
+def test_the_true_gradient_agrees_with_finite_differences(world):
     """Of the value by Bellman's equation, with a reward at every step of two prompts."""
     generator = torch.Generator().manual_seed(0)
     shape = (2, len(world.prefixes), world.tokens)
     logits, rewards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
 
-    def value(table: torch.Tensor) -> float:
+    def value(table):
         pi, values = table.softmax(-1).tolist(), [[0.0] * shape[1] for _ in range(2)]
         for p, s in itertools.product(range(2), reversed(range(shape[1]))):
             for a, after in enumerate(world.following[s].tolist()):
@@ -119,22 +116,20 @@ def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
         (ReinforcePlusPlus, {}, 2.259, 0.993, "elsewhere, 6.8° off"),
     ],
 )
-def test_every_rollout_by_itself(
-    cls: type[Agent], settings: dict[str, Any], error: float, direction: float, meaning: str
-) -> None:
+def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
     found = check_gradient(cls, **settings)
     assert (found.error, found.direction) == (pytest.approx(error, abs=6e-4), pytest.approx(direction, abs=6e-4))
     assert found.meaning.endswith(meaning)
 
 
 @pytest.mark.parametrize(("cls", "settings"), [(BetterThanGreedy, {}), (ReinforceBaseline, {"gamma": 0.5})])
-def test_other_agents_point_elsewhere(cls: type[Agent], settings: dict[str, Any]) -> None:
+def test_other_agents_point_elsewhere(cls, settings):
     """The second leaves out γ^t."""
     found = check_gradient(cls, group_size=2, **settings)
     assert found.error > 0.01 and found.meaning.startswith("points")
 
 
-def test_noise_is_the_variance_over_all_rollouts() -> None:
+def test_noise_is_the_variance_over_all_rollouts():
     """Of one REINFORCE episode, g = R ∇log π: E|g|² - |E g|²."""
     logits = torch.randn(1, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     world, gains = World(3, 2, end=0), torch.arange(7) / 8
@@ -144,7 +139,7 @@ def test_noise_is_the_variance_over_all_rollouts() -> None:
     assert check_gradient(Reinforce, 1, rewards=gains).noise == pytest.approx(float(wanted), rel=1e-9)
 
 
-def test_resampling_is_played_to_its_end() -> None:
+def test_resampling_is_played_to_its_end():
     """A second round comes after three equal answers, so it adds their probability times the first round's gradient."""
     one, two = (check_gradient(DAPO, world=SMALL, max_rounds=rounds) for rounds in (1, 2))
     logits = torch.randn(1, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -158,7 +153,7 @@ class Lucky(RLOO):
 
     draws = itertools.count()
 
-    def collect_rollout(self, callback: Any) -> Any:
+    def collect_rollout(self, callback):
         rollout = super().collect_rollout(callback)
         if next(self.draws) % 3 == 0:
             super().collect_rollout(callback)
@@ -176,19 +171,17 @@ class Lucky(RLOO):
         (Lucky, {"group_size": 2, "world": SMALL}, "Lucky"),
     ],
 )
-def test_what_cannot_be_checked_is_one_line(
-    cls: type[Agent], settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_checked_is_one_line(cls, settings, message, monkeypatch):
     monkeypatch.setattr(exact, "MOST_ROLLOUTS", 100)
     with pytest.raises(ValueError, match=message):
         check_gradient(cls, **settings)
 
 
-def test_a_gradient_that_is_not_finite_and_one_that_is_nothing() -> None:
+def test_a_gradient_that_is_not_finite_and_one_that_is_nothing():
     class Nothing(RLOO):
         factor = 0.0
 
-        def advantages(self, rollout: Any) -> torch.Tensor:
+        def advantages(self, rollout):
             return super().advantages(rollout) * self.factor
 
     assert check_gradient(Nothing, 2, world=SMALL).meaning == "no gradient"

@@ -1,10 +1,7 @@
 """Rollouts: what follows an episode cut off, several rollouts as one, and one in parts."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -13,21 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.rollout import Obs, join
+from agents.rollout import join
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
 kinds = pytest.mark.parametrize("kind", SEEN)
 layouts = pytest.mark.parametrize("obs_from_actions", [True, False])
 
 
-def rollout_of(
-    lengths: list[int],
-    groups: list[int] | None = None,
-    kind: str = "tensor",
-    obs_from_actions: bool = False,
-    cut: tuple[int, ...] = (),
-    first: int = 1,
-) -> Rollout:
+def rollout_of(lengths, groups=None, kind="tensor", obs_from_actions=False, cut=(), first=1):
     """Return episodes whose every cell says which episode and step it is of: 100 · episode + t, from `first` on."""
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     number = torch.arange(first, first + len(lengths))
@@ -51,7 +41,7 @@ def rollout_of(
     )
 
 
-def whole(obs: Obs) -> torch.Tensor:
+def whole(obs):
     return obs["whole"] if isinstance(obs, dict) else obs
 
 
@@ -60,7 +50,7 @@ def whole(obs: Obs) -> torch.Tensor:
 
 @kinds
 @layouts
-def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind: str, obs_from_actions: bool) -> None:
+def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind, obs_from_actions):
     rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
     following = rollout.after_truncation(obs_from_actions)
     assert following.mask.tolist() == [[False], [True], [True], [False]]
@@ -71,21 +61,21 @@ def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind:
 
 
 @layouts
-def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions: bool) -> None:
+def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions):
     rollout = rollout_of([2, 2], obs_from_actions=obs_from_actions, cut=(0, 1))
     rollout.terminated[1] = True
     assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[True], [False]]
 
 
 @layouts
-def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions: bool) -> None:
+def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions):
     assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
 
 
 # Several rollouts as one.
 
 
-def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_from_actions: bool) -> None:
+def assert_row_equal(joined, row, part, own, obs_from_actions):
     """A row of a joined rollout is the part's own row, its steps padded with zeros."""
     steps = part.mask.shape[1]
     for field in fields(Rollout):
@@ -103,13 +93,13 @@ def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_fro
                 assert torch.equal(ours[row], theirs[own]), field.name
 
 
-def leaves(value: Obs) -> list[torch.Tensor]:
+def leaves(value):
     return list(value.values()) if isinstance(value, dict) else [value]
 
 
 @kinds
 @layouts
-def test_rollouts_of_unequal_length_are_joined_row_by_row(kind: str, obs_from_actions: bool) -> None:
+def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions):
     settings = {"kind": kind, "obs_from_actions": obs_from_actions}
     parts = [
         rollout_of([2, 1], cut=(1,), **settings),
@@ -128,9 +118,7 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind: str, obs_from_ac
 
 @kinds
 @layouts
-def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_something_was(
-    kind: str, obs_from_actions: bool
-) -> None:
+def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_something_was(kind, obs_from_actions):
     settings = {"kind": kind, "obs_from_actions": obs_from_actions}
     plain, cut = rollout_of([2, 1], **settings), rollout_of([1, 3], cut=(1,), first=3, **settings)
     for parts, wanted in (((plain, cut), [0, 0, 0, 499]), ((cut, plain), [0, 499, 0, 0])):
@@ -142,7 +130,7 @@ def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_somet
     assert join([plain, plain], obs_from_actions).final_observations is None
 
 
-def test_groups_with_the_same_number_stay_apart() -> None:
+def test_groups_with_the_same_number_stay_apart():
     parts = [rollout_of([1] * 4, [7, 7, 9, 9]), rollout_of([1] * 3, [7, 9, 7]), rollout_of([1] * 2, [-4, -4])]
     groups = join(parts, obs_from_actions=False).groups
     assert groups.dtype == torch.int64
@@ -156,12 +144,12 @@ def test_groups_with_the_same_number_stay_apart() -> None:
 # One rollout in parts.
 
 
-def numbered(rows: int) -> Rollout:
+def numbered(rows):
     """Return a rollout of this many episodes whose groups are their rows."""
     return rollout_of([1 + row % 3 for row in range(rows)], list(range(rows)))
 
 
-def parts_of(rollout: Rollout, *limits: Any) -> list[list[int]]:
+def parts_of(rollout, *limits):
     return [part.groups.tolist() for part in rollout.split(*limits)]
 
 
@@ -170,13 +158,11 @@ limit = st.none() | st.integers(1, 12)
 
 @drawn(40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), limit, limit)
-def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(
-    costs: list[int], rows: int | None, budget: int | None
-) -> None:
+def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(costs, rows, budget):
     parts = parts_of(numbered(len(costs)), rows, torch.tensor(costs), budget)
     assert [row for part in parts for row in part] == list(range(len(costs)))
 
-    def fits(part: list[int]) -> bool:
+    def fits(part):
         cheap = budget is None or sum(costs[row] for row in part) <= budget
         return len(part) == 1 or (cheap and (rows is None or len(part) <= rows))
 

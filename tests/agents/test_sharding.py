@@ -1,28 +1,27 @@
 """Weights, gradients and optimizer state dealt out to processes: the updates are those of a single process."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from gaps import gapped
-from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Rollout, processes
+from agents import AGENTS, Agent, processes
 from agents.fsdp import full, gathered, local, whole
 from agents.processes import alone
 from agents.rollout import join
 from agents.training.supervised import WarmStart
 
-SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
-CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's
+SETTINGS = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
+CASES = {  # agent, its settings, the policy's
     "GRPO": ("grpo", {}, {}),
     "REINFORCE": ("reinforce", {}, {}),
     "tied embeddings, recomputed": ("rloo", {}, {"name": "gpt2", "activation_checkpointing": True}),
@@ -39,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its s
 }
 
 
-def sampled() -> Rollout:
+def sampled():
     """Return the same 16 episodes in every process, half of which have replies, from a policy that no agent has."""
     with alone():
         policy = tiny_policy("llama", text_envs(num_envs=4, group_size=4), seed=2)
@@ -47,7 +46,7 @@ def sampled() -> Rollout:
     return join([replace(part, groups=part.groups + 2 * number) for number, part in enumerate(parts)], True)
 
 
-def an_agent(case: str, shard: bool, **more: Any) -> Agent:
+def an_agent(case, shard, **more):
     name, settings, of_policy = CASES[case]
     envs = text_envs(num_envs=4, group_size=4)
     torch.manual_seed(0)  # of the critic's head and the adapter
@@ -60,12 +59,12 @@ def an_agent(case: str, shard: bool, **more: Any) -> Agent:
     return AGENTS[name](policy, envs, device="cpu", shard=shard, **SETTINGS, **settings, **more)
 
 
-def weights_of(agent: Agent) -> torch.Tensor:
+def weights_of(agent):
     trained = [p for p in agent.policy.parameters() if p.requires_grad]
     return torch.cat([full(p).detach().flatten().clone() for p in trained])
 
 
-def updated(case: str, shard: bool) -> tuple[torch.Tensor, list[dict[str, float]]]:
+def updated(case, shard):
     """Return the weights after three updates on the same episodes, and the metrics of each."""
     agent, rollout = an_agent(case, shard), sampled()
     agent.anchor.freeze_reference(agent.policy)
@@ -77,7 +76,7 @@ def updated(case: str, shard: bool) -> tuple[torch.Tensor, list[dict[str, float]
     return weights_of(agent), metrics
 
 
-def difference(case: str) -> tuple[float, float, list[Any]]:
+def difference(case):
     """Return how far sharded weights are from a single process's, how far those moved, and the metrics of both."""
     together, metrics = updated(case, shard=True)
     with alone():
@@ -89,7 +88,7 @@ def difference(case: str) -> tuple[float, float, list[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str) -> None:
+def test_two_processes_with_shards_make_the_updates_of_one(two, case):
     for distance, moved, metrics in two(difference, case):
         assert distance < 1e-10
         assert moved > 1e-3
@@ -100,10 +99,10 @@ def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str
 # Passes.
 
 
-def no_part(case: str, episodes: int) -> float:
+def no_part(case, episodes):
     """Return the distance of an update on few episodes of which a single one has a reward: one process has no part."""
 
-    def step(shard: bool) -> torch.Tensor:
+    def step(shard):
         agent, rollout = an_agent(case, shard), sampled().select(slice(episodes))
         with gathered(agent.policy), torch.no_grad():
             rollout.log_probs = agent.policy.evaluate(rollout)["log_probs"]
@@ -117,29 +116,29 @@ def no_part(case: str, episodes: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "episodes"), [("REINFORCE", 16), ("PPO with a head", 1)])
-def test_a_process_may_have_no_part(two: Ranks, case: str, episodes: int) -> None:
+def test_a_process_may_have_no_part(two, case, episodes):
     assert max(two(no_part, case, episodes)) < 1e-10
 
 
 # Acting.
 
 
-def text_agent(name: str = "rloo", policy: Any = "tiny", **settings: Any) -> Agent:
+def text_agent(name="rloo", policy="tiny", **settings):
     chosen = {"episodes_per_update": 8, "seed": 3, "device": "cpu", "learning_rate": 1e-2, "shard": True, **settings}
     return AGENTS[name](policy, text_envs(num_envs=2, group_size=2), **chosen)
 
 
-def learned(updates: int) -> tuple[int, float, bool]:
+def learned(updates):
     """Return how often weights were gathered in so many updates, the gap to acting, and whether the weights moved."""
     agent, gathered_in = text_agent(), []
-    unshard, before = agent.policy.unshard, weights_of(agent)  # type: ignore[operator]
-    agent.policy.unshard = lambda: gathered_in.append(agent.num_updates) or unshard()  # type: ignore[func-returns-value]
+    unshard, before = agent.policy.unshard, weights_of(agent)
+    agent.policy.unshard = lambda: gathered_in.append(agent.num_updates) or unshard()
     gaps = [metrics["train/logp_gap_max"] for _, metrics in agent.updates(total_episodes=8 * updates)]
     return len(set(gathered_in)), max(gaps), bool((weights_of(agent) != before).any())
 
 
 @pytest.mark.slow
-def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(two: Ranks) -> None:
+def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(two):
     for rollouts, gap, moved in two(learned, 3):
         assert rollouts == 3
         assert gap < 1e-4
@@ -149,7 +148,7 @@ def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(t
 # Memory.
 
 
-def tensor_bytes() -> int:
+def tensor_bytes():
     """Return the size of all tensors of this process."""
     gc.collect()
     found = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and each.device.type != "meta"]
@@ -157,7 +156,7 @@ def tensor_bytes() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def held(shard: bool, lora_rank: int | None) -> tuple[int, int, int, int]:
+def held(shard, lora_rank):
     """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
     before = tensor_bytes()
     with contextlib.nullcontext() if shard else alone():
@@ -171,7 +170,7 @@ def held(shard: bool, lora_rank: int | None) -> tuple[int, int, int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora_rank", [None, 2])
-def test_a_process_holds_its_share_of_weights_and_moments(two: Ranks, lora_rank: int | None) -> None:
+def test_a_process_holds_its_share_of_weights_and_moments(two, lora_rank):
     ((first, moments, whole, used), (second, others, _, others_use)) = two(held, True, lora_rank)
     ((_, full, _, plain), _) = two(held, False, lora_rank)
     assert first + second == whole
@@ -184,13 +183,13 @@ def test_a_process_holds_its_share_of_weights_and_moments(two: Ranks, lora_rank:
 # Checkpoints.
 
 
-def states(agent: Agent) -> tuple[torch.Tensor, Any]:
+def states(agent):
     """Return the whole weights and, in the main process, the optimizer's whole state."""
     optimizer = whole(agent.policy_optimizer.state_dict())
     return weights_of(agent), copy.deepcopy(optimizer) if processes.is_main() else None
 
 
-def saved(path: str, options: dict[str, Any]) -> tuple[Any, torch.Tensor]:
+def saved(path, options):
     """Train, save, train on; return the state at the first moment and the weights at the second."""
     agent = text_agent(**options)
     run = agent.updates(total_episodes=32)
@@ -203,18 +202,18 @@ def saved(path: str, options: dict[str, Any]) -> tuple[Any, torch.Tensor]:
     return middle, weights_of(agent)
 
 
-def load(path: str, shard: bool) -> Agent:
+def load(path, shard):
     return Agent.load(path, text_envs(num_envs=2, group_size=2), "cpu", continue_env=True, shard=shard)
 
 
-def continued(path: str, shard: bool) -> tuple[Any, torch.Tensor]:
+def continued(path, shard):
     agent = load(path, shard)
     middle = states(agent)
     agent.learn(total_episodes=16, reset_num_timesteps=False)
     return middle, weights_of(agent)
 
 
-def equal(a: Any, b: Any) -> bool:
+def equal(a, b):
     """Whether two nested states are the same."""
     if isinstance(a, torch.Tensor):
         return torch.equal(a, b)
@@ -225,7 +224,7 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-SAVED: dict[str, dict[str, Any]] = {
+SAVED = {
     "a model and its reference": {"kl_coef": 0.1},
     "PPO in bfloat16": {"name": "ppo", "policy_kwargs": {"dtype": "bfloat16", "critic": "separate"}},
     "an adapter and its reference": {"kl_coef": 0.1, "policy_kwargs": {"lora_rank": 2}},
@@ -235,9 +234,7 @@ SAVED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", SAVED.values(), ids=SAVED)
-def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(
-    two: Ranks, four: Ranks, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(two, four, tmp_path, options):
     path = str(tmp_path / "saved")
     ((weights, optimizer), end), *_ = two(saved, path, options)
     for (found, state), last in two(continued, path, True):
@@ -250,11 +247,11 @@ def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(
     assert torch.equal(two(continued, path, False)[0][0][0], weights), "as replicas"
 
 
-def warm(agent: Agent) -> WarmStart:
+def warm(agent):
     return WarmStart(agent.policy, lambda size: sampled(), 4, 16, 1e-2, micro_batch_size=4)
 
 
-def half_warm(path: str) -> tuple[list[float], torch.Tensor]:
+def half_warm(path):
     """Save in the middle of a warm start; return what the whole one comes to."""
     agent = text_agent()
     loop = warm(agent)
@@ -264,7 +261,7 @@ def half_warm(path: str) -> tuple[list[float], torch.Tensor]:
     return loop.run(), weights_of(agent)
 
 
-def warm_again(path: str, shard: bool) -> tuple[list[float], torch.Tensor]:
+def warm_again(path, shard):
     with contextlib.nullcontext() if shard else alone():
         agent = load(path, shard)
         loop = warm(agent)
@@ -273,7 +270,7 @@ def warm_again(path: str, shard: bool) -> tuple[list[float], torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_a_warm_start_is_continued(two: Ranks, tmp_path: Path) -> None:
+def test_a_warm_start_is_continued(two, tmp_path):
     path = str(tmp_path / "saved")
     expected = two(half_warm, path)
     assert equal(two(warm_again, path, True), expected)
@@ -294,13 +291,74 @@ REFUSED = {
 }
 
 
-def refusal(of: str) -> str:
+def refusal(of):
     with pytest.raises(ValueError) as error:
         REFUSED[of][0]()
     return str(error.value)
 
 
 @pytest.mark.parametrize("of", REFUSED)
-def test_every_process_refuses(two: Ranks, of: str) -> None:
+def test_every_process_refuses(two, of):
     for said in two(refusal, of):
         assert all(word in said for word in REFUSED[of][1])
+
+
+# Loading: only the main process has all of a policy.
+
+
+V = 10  # of the text environments
+
+
+def agent_of(model, shard=True, agent="rloo", **policy_kwargs):
+    envs = text_envs(num_envs=2, group_size=2)
+    settings = {"episodes_per_update": 8, "seed": 3, "device": "cpu", "learning_rate": 1e-2}
+    return AGENTS[agent](model, envs, shard=shard, policy_kwargs=policy_kwargs, kl_coef=0.1, **settings)
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most bytes of tensors that operations read or made and that existed at one time, those of files too."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive = {}
+        self.most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for each in tree_leaves((args, kwargs, made)):
+            if isinstance(each, torch.Tensor) and each.device.type != "meta":
+                self.note(local(each))
+        self.alive = {key: found for key, found in self.alive.items() if not found[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self.alive.values()))
+        return made
+
+    def note(self, tensor):
+        storage = tensor.untyped_storage()
+        self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+
+
+def untied(folder):
+    config = LlamaConfig(
+        vocab_size=V, hidden_size=64, intermediate_size=256, num_hidden_layers=6, num_attention_heads=4,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
+def peak_of(path, lora_rank):
+    """Return the most bytes at one time, those of this process's part, of the whole, and of the largest unit."""
+    with Peak() as peak:
+        agent = agent_of(path, lora_rank=lora_rank)
+        agent.anchor.freeze_reference(agent.policy)
+    weights = [*agent.policy.parameters(), *agent.anchor.reference.parameters()]
+    layer = agent.policy.model.model.layers[0]
+    part, total = sum(local(p).nbytes for p in weights), sum(p.nbytes for p in weights)
+    return peak.most, part, total, sum(p.nbytes for p in layer.parameters())
+
+
+@pytest.mark.parametrize("lora_rank", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_only_the_main_process_has_the_whole_model_while_it_is_loaded(two, tmp_path, lora_rank):
+    untied(tmp_path)
+    (main, _, total, _), (other, part, _, unit) = two(peak_of, str(tmp_path), lora_rank)
+    assert main > total / 2
+    assert other < part + 4 * unit < total

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from gaps import plain_laws
-from tiny_models import own_rewards, tiny_policy
 
-from agents import Agent, Collector, LanguageModelPolicy, Policy, ReinforceBaseline, Rollout
+from agents import Agent, Collector, LanguageModelPolicy, Policy, Rollout
 from agents.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
@@ -75,21 +74,6 @@ def check_running_equals_fresh(policy: LanguageModelPolicy, envs: Any, tolerance
             restarts += not starts.all()
             obs, _ = envs.reset(options={"reset_mask": starts})
     assert restarts > 3, "some slots must restart while others run on"
-
-
-def check_state_forgets_old_weights(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
-    """After an optimizer step, the state of before gives what a fresh one gives."""
-    obs, _ = envs.reset(seed=0)
-    starts = torch.ones(envs.num_envs, dtype=torch.bool)
-    actions, _, state = policy.act(obs, policy.initial_state(envs.num_envs), starts, deterministic=True)
-    obs, _, _, _, _ = envs.step(actions)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=0.3)
-    log_probs = policy.evaluate(collect(policy, copy.deepcopy(envs), 4))["log_probs"]
-    log_probs.sum().backward()
-    optimizer.step()
-    _, stale, _ = policy.act(obs, state, ~starts, deterministic=True)
-    _, fresh, _ = policy.act(obs, None, starts, deterministic=True)
-    assert_close(stale, fresh, tolerance, "old and fresh state after an update")
 
 
 # Identity 4: the gradient does not depend on how the rows are laid out.
@@ -161,61 +145,6 @@ def poisoned(rollout: Rollout) -> Rollout:
         rewards=rollout.rewards.where(rollout.mask, torch.nan),
         log_probs=rollout.log_probs.where(rollout.mask, torch.nan),
     )
-
-
-# Rewards, rows and steps find each other.
-
-
-def credit_agent(envs: Any, name: str = "gpt2") -> ReinforceBaseline:
-    """Return an agent for `check_credit`: returns-to-go, no baseline."""
-    policy = tiny_policy(name, envs)
-    settings = {"episodes_per_update": 16, "max_grad_norm": 1e9, "skip_idle_rows": False, "device": "cpu"}
-    return ReinforceBaseline(policy, envs, baseline="none", **settings)
-
-
-def check_credit(agent: Agent, tolerance: float) -> None:
-    """With a reward at the end, dL / d log pi(a_t) = -R_i / N at each step of episode i, its end token's included.
-
-    R_i is worked out from the row's own tokens; the gap is relative to the largest |R| / N.
-    """
-    rollout = collect(agent.policy, agent.env, 16)
-    assert (~rollout.truncated).any(), "some episodes must end with the end token"
-    rewards = own_rewards(agent.env, rollout)
-    seen: list[torch.Tensor] = []
-    evaluate = agent.policy.evaluate
-
-    def listen(*args: Any) -> Any:
-        found = evaluate(*args)
-        found["log_probs"].retain_grad()
-        seen.append(found["log_probs"])
-        return found
-
-    agent.policy.evaluate = listen  # type: ignore[method-assign]
-    try:
-        gradient(agent, rollout)
-    finally:
-        del agent.policy.evaluate
-    (log_probs,) = seen
-    assert log_probs.grad is not None
-    expected = -(rewards.double()[:, None] * rollout.mask) / len(rollout)
-    scale = expected.abs().max()
-    assert_close(log_probs.grad / scale, expected / scale, tolerance, "credit")
-
-
-def check_anchor_pulls_back(agent: Agent, envs: Any) -> None:
-    """Training with no reward but the anchor brings the mean KL(pi || ref) of a step down to 0.6 of what it was."""
-    reference = agent.anchor.reference
-    assert reference is not None
-
-    @torch.no_grad()
-    def distance() -> float:
-        rollout = collect(agent.policy, envs, 128)
-        return float(agent.policy.evaluate(rollout, ("kl",), reference)["kl"].sum() / rollout.mask.sum())
-
-    before = distance()
-    agent.learn(3000)
-    after = distance()
-    assert after < 0.6 * before, f"the KL went from {before:.3g} to {after:.3g}"
 
 
 # Identity 6: what was played is what is trained.

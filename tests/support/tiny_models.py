@@ -114,10 +114,6 @@ def hash_reward(prompts: list[str], completions: list[str]) -> list[float]:
     return [reward_of(*pair) for pair in zip(prompts, completions, strict=True)]
 
 
-def zero_reward(prompts: list[str], completions: list[str]) -> list[float]:
-    return [0.0] * len(prompts)
-
-
 def text_envs(num_envs: int = 4, reward: Any = hash_reward, pad_is_eos: bool = False, **kwargs: Any) -> Any:
     """Return TextGen-v0 over `PROMPTS`, whose completions are judged by a reward function."""
     if pad_is_eos:

@@ -11,7 +11,7 @@ from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from identity_checks import collect
-from tiny_models import text_envs, tiny_model, tiny_policy
+from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GRPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
@@ -46,12 +46,6 @@ def test_an_environment_without_groups_is_one_group():
         agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", baseline=baseline, episodes_per_update=4, device="cpu")
         advantages.append(agent.prepare(collect(agent.policy, agent.env, 4)).advantages)
     assert torch.equal(*advantages)
-
-
-def test_model_with_a_larger_vocabulary_never_says_what_the_environment_does_not_know():
-    envs = text_envs(8)
-    agent = Reinforce(tiny_model("gpt2", 16), envs, episodes_per_update=8, device="cpu").learn(200)
-    assert agent.num_updates >= 1
 
 
 # Gradients.
@@ -122,13 +116,13 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten():
 # Rewards that are no numbers.
 
 
-class Unpaid(gym.Env):
-    """Three steps an episode; the second one of some episodes pays something that is no finite number."""
+class ThreeSteps(gym.Env):
+    """Pays for actions near a target; the second step of some episodes pays something that is no finite number."""
 
-    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
 
-    def __init__(self, reward, every):
-        self.reward, self.every, self.episode = reward, every, -1
+    def __init__(self, action_space, reward=None, every=1):
+        self.action_space, self.reward, self.every, self.episode = action_space, reward, every, -1
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -136,10 +130,12 @@ class Unpaid(gym.Env):
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
 
     def step(self, action):
+        assert self.action_space.contains(action), action
         self.t += 1
-        bad = self.t == 2 and self.episode % self.every == 0
+        bad = self.reward is not None and self.t == 2 and self.episode % self.every == 0
         obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return obs, self.reward if bad else float(action), self.t == 3, False, {}
+        near = -float(np.abs(np.asarray(action, dtype=float) - 0.4).sum())
+        return obs, self.reward if bad else near, self.t == 3, False, {}
 
 
 LEARNERS = {
@@ -152,7 +148,7 @@ LEARNERS = {
 
 @diagonal("name, reward", list(LEARNERS), [NAN, INF, -INF, 1e39])
 def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, reward):
-    agent = LEARNERS[name](Unpaid(reward, every=20))
+    agent = LEARNERS[name](ThreeSteps(spaces.Discrete(2), reward, every=20))
     for _ in range(3):
         before = [p.clone() for p in agent.policy.parameters()]
         agent.learn(1)
@@ -164,7 +160,7 @@ def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, rewa
 
 
 def test_rewards_that_are_often_no_numbers_end_the_training_and_are_named():
-    agent = LEARNERS["batch mean"](Unpaid(NAN, every=2))
+    agent = LEARNERS["batch mean"](ThreeSteps(spaces.Discrete(2), NAN, every=2))
     with pytest.raises(VerifierError, match=r"10% \(max_failed_share\).*the environment paid nan"):
         agent.learn(100_000)
 
@@ -202,24 +198,6 @@ def small_agent(kind):
 # Spaces.
 
 
-class OneStep(gym.Env):
-    """Pays for actions near a target; three steps."""
-
-    def __init__(self, action_space):
-        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), action_space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.t += 1
-        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return obs, -float(np.abs(np.asarray(action, dtype=float) - 0.5).sum()), self.t == 3, False, {}
-
-
 ACTIONS = {
     "box": spaces.Box(-0.5, 1, (2,), np.float32),
     "scalar box": spaces.Box(-1, 1, (1,), np.float32),
@@ -231,7 +209,7 @@ ACTIONS = {
 
 @diagonal("baseline, space", ["batch-mean", "value"], list(ACTIONS))
 def test_every_action_space_trains(space, baseline):
-    envs = gym.vector.SyncVectorEnv([lambda: OneStep(ACTIONS[space])] * 4)
+    envs = gym.vector.SyncVectorEnv([lambda: ThreeSteps(ACTIONS[space])] * 4)
     agent = ReinforceBaseline(
         "MlpPolicy", envs, baseline=baseline, episodes_per_update=12, ent_coef=0.01, kl_coef=0.01, device="cpu"
     )
@@ -240,10 +218,6 @@ def test_every_action_space_trains(space, baseline):
     assert agent.num_updates == 3 and agent.last_metrics["train/logp_gap_max"] < 1e-5
     assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
     assert all(torch.isfinite(p).all() for p in agent.policy.parameters())
-
-
-def test_no_anchor_keeps_no_reference():
-    assert small_agent("text").learn(20).anchor.reference is None
 
 
 # Counting.

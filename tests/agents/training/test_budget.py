@@ -1,11 +1,9 @@
 """By how much training may exceed a budget of steps: rollouts are whole, so small budgets get small rollouts."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import pytest
 from stable_baselines3.common.env_util import make_vec_env
-from time_limits import endless_envs
+from time_limits import Endless, endless_envs
 from tiny_models import text_envs
 
 from agents import GRPO, PPO, RLOO, Reinforce
@@ -52,9 +50,6 @@ def test_slots_that_cannot_wait_each_play_an_episode():
 
 
 def test_an_environment_that_does_not_say_how_long_its_episodes_are_changes_nothing():
-    class Endless(gym.Env):
-        observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
-
     agent = Reinforce("MlpPolicy", Endless(), **CPU)
     agent.updates(100)
     assert agent.episodes_per_update == 16 and longest_episode(agent.env) is None

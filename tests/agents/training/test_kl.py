@@ -1,13 +1,11 @@
 """KL estimators: by hand, as expectations, and as the anchor uses them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
-from tabular import TabularPolicy, make_agent, random_episodes
+from tabular import make_agent, random_episodes
 
 from agents.estimators.kl import ESTIMATORS, k1, k2, k3
 from agents.training.kl_anchor import Anchor
@@ -18,7 +16,7 @@ logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)
 
 @few
 @given(logits, logits)
-def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], theirs: list[float]) -> None:
+def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours, theirs):
     log_pi, log_ref = (torch.tensor(x, dtype=torch.float64).log_softmax(0) for x in (ours, theirs))
     true = float((log_pi.exp() * (log_pi - log_ref)).sum())
     for estimator in (k1, k3):
@@ -27,14 +25,14 @@ def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], 
     assert k3(log_pi, log_ref).min() >= -1e-15
 
 
-def test_k3_keeps_its_digits_near_the_reference() -> None:
+def test_k3_keeps_its_digits_near_the_reference():
     log_probs, ref = torch.tensor([-1.0]), torch.tensor([-1.0 + 2**-10])
     assert float(k3(log_probs, ref)) == pytest.approx(2**-21, rel=1e-3)
 
 
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
 @pytest.mark.parametrize("place", ["reward", "loss"])
-def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str) -> None:
+def test_at_the_reference_the_anchor_charges_nothing(estimator, place):
     agent = make_agent()
     agent.updater.anchor = Anchor(0.5, estimator, place)
     agent.anchor.freeze_reference(agent.policy)
@@ -42,17 +40,3 @@ def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str)
     prepared = agent.prepare(rollout)
     torch.testing.assert_close(prepared.rewards, rollout.rewards, rtol=0, atol=1e-15)
     assert agent.anchor.penalty(agent.policy, prepared, rollout.log_probs).abs().max() < 1e-15
-
-
-def test_the_reference_is_frozen_and_held_once() -> None:
-    policy = TabularPolicy()
-    anchor = Anchor(0.1)
-    anchor.freeze_reference(policy)
-    reference = anchor.reference
-    before = reference.logits.clone()
-    with torch.no_grad():
-        policy.logits += 1
-    anchor.freeze_reference(policy)
-    assert anchor.reference is reference
-    assert torch.equal(reference.logits, before)
-    assert not any(parameter.requires_grad for parameter in reference.parameters())

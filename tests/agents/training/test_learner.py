@@ -1,7 +1,5 @@
 """What the critic is fitted to, and what it says of the state behind a time limit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import gymnasium as gym
@@ -13,14 +11,14 @@ from tabular import make_agent, random_episodes
 from time_limits import CutOff, endless_envs
 from tiny_models import text_envs, tiny_model
 
-from agents import A2C, PPO, Agent, Policy, ReinforceBaseline, Rollout
+from agents import A2C, PPO, ReinforceBaseline
 from agents.estimators.returns import return_to_go
 
 critics = pytest.mark.parametrize("cls", [A2C, PPO])
 GAMMA = 0.9
 
 
-def cut_off(rollout: Rollout, rows: tuple[int, ...] = (1, 4, 5)) -> Rollout:
+def cut_off(rollout, rows=(1, 4, 5)):
     """Return tabular episodes, some of which were cut off while looking at state 3 + their number."""
     truncated = torch.zeros(len(rollout), dtype=torch.bool)
     truncated[list(rows)] = True
@@ -31,7 +29,7 @@ def cut_off(rollout: Rollout, rows: tuple[int, ...] = (1, 4, 5)) -> Rollout:
 # The value of what follows a time limit.
 
 
-def test_final_values_of_control_are_the_critics() -> None:
+def test_final_values_of_control_are_the_critics():
     envs = gym.make_vec("CartPole-v1", num_envs=4, max_episode_steps=15)
     agent = A2C("MlpPolicy", envs, gamma=GAMMA, gae_lambda=0.7, device="cpu")
     rollout = collect(agent.policy, envs, 16)
@@ -45,7 +43,7 @@ def test_final_values_of_control_are_the_critics() -> None:
     check_last_targets(prepared, GAMMA, ROUNDING)
 
 
-def check_last_targets(prepared: Rollout, gamma: float, tolerance: float) -> None:
+def check_last_targets(prepared, gamma, tolerance):
     """At an episode's last step the target is r + γ V(final), which is r where the episode is over."""
     last = prepared.lengths[:, None] - 1
     rewards, targets = (x.gather(1, last)[:, 0] for x in (prepared.rewards, prepared.value_targets))
@@ -55,7 +53,7 @@ def check_last_targets(prepared: Rollout, gamma: float, tolerance: float) -> Non
 
 
 @diagonal("cls, critic", [A2C, PPO], ["head", "separate"])
-def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls: type[Agent], critic: str) -> None:
+def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, critic):
     envs = CutOff(text_envs(4))
     settings = {"policy_kwargs": {"dtype": "float64", "critic": critic}, "gamma": GAMMA}
     agent = cls(tiny_model("gpt2"), envs, episodes_per_update=12, device="cpu", **settings)
@@ -73,7 +71,7 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls: type
 
 
 @torch.no_grad()
-def values_after(policy: Policy, rollout: Rollout) -> torch.Tensor:
+def values_after(policy, rollout):
     """Return the critic's values once every action of an episode has been read [N], as those of one more step."""
     one_more = torch.arange(rollout.mask.shape[1] + 1) <= rollout.lengths[:, None]
     actions = torch.nn.functional.pad(rollout.actions, (0, 1))
@@ -81,12 +79,12 @@ def values_after(policy: Policy, rollout: Rollout) -> torch.Tensor:
     return values.gather(1, rollout.lengths[:, None])[:, 0]
 
 
-def test_there_is_no_final_value_where_no_episode_was_cut_off() -> None:
+def test_there_is_no_final_value_where_no_episode_was_cut_off():
     agent = make_agent(A2C)
     assert agent.prepare(random_episodes(agent.policy)).final_values is None
 
 
-def test_an_agent_without_a_critic_asks_for_no_values() -> None:
+def test_an_agent_without_a_critic_asks_for_no_values():
     agent = make_agent(ReinforceBaseline, baseline="group-mean")
     prepared = agent.prepare(cut_off(random_episodes(agent.policy)))
     assert prepared.values is None and prepared.final_values is None and prepared.value_targets is None
@@ -95,7 +93,7 @@ def test_an_agent_without_a_critic_asks_for_no_values() -> None:
 # What the critic is fitted to.
 
 
-def test_the_critic_of_a_plain_baseline_is_fitted_to_the_return() -> None:
+def test_the_critic_of_a_plain_baseline_is_fitted_to_the_return():
     agent = make_agent(ReinforceBaseline, baseline="value", gamma=GAMMA)
     rollout = cut_off(random_episodes(agent.policy))
     targets = agent.prepare(rollout).value_targets
@@ -105,7 +103,7 @@ def test_the_critic_of_a_plain_baseline_is_fitted_to_the_return() -> None:
 # A world without end, watched for four steps at a time.
 
 
-def knowing(cls: type[Agent], terminates: bool, gae_lambda: float) -> tuple[Agent, Rollout]:
+def knowing(cls, terminates, gae_lambda):
     """Return an agent whose critic says 1 / (1 - γ) everywhere, and its prepared rollout."""
     envs = endless_envs(terminates=terminates)
     settings = {"normalize_advantage": False} if cls is PPO else {}
@@ -118,16 +116,14 @@ def knowing(cls: type[Agent], terminates: bool, gae_lambda: float) -> tuple[Agen
 
 @critics
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
-def test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit(
-    cls: type[Agent], gae_lambda: float
-) -> None:
+def test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit(cls, gae_lambda):
     _, prepared = knowing(cls, terminates=False, gae_lambda=gae_lambda)
     assert_close(prepared.advantages, torch.zeros(8, 4), ROUNDING, "advantages")
     assert_close(prepared.value_targets, torch.full((8, 4), 1 / (1 - GAMMA)), ROUNDING, "targets")
 
 
 @critics
-def test_the_same_world_is_worth_less_where_it_ends(cls: type[Agent]) -> None:
+def test_the_same_world_is_worth_less_where_it_ends(cls):
     _, prepared = knowing(cls, terminates=True, gae_lambda=1.0)
     left = torch.tensor([sum(GAMMA**k for k in range(steps)) for steps in (4, 3, 2, 1)])
     assert_close(prepared.value_targets, left.expand(8, 4), ROUNDING, "targets")

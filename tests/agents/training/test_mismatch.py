@@ -1,9 +1,6 @@
 """Weights for what acting and training disagree about: when they do nothing, what they cost, and what they allow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -11,11 +8,11 @@ from tabular import AT_THE_END, TabularPolicy, gradient, make_agent, random_epis
 from tiny_models import text_envs, tiny_policy
 from updates import sample
 
-from agents import GRPO, PPO, RLOO, Agent, DivergedError, Rollout
+from agents import GRPO, PPO, RLOO, DivergedError
 from agents.estimators.mismatch import MODES
 
 
-def text_agent(dtype: str, cls: type[Agent] = RLOO, **settings: Any) -> tuple[Agent, Rollout]:
+def text_agent(dtype, cls=RLOO, **settings):
     envs = text_envs(4, group_size=4)
     agent = cls(tiny_policy("llama", envs, dtype=dtype), envs, episodes_per_update=8, device="cpu", **settings)
     rollout = agent.collector.collect(agent.policy, 8, agent.generator)
@@ -23,13 +20,13 @@ def text_agent(dtype: str, cls: type[Agent] = RLOO, **settings: Any) -> tuple[Ag
     return agent, replace(rollout, rewards=last * (torch.arange(8) % 3)[:, None].to(rollout.rewards))
 
 
-def flat_gradient(agent: Agent, rollout: Rollout) -> torch.Tensor:
+def flat_gradient(agent, rollout):
     agent.policy.zero_grad()
     agent.loss(agent.prepare(rollout))[0].backward()
     return torch.cat([p.grad.flatten() for p in agent.policy.parameters() if p.grad is not None])
 
 
-def test_in_16_bits_acting_is_weighed_with_what_training_says() -> None:
+def test_in_16_bits_acting_is_weighed_with_what_training_says():
     agent, rollout = text_agent("bfloat16", GRPO, mismatch="token-truncate", num_epochs=2)
     with torch.no_grad():
         trained = agent.policy.evaluate(rollout)["log_probs"]
@@ -42,28 +39,28 @@ def test_in_16_bits_acting_is_weighed_with_what_training_says() -> None:
     assert metrics["train/logp_gap_max"] == pytest.approx(float(gap.abs().max()), rel=1e-5)
 
 
-def test_without_it_nothing_is_computed_and_with_it_one_pass_more() -> None:
+def test_without_it_nothing_is_computed_and_with_it_one_pass_more():
     counts = []
     for mode in (None, "token-mask"):
         agent = make_agent(PPO, mismatch=mode, num_epochs=3, num_minibatches=2)
         evaluate, calls = agent.policy.evaluate, []
 
-        def counted(*args: Any, evaluate: Any = evaluate, calls: list[int] = calls, **kwargs: Any) -> Any:
+        def counted(*args, evaluate=evaluate, calls=calls, **kwargs):
             calls.append(torch.is_grad_enabled())
             return evaluate(*args, **kwargs)
 
-        agent.policy.evaluate = counted  # type: ignore[method-assign]
+        agent.policy.evaluate = counted
         agent.update(sample())
         counts.append((calls.count(True), calls.count(False)))
     assert counts == [(6, 0), (6, 1)]
 
 
-def acted_differently(rollout: Rollout, by: float = 0.2) -> Rollout:
+def acted_differently(rollout, by=0.2):
     noise = torch.randn(rollout.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return replace(rollout, log_probs=rollout.log_probs + by * noise)
 
 
-def test_a_gap_that_ends_a_run_is_weighed_instead() -> None:
+def test_a_gap_that_ends_a_run_is_weighed_instead():
     rollout = acted_differently(sample())
     with pytest.raises(DivergedError, match="log-probabilities while acting and training differ by"):
         make_agent(RLOO, 4).update(rollout)
@@ -75,7 +72,7 @@ def test_a_gap_that_ends_a_run_is_weighed_instead() -> None:
     assert metrics["train/approx_kl"] == 0
 
 
-def test_a_gap_that_is_not_finite_still_skips_the_update() -> None:
+def test_a_gap_that_is_not_finite_still_skips_the_update():
     rollout = sample()
     rollout.log_probs[0, 0] = -torch.inf
     agent = make_agent(RLOO, 4, mismatch="token-truncate", mismatch_max=None)
@@ -85,7 +82,7 @@ def test_a_gap_that_is_not_finite_still_skips_the_update() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_critic_the_entropy_and_the_kl_are_not_weighed(mode: str) -> None:
+def test_the_critic_the_entropy_and_the_kl_are_not_weighed(mode):
     """Only the surrogate is: where every advantage is 0, the gradient is that without weights."""
     settings = {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k2", "ent_coef": 0.1}
     rollout = acted_differently(random_episodes(TabularPolicy(), rewards=0 * AT_THE_END), 0.5)

@@ -1,37 +1,34 @@
 """The optimizer step: what changes nothing, what is skipped, and how fast it goes."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
 from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
+from torch import nn
 
 from agents import ReinforceBaseline
 from agents.errors import DivergedError
-from agents.training.optimizer import MAX_SKIPPED, PolicyOptimizer
+from agents.training.optimizer import MAX_SKIPPED, Adam, PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
 
 
-def optimizer_of(
-    learning_rate: object = 0.1, schedule: str = "constant", max_grad_norm: float = 1.0, **settings: object
-) -> PolicyOptimizer:
+def optimizer_of(learning_rate=0.1, schedule="constant", max_grad_norm=1.0, **settings):
     return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm, **settings)
 
 
-def set_gradients(optimizer: PolicyOptimizer, actor: float, critic: float) -> None:
+def set_gradients(optimizer, actor, critic):
     policy = optimizer.policy
     policy.logits.grad, policy.table.grad = torch.full_like(policy.logits, actor), torch.full_like(policy.table, critic)
 
 
-def snapshot(optimizer: PolicyOptimizer) -> tuple[list[torch.Tensor], dict]:
+def snapshot(optimizer):
     return [p.detach().clone() for p in optimizer.policy.parameters()], copy.deepcopy(optimizer.adam.state_dict())
 
 
-def assert_unchanged(optimizer: PolicyOptimizer, before: tuple[list[torch.Tensor], dict]) -> None:
+def assert_unchanged(optimizer, before):
     weights, state = before
     assert all(torch.equal(p, q) for p, q in zip(optimizer.policy.parameters(), weights, strict=True))
     for ours, theirs in zip(optimizer.adam.state_dict()["state"].values(), state["state"].values(), strict=True):
@@ -42,7 +39,7 @@ def assert_unchanged(optimizer: PolicyOptimizer, before: tuple[list[torch.Tensor
 
 
 @pytest.mark.parametrize(("none", "decay"), [(True, 0.0), (False, 0.0), (False, 0.5)])
-def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool, decay: float) -> None:
+def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none, decay):
     optimizer = optimizer_of(weight_decay=decay)
     for _ in range(3):
         set_gradients(optimizer, 0.2, -0.1)
@@ -62,7 +59,7 @@ def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool, 
 
 @pytest.mark.parametrize("where", ["actor", "critic"])
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: float) -> None:
+def test_a_gradient_that_is_no_number_is_skipped_and_counted(where, bad):
     optimizer = optimizer_of()
     set_gradients(optimizer, 0.2, 0.2)
     optimizer.step()
@@ -79,7 +76,7 @@ def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: fl
     assert not torch.equal(optimizer.policy.logits, before[0][0])
 
 
-def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
+def test_a_learning_rate_beyond_the_weights_precision_is_named():
     policy = optimizer_of().policy.to(torch.float32)
     optimizer = PolicyOptimizer(policy, 1e39, "constant", max_grad_norm=1.0)
     set_gradients(optimizer, 0.2, -0.1)
@@ -90,7 +87,7 @@ def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
 # Clipping.
 
 
-def test_actor_and_critic_are_clipped_each_by_itself() -> None:
+def test_actor_and_critic_are_clipped_each_by_itself():
     optimizer = optimizer_of(max_grad_norm=0.5)
     set_gradients(optimizer, 3.0, 1e-3)
     norm = float(optimizer.policy.logits.grad.norm())
@@ -118,7 +115,7 @@ def test_actor_and_critic_are_clipped_each_by_itself() -> None:
         (lambda remaining: 0.3 * remaining**2, "constant", [0.3, 0.075, 0.01875, 0.0]),
     ],
 )
-def test_the_rate_follows_its_schedule(learning_rate: object, schedule: str, rates: list[float]) -> None:
+def test_the_rate_follows_its_schedule(learning_rate, schedule, rates):
     optimizer = optimizer_of(learning_rate, schedule)
     assert optimizer.rate == rates[0] == optimizer.adam.param_groups[0]["lr"]
     for remaining, rate in zip((1.0, 0.5, 0.25, 0.0), rates, strict=True):
@@ -129,7 +126,7 @@ def test_the_rate_follows_its_schedule(learning_rate: object, schedule: str, rat
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize("rate", [0.2, lambda remaining: 0.2 * remaining])
-def test_a_warm_up_rises_linearly_to_the_schedule(rate: object, schedule: str) -> None:
+def test_a_warm_up_rises_linearly_to_the_schedule(rate, schedule):
     plain, warmed = optimizer_of(rate, schedule), optimizer_of(rate, schedule, warmup_updates=4)
     assert warmed.rate == plain.rate / 4
     for updates in range(10):
@@ -138,7 +135,7 @@ def test_a_warm_up_rises_linearly_to_the_schedule(rate: object, schedule: str) -
         assert warmed.rate == pytest.approx(plain.rate * min((updates + 1) / 4, 1), rel=1e-12)
 
 
-def test_an_agent_warms_up_over_its_first_updates() -> None:
+def test_an_agent_warms_up_over_its_first_updates():
     settings = {"learning_rate": 0.01, "lr_schedule": "constant", "warmup_updates": 3}
     agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu", **settings)
     rates = [agent.policy_optimizer.rate for _ in agent.updates(total_episodes=20)]
@@ -148,7 +145,7 @@ def test_an_agent_warms_up_over_its_first_updates() -> None:
 # Weight decay, and Adam's own settings.
 
 
-def test_decay_is_that_of_adamw_and_spares_norms_and_biases() -> None:
+def test_decay_is_that_of_adamw_and_spares_norms_and_biases():
     envs = text_envs(2)
     policy = tiny_policy("gpt2", envs)
     theirs = copy.deepcopy(policy)
@@ -168,7 +165,7 @@ def test_decay_is_that_of_adamw_and_spares_norms_and_biases() -> None:
         torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-14)
 
 
-def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
+def test_settings_given_anew_replace_those_of_a_checkpoint():
     old, new = optimizer_of(betas=(0.8, 0.9), eps=1e-3), optimizer_of(betas=(0.7, 0.99), eps=1e-6)
     set_gradients(old, 0.1, 0.1)
     old.step()
@@ -176,3 +173,49 @@ def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
     group = new.adam.param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
     assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
+
+
+# Adam in one pass over the weights: the same steps, seen by whatever depends on the weights.
+
+
+SETTINGS = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
+
+
+def weights_of(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((7, 5), (5,), (3, 2, 4))]
+
+
+def step(optimizer, seed):
+    for weight, gradient in zip(optimizer.param_groups[0]["params"], weights_of(seed), strict=True):
+        weight.grad = gradient.detach()
+    optimizer.step()
+
+
+def test_one_pass_takes_the_steps_of_torchs_plain_adam():
+    mine, plain = weights_of(), weights_of()
+    fast, slow = Adam(mine, **SETTINGS), torch.optim.Adam(plain, **SETTINGS)
+    for seed in range(5):
+        step(fast, seed)
+        step(slow, seed)
+    assert fast.param_groups[0]["fused"] is True
+    for ours, theirs in zip(mine, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("saved_by_one_pass", [True, False])
+def test_the_state_of_either_kernel_goes_on_in_one_pass(saved_by_one_pass):
+    mine, theirs = weights_of(), weights_of()
+    first = Adam(mine, **SETTINGS) if saved_by_one_pass else torch.optim.Adam(mine, **SETTINGS)
+    step(first, 1)
+    again = Adam(theirs, **SETTINGS)
+    again.load_state_dict(copy.deepcopy(first.state_dict()))
+    for ours, other in zip(theirs, mine, strict=True):
+        ours.data.copy_(other.data)
+    step(first, 2)
+    step(again, 2)
+    assert again.param_groups[0]["fused"] is True
+    for ours, other in zip(theirs, mine, strict=True):
+        torch.testing.assert_close(
+            ours, other, rtol=1e-5 * (not saved_by_one_pass), atol=1e-6 * (not saved_by_one_pass)
+        )

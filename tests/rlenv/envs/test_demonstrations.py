@@ -1,11 +1,20 @@
-import torch
-from textgen_reference import plain
+import random
 
+import gymnasium as gym
+import pytest
+import torch
+from chat_families import chatml
+from dialogues import Talker
+from identity_checks import assert_close
+from textgen_reference import plain
+from tiny_models import tiny_policy
+
+from agents import Rollout
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer
-from verifiers import Arith
+from verifiers import Arith, Guess, Verifier
 
 EOS = 1
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
@@ -55,3 +64,114 @@ def test_demonstrations_of_a_file_fit_whatever_their_length(tmp_path):
 def test_groups_do_not_repeat_a_demonstration():
     alone, grouped = TextGenTask(**MIXED), TextGenTask(**MIXED, group_size=4)
     assert torch.equal(demonstrate(alone, 0, 6).actions, demonstrate(grouped, 0, 6).actions)
+
+
+# Of dialogues: the turns are the verifier's, the replies are what the environment answers.
+
+
+def task_of(verifier, **kwargs):
+    return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
+
+
+def play_back(env, shown):
+    """Take the demonstrated actions; return the last observation's tokens and the info of every step."""
+    told = []
+    for action in shown.actions[0][shown.mask[0]].tolist():
+        obs, _, over, _, info = env.step(action)
+        told.append((over, info))
+    return obs, told
+
+
+KINDS = {
+    "plain": {},
+    "chat": {"tokenizer": chatml(), "chat": True},
+    "stop strings": {"stop_strings": ["c"]},
+    "workers": {"verifier_workers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_playing_the_turns_back_gives_the_same_context(kind):
+    settings = {"verifier": Talker("ab", "c", "d"), "test_fraction": 0.0, "disable_env_checker": True, **KINDS[kind]}
+    env = gym.make("TextGen-v0", **settings).unwrapped
+    env.reset(seed=3)
+    shown = demonstrate(env.task, 0, 1)
+    obs, told = play_back(env, shown)
+    length = int(shown.positions[0][shown.mask[0]][-1]) + 1
+    assert obs["tokens"][:length].tolist() == shown.observations["tokens"][0, :length].tolist()
+    assert [info["turn"] for over, info in told if "turn" in info] == ["ab", "c"] and told[-1][0]
+    assert [info["reply"] for over, info in told if "reply" in info] == ["abab", "cc"]
+    ends = shown.positions[0][shown.mask[0]]
+    assert shown.observations["tokens"][0][ends].tolist() == shown.actions[0][shown.mask[0]].tolist()
+    assert int(shown.observations["length"][0]) == int(ends[0])
+    env.close()
+
+
+def test_episodes_of_several_lengths_stand_beside_each_other():
+    class Uneven(Talker):
+        def demonstration_turns(self, problem, rng):
+            return ["a"] * rng.randint(0, 3) + ["d"]
+
+    task = task_of(Uneven())
+    shown = demonstrate(task, 0, 30)
+    turns = (shown.positions[:, 1:] - shown.positions[:, :-1] > 1)[:, :].logical_and(shown.mask[:, 1:]).sum(1) + 1
+    assert set(turns.tolist()) == {1, 2, 3, 4}
+
+
+def test_completions_have_no_positions():
+    assert demonstrate(TextGenTask("arith"), 0, 4).positions is None
+    assert demonstrate(task_of(Talker("d")), 0, 4).positions is None
+
+
+def test_the_loss_is_that_of_the_turns_in_their_contexts():
+    task = task_of(Talker("ab", "c", "d"))
+    policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
+    shown = demonstrate(task, 0, 5)
+    rollout = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
+    found = policy.evaluate(rollout)["log_probs"]
+    ids = shown.observations["tokens"]
+    logits = policy.model(ids, torch.ones_like(ids)).logits.log_softmax(-1)
+    expected = logits[torch.arange(5)[:, None], shown.positions - 1].gather(2, shown.actions[..., None])[..., 0]
+    assert_close(found[shown.mask].double(), expected[shown.mask].double(), 1e-5, "teacher forcing")
+
+
+def test_listed_problems_may_have_a_column_of_turns(tmp_path):
+    path = tmp_path / "turns.jsonl"
+    path.write_text('{"prompt": "a", "answer": "d", "turns": ["abcabc", "d"]}\n{"prompt": "b", "answer": "d"}\n')
+
+    class FromFile(Talker):
+        demonstration_turns = Verifier.demonstration_turns
+
+    task = TextGenTask(FromFile(), problems=str(path), test_fraction=0.0, max_reply_tokens=12)
+    shown = demonstrate(task, 0, 2)
+    said = [task.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
+    assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.max_new_tokens == 7
+    path.write_text('{"prompt": "a", "answer": "d", "turns": "abc"}\n')
+    with pytest.raises(ValueError, match=r"'turns' of 'a'.*'abc'"):
+        TextGenTask(FromFile(), problems=str(path), test_fraction=0.0)
+
+
+def test_dialogues_are_closed():
+    closed = []
+
+    class Closing(Talker):
+        def dialogue(self, problem):
+            dialogue = super().dialogue(problem)
+            dialogue.close = lambda: closed.append(1)
+            return dialogue
+
+    demonstrate(task_of(Closing("a", "d")), 0, 5)
+    assert len(closed) == 5
+
+
+def test_demonstrated_guesses_are_consistent_and_find_the_number():
+    verifier = Guess()
+    for seed in range(100):
+        problem = verifier.sample(random.Random(seed))
+        turns = verifier.demonstration_turns(problem, random.Random(f"{seed}/turns"))
+        low, high = 1, 64
+        for guess in map(int, turns):
+            assert low <= guess <= high
+            low, high = (guess + 1, high) if guess < int(problem.answer) else (low, guess - 1)
+        assert turns[-1] == problem.answer and len(turns) <= verifier.max_turns == 7
+    assert Guess(turns=1).demonstration_turns(problem, random.Random(0)) == [problem.answer]

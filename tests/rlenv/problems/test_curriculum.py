@@ -4,12 +4,14 @@ import copy
 import random
 from collections import Counter
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from rlenv.envs.task import TextGenTask
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.problems.curriculum import Curriculum
+from rlenv.problems.prompt_choice import ThompsonChoice
 from rlenv.problems.stream import ProblemStream, level_of
 from verifiers import Problem, Verdict, Verifier
 
@@ -140,3 +142,152 @@ def test_another_seed_starts_no_curriculum_anew():
     assert env.task.level == 2
     env.task.reseed(np.random.default_rng(0))
     assert env.task.level == 2
+
+
+# Prompts by Thompson draws: the posterior by hand, draws near one half, and the same problems after a break.
+
+
+PROBLEMS = [{"prompt": f"{n}:", "answer": str(n)} for n in range(10)]
+
+
+class Digits(Verifier):
+    """Pays for the answer of a problem; levels are digits."""
+
+    levels = 3
+    alphabet = "0123456789:"
+    prompt_length, answer_length = 2, 1
+
+    def sample(self, rng):
+        return self.sample_at(rng, rng.randrange(1, 4))
+
+    def sample_at(self, rng, level):
+        return Problem(f"{level}:", str(level), {"level": level})
+
+    def verify(self, problem, completion):
+        return Verdict(float(completion == problem.answer))
+
+
+def heard(choice, arm, successes, failures):
+    for success in [True] * successes + [False] * failures:
+        choice.record(arm, success)
+
+
+def test_the_posterior_by_hand():
+    choice = ThompsonChoice([3, 5], half_life=8)
+    assert choice.posterior(3) == choice.posterior(5) == (1, 1)
+    heard(choice, 3, 2, 6)
+    assert choice.posterior(3) == (1, 1), "verdicts count from the next settle on"
+    choice.settle()
+    assert choice.posterior(3) == (3, 7) and choice.posterior(5) == (1, 1)
+    heard(choice, 5, 16, 0)  # 8 per arm: half of what was known is forgotten, also of the other arm
+    choice.settle()
+    assert choice.posterior(3) == (2, 4) and choice.posterior(5) == (17, 1)
+    choice.settle()
+    assert choice.posterior(3) == (2, 4), "without verdicts nothing is forgotten"
+
+
+def test_the_order_in_which_verdicts_are_heard_does_not_matter():
+    states = []
+    for seed in range(3):
+        choice = ThompsonChoice(range(4))
+        verdicts = [(arm, arm > won) for arm in range(4) for won in range(3)] * 3
+        random.Random(seed).shuffle(verdicts)
+        for arm, success in verdicts:
+            choice.record(arm, success)
+        choice.settle()
+        states.append(choice.state_dict())
+    assert states[0] == states[1] == states[2]
+
+
+def test_what_is_unknown_is_tried_and_what_was_hopeless_is_tried_again():
+    rng = random.Random(0)
+    choice = ThompsonChoice([0, 1], half_life=8)
+    heard(choice, 0, 0, 100)
+    choice.settle()
+    assert Counter(choice.draw(rng) for _ in range(500))[0] < 25
+    for _ in range(20):
+        heard(choice, 1, 16, 0)  # the other is mastered meanwhile
+        choice.settle()
+    drawn = Counter(choice.draw(rng) for _ in range(500))
+    assert drawn[0] > 400
+
+
+def test_only_candidates_are_compared():
+    choice = ThompsonChoice(range(100), candidates=2)
+    heard(choice, 7, 500, 500)
+    choice.settle()
+    drawn = Counter(choice.draw(random.Random(seed)) for seed in range(2000))
+    assert 10 < drawn[7] < 80, "one pair in fifty has it"
+    assert len(drawn) == 100
+
+
+def test_a_stream_is_chosen_from_by_problem_or_by_level():
+    listed = ProblemStream(Digits(), problems=PROBLEMS, test_fraction=0.0, prompt_choice="thompson")
+    assert len(listed.curriculum.arms) == 10
+    for number in range(10):
+        for _ in range(50):
+            listed.record(next(p for p in map(listed.__getitem__, range(200)) if p.text == f"{number}:"), number > 3)
+    listed.settle()
+    assert listed[4] is listed[4], "the episodes of a group share it"
+    sampled = ProblemStream(Digits(), test_fraction=0.0, prompt_choice="thompson")
+    assert sampled.curriculum.arms == [1, 2, 3]
+    for _ in range(400):
+        sampled.record(Problem("1:", "1", {"level": 1}), True)
+        sampled.record(Problem("2:", "2", {"level": 2}), random.Random(_).random() < 0.5)
+        sampled.record(Problem("3:", "3", {"level": 3}), False)
+        sampled.settle()
+    assert Counter(sampled[i].metadata["level"] for i in range(200))[2] > 100
+
+
+def test_problems_that_a_learner_cannot_tell_apart_are_one_arm():
+    class Sums(Digits):
+        def split_key(self, problem):
+            return "+".join(sorted(problem.text.split("+")))
+
+    problems = [{"prompt": prompt} for prompt in ("1+2", "2+1", "3+4")]
+    stream = ProblemStream(Sums(), problems=problems, test_fraction=0.0, prompt_choice="thompson")
+    assert stream.curriculum.arms == [0, 1]
+
+
+def test_the_test_split_and_a_stream_without_a_choice_stay_as_they_are():
+    chosen = {"problems": PROBLEMS, "test_fraction": 0.5}
+    plain = ProblemStream(Digits(), split="test", **chosen)
+    other = ProblemStream(Digits(), split="test", prompt_choice="thompson", **chosen)
+    assert other.curriculum is None and [plain[i] for i in range(20)] == [other[i] for i in range(20)]
+    assert other[0].metadata == plain[0].metadata
+
+
+def envs(**settings):
+    chosen = {"problems": PROBLEMS, "test_fraction": 0.0, "prompt_choice": "thompson", "group_size": 2, **settings}
+    return gym.make_vec("TextGen-v0", 4, verifier=Digits(), **chosen)
+
+
+def prompts_of(envs, rollouts, answer):
+    """Play rollouts of 8 episodes, two resets each, and return their prompts; `answer` is given to every problem."""
+    posed = []
+    for _ in range(rollouts):
+        for mask in (None, [True] * 4):
+            options = None if mask is None else {"reset_mask": mask}
+            _, infos = envs.reset(options=options)
+            posed += infos["prompt"].tolist()
+            done = False
+            while not done:
+                tokens = [envs.unwrapped.task.tokenizer.convert_tokens_to_ids(answer)] * 4
+                _, _, ended, *_ = envs.step(tokens)
+                done = bool(ended.all())
+    return posed
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_choice_goes_on_after_a_break_as_it_would_have(late):
+    settings = {"late_verdicts": late, "max_new_tokens": 1}
+    whole, first, again = (envs(**settings) for _ in range(3))
+    for each in (whole, first, again):
+        each.reset(seed=5)
+    wanted = prompts_of(whole, 12, "4")
+    assert prompts_of(first, 6, "4") == wanted[:48]
+    again.unwrapped.load_state_dict(first.unwrapped.state_dict())
+    assert prompts_of(again, 6, "4") == wanted[48:]
+    state = whole.unwrapped.state_dict()["stream"]["curriculum"]
+    assert state == again.unwrapped.state_dict()["stream"]["curriculum"] and state["counts"]
+    assert wanted[0::2] == wanted[1::2], "groups share a prompt"

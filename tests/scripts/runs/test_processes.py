@@ -1,11 +1,8 @@
 """Processes of torchrun: which one speaks, a run that is started again, a torch without processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -15,15 +12,13 @@ from inprocess import error_of, run
 
 
 @pytest.mark.parametrize(("rank", "local", "said"), [(0, 0, "no file"), (1, 1, ""), (8, 0, "no file"), (9, 1, "")])
-def test_an_error_before_the_processes_meet_is_printed_once_per_machine(
-    rank: int, local: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_before_the_processes_meet_is_printed_once_per_machine(rank, local, said, monkeypatch):
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("LOCAL_RANK", str(local))
     assert torchrun.said_once("no file") == said
 
 
-def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch):
     monkeypatch.setattr(torchrun, "_store", dist.HashStore())
     errors = ["no file", "no file", torchrun.LOST, "no memory"]
     assert [torchrun.said_once(each) for each in errors] == ["no file", "", "", "no memory"]
@@ -31,18 +26,14 @@ def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch: pyt
     assert [torchrun.said_once(torchrun.LOST) for _ in range(2)] == [torchrun.LOST, ""]
 
 
-def test_a_new_run_that_torchrun_starts_again_is_not_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_that_torchrun_starts_again_is_not_begun_anew(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert "--resume RUN" in error_of(run("train", "--overwrite", "--log-dir", tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_what_several_processes_cannot_do_is_said(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_several_processes_cannot_do_is_said(monkeypatch, capfd):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run("doctor", "run").exit_code == 2 and "doctor runs in one process" in capfd.readouterr().err
     with pytest.raises(ValueError, match="cuda:0 names one device"):
@@ -68,7 +59,7 @@ main()
 """
 
 
-def cartpole_without_processes(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def cartpole_without_processes(folder, **environment):
     """Run a short training in a Python whose torch has no torch.distributed."""
     short = ["--episodes", "32", "--episodes-per-update", "16", "--eval-episodes", "4", "--no-report"]
     return subprocess.run(
@@ -78,7 +69,7 @@ def cartpole_without_processes(folder: Path, **environment: str) -> subprocess.C
 
 
 @pytest.mark.slow
-def test_one_process_trains_with_a_torch_without_processes(tmp_path: Path) -> None:
+def test_one_process_trains_with_a_torch_without_processes(tmp_path):
     done = cartpole_without_processes(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "after:  mean reward" in done.stderr

@@ -2,10 +2,12 @@
 
 import inspect
 import json
+from pathlib import Path
 
 import click
 import pytest
 from _rlenv_scripts.console.command import Command
+from _rlenv_scripts.setup.agent_names import resume_command
 from _rlenv_scripts.setup.defaults import agent_settings
 from _rlenv_scripts.setup.options import Setting, common, declared
 from _rlenv_scripts.setup.settings import agent_arguments, resolved
@@ -75,3 +77,27 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     assert [one.opts + one.secondary_opts for one in imitating][:2] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()
+
+
+# The command that continues a run asks for trust exactly if it imports a module of the user's.
+
+
+@pytest.mark.parametrize(
+    ("options", "trust"),
+    [
+        ({}, False),
+        ({"agent": "grpo", "verifier": "arith", "env_id": "TextGen-v0"}, False),
+        ({"agent": "ppo", "verifier": "arith", "env_id": "rlenv:TextGen-v0"}, False),
+        ({"agent": "ppo", "verifier": "arith", "env_id": "corridor:Corridor-v0"}, True),
+        ({"agent": "/home/me/mine.py:Mine", "verifier": "arith"}, True),
+        ({"agent": "grpo", "verifier": "/home/me/rewards.py:f"}, True),
+        ({"agent": "grpo", "verifier": "arith,/home/me/rewards.py:f=0.5"}, True),
+        ({"agent": "grpo", "verifier": "regex:[0-9]+"}, False),
+        ({"agent": "grpo", "verifier": "arith", "tools": ["calculator"]}, False),
+        ({"agent": "grpo", "verifier": "arith", "tools": ["/home/me/tools.py:f"]}, True),
+        ({"agent": "grpo", "verifier": "code", "unsafe_local_exec": True}, True),
+    ],
+)
+def test_the_command_that_continues_asks_for_trust_if_it_imports(options, trust):
+    wanted = "rlenv train --resume runs/NAME" + " --trust" * trust
+    assert resume_command(Path("runs/NAME"), options) == wanted

@@ -56,10 +56,6 @@ def short(completions, completion_ids, trainer_state, **kwargs):
     return [-float(len(ids)) for ids in completion_ids]
 
 
-def three(completions):
-    return [1.0, 1.0, 1.0]
-
-
 def double(x: int) -> int:
     return 2 * x
 """
@@ -141,11 +137,3 @@ def test_a_configuration_may_list_functions(home):
     folder = trained(f"--config run.json {TEXT}")
     header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
     assert {"rollout/parts/right", "rollout/parts/short"} <= set(header)
-
-
-@pytest.mark.parametrize(("workers", "count"), [(0, 4), (1, 1)])
-def test_another_number_of_rewards_ends_a_run_with_one_line(home, workers, count):
-    line = error_of(
-        run("train", "--verifier", "mine.py:three", "--verifier-workers", workers, *TEXT.split(), "--eval-episodes", 4)
-    )
-    assert f"returned 3 rewards for {count} completion" in line

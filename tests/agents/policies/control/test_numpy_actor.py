@@ -1,7 +1,5 @@
 """Acting in numpy: the same actions and log-probabilities as torch's, from the same generator."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -17,17 +15,17 @@ CPU = torch.device("cpu")
 WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]
 
 
-def policy_for(env: str, seed: int = 0, **kwargs) -> ControlPolicy:
+def policy_for(env, seed=0, **kwargs):
     one = gym.make(env)
     torch.manual_seed(seed)
     return ControlPolicy(one.observation_space, one.action_space, **kwargs)
 
 
-def actor_of(policy: ControlPolicy, obs: np.ndarray, *how):
+def actor_of(policy, obs, *how):
     return policy.make_actor(obs, policy.action_space, CPU, *how)
 
 
-def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
+def rollouts(env, in_numpy, deterministic, **kwargs):
     """Return two rollouts in a row and the state of the generator after them."""
     envs = make_envs(env, 3, {"max_episode_steps": 30}, skip_finished=True)
     collector, generator = Collector(envs, CPU), torch.Generator().manual_seed(1)
@@ -38,7 +36,7 @@ def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
 
 
 @diagonal("env, deterministic", WORLDS, [False, True])
-def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
+def test_rollouts_are_those_of_the_plain_path(env, deterministic):
     fast, after, policy = rollouts(env, True, deterministic)
     plain, after_plain, _ = rollouts(env, False, deterministic)
     assert isinstance(actor_of(policy, fast[0].observations[:, 0].numpy()), NumpyActor)
@@ -70,12 +68,12 @@ class Cautious(ControlPolicy):
     ],
     ids=lambda case: str(case)[:40],
 )
-def test_other_policies_act_through_torch(observed, acts, cls, kwargs) -> None:
+def test_other_policies_act_through_torch(observed, acts, cls, kwargs):
     obs = np.zeros((2, *observed.shape), dtype=observed.dtype)
     assert not isinstance(actor_of(cls(observed, acts, **kwargs), obs), NumpyActor)
 
 
-def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:
+def test_the_switch_is_kept_in_the_policys_folder(tmp_path):
     policy = policy_for("CartPole-v1", act_in_numpy=False)
     policy.save(tmp_path)
     assert not ControlPolicy.load(tmp_path, policy.net.observation_space, policy.action_space).act_in_numpy
@@ -84,7 +82,7 @@ def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:
 # The batched CartPole.
 
 
-def played(cls, slots: int, masks: list[np.ndarray]) -> list[tuple[np.ndarray, ...]]:
+def played(cls, slots, masks):
     """Return what the slots show, step by step, when those of a mask restart now and then."""
     envs, rng = cls([lambda: gym.make("CartPole-v1", max_episode_steps=40)] * slots), np.random.default_rng(0)
     seen = [envs.reset(seed=7, options={"reset_mask": masks[0].copy()})]
@@ -95,7 +93,7 @@ def played(cls, slots: int, masks: list[np.ndarray]) -> list[tuple[np.ndarray, .
     return [part for parts in seen for part in parts if isinstance(part, np.ndarray)]
 
 
-def test_poles_that_are_stepped_together_fall_as_they_do_alone() -> None:
+def test_poles_that_are_stepped_together_fall_as_they_do_alone():
     masks = np.random.default_rng(1).random((6, 8)) < 0.7
     masks[0], masks[:, 7] = True, False  # without a seed, a slot begins anywhere; the last one never begins
     ours, theirs = played(WaitingCartPole, 8, list(masks)), played(WaitingVectorEnv, 8, list(masks))
@@ -105,7 +103,7 @@ def test_poles_that_are_stepped_together_fall_as_they_do_alone() -> None:
         np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6)
 
 
-def test_only_cartpole_as_registered_is_stepped_together() -> None:
+def test_only_cartpole_as_registered_is_stepped_together():
     assert type(make_envs("CartPole-v1", 2, None, skip_finished=True)) is WaitingCartPole
     assert type(make_envs("CartPole-v1", 2, {"sutton_barto_reward": True}, skip_finished=True)) is WaitingVectorEnv
     assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is WaitingVectorEnv

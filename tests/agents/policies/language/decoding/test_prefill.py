@@ -18,6 +18,18 @@ def captured(policy):
     return policy
 
 
+def reads_of(policy):
+    """Return the shapes of all that is read into a cache from now on."""
+    read = []
+
+    def watched(module, args, kwargs):
+        if kwargs.get("past_key_values") is not None:
+            read.append((args[0] if args else kwargs["input_ids"]).shape)
+
+    policy.model.base_model.register_forward_pre_hook(watched, with_kwargs=True)
+    return read
+
+
 @pytest.mark.parametrize("limit", [9, slow(1), slow(30)])
 @pytest.mark.parametrize("kind", ["plain", "captured"])
 def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
@@ -25,14 +37,9 @@ def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
     policy = tiny_policy("llama", envs)
     policy = captured(policy) if kind == "captured" else policy
     whole = collect(policy, envs, 18)
-    read = []
-
-    def watched(module, args, kwargs):
-        if kwargs.get("past_key_values") is not None:
-            read.append((args[0] if args else kwargs["input_ids"]).shape)
 
     monkeypatch.setattr(decoding, "PREFILL", limit)
-    policy.model.base_model.register_forward_pre_hook(watched, with_kwargs=True)
+    read = reads_of(policy)
     parts = collect(captured(policy) if kind == "captured" else policy, envs, 18)
     prompts = [shape for shape in read if shape[1] > 1]
     assert prompts and all(rows * length <= limit or rows == 1 for rows, length in prompts)
@@ -45,15 +52,11 @@ def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
 def test_a_beginning_that_all_prompts_share_is_read_once(name, limit, monkeypatch):
     envs = text_envs(SLOTS, problems=["abcdea", "abcdeb", "abcdehg", "abcdecca"], group_size=3)
     policy = tiny_policy(name, envs)
-    whole, read = collect(policy, envs, 18), []
-
-    def watched(module, args, kwargs):
-        if kwargs.get("past_key_values") is not None:
-            read.append((args[0] if args else kwargs["input_ids"]).shape)
+    whole = collect(policy, envs, 18)
 
     monkeypatch.setattr(decoding, "SHARED", 1)
     monkeypatch.setattr(decoding, "PREFILL", limit)
-    policy.model.base_model.register_forward_pre_hook(watched, with_kwargs=True)
+    read = reads_of(policy)
     shared = collect(policy, envs, 18)
     assert read[0] == (1, 5) and 1 < read[1][1] <= 3
     assert torch.equal(shared.actions, whole.actions)

@@ -1,12 +1,14 @@
-"""Wide rows in chunks: the same values and gradients, and never all of them at once."""
+"""What a pass keeps: wide rows in chunks give the same and never exist at once; activation checkpointing keeps less."""
 
 import pytest
 import torch
-from tiny_models import text_envs, tiny_model
+from identity_checks import collect
+from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from agents import LanguageModelPolicy, Rollout
+from agents.policies.language.decoding.acting_copy import is_changed
 from agents.policies.language.training import reading as chunks
 
 ROWS, WIDTH = 23, 8
@@ -65,3 +67,36 @@ def test_probabilities_of_all_rows_never_exist_at_once(want, monkeypatch):
     assert vocab_size * rows <= largest() < 64 * vocab_size
     monkeypatch.setattr(chunks, "ELEMENTS", 2**25)
     assert largest() >= 200 * vocab_size, "what is measured is there without chunks"
+
+
+# Activation checkpointing: less memory, and a model that is left as it was; test_sharing.py has the gradient.
+
+
+def saved_bytes(policy, rollout):
+    """Return what a training pass keeps for the backward pass."""
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        log_probs = policy.evaluate(rollout)["log_probs"]
+    return sum(kept.values()), log_probs
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", pytest.param("mistral", marks=pytest.mark.slow)])
+def test_less_is_kept_and_the_model_is_left_as_it_was(name):
+    envs = text_envs(4)
+    policy = tiny_policy(name, envs)
+    rollout = collect(policy, envs)
+    plain, _ = saved_bytes(policy, rollout)
+    policy.activation_checkpointing = True
+    before = [dict(vars(module)) for module in policy.modules()]
+    small, log_probs = saved_bytes(policy, rollout)
+    assert small < 0.4 * plain, (small, plain)
+    assert [dict(vars(module)) for module in policy.modules()] == before
+    assert not any(map(is_changed, policy.modules()))
+    log_probs.sum().backward()
+    assert not policy.model.training
