@@ -1,4 +1,4 @@
-"""The identities with replies between the actions: what was sampled is what is trained, in all decoders and modes."""
+"""Replies between the actions: what was sampled is what is trained, in all modes; and what is counted of turns."""
 
 import gymnasium as gym
 import pytest

@@ -1,4 +1,4 @@
-"""Every agent shows all its settings, names a typo, and can be watched update by update."""
+"""Every agent shows all its settings, names a typo, can be watched update by update, and be derived from."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state dealt out to processes: the updates are those of a single process."""
+"""Weights, gradients and optimizer state dealt out to processes: loaded in parts, updated as in a single process."""
 
 import contextlib
 import copy

@@ -1,14 +1,9 @@
 """Agents with text and with control, of which the fast tests take one each and the slow ones the other."""
 
-from __future__ import annotations
-
-from collections.abc import Collection
-from typing import Any
-
 import pytest
 import torch
 
-from agents import AGENTS, Agent, DrGRPO, Policy
+from agents import AGENTS, DrGRPO, Policy
 from agents.algorithms._taught import Taught
 from agents.training.proximal import PassesAgent
 
@@ -19,18 +14,18 @@ LIKE_GRPO = [  # what they keep and compare is what GRPO keeps and compares
 ]
 
 
-def is_taught(name: str) -> bool:
+def is_taught(name):
     """Tell whether an agent needs a teacher, which takes the place of the policy that a KL anchor holds on to."""
     return AGENTS[name].needs_teacher
 
 
-def fitting(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+def fitting(name, settings):
     """Return the settings without those of the KL anchor, for an agent that has a teacher instead."""
     anchors = ("kl_coef", "kl_in", "kl_estimator", "kl_ratio")
     return {key: value for key, value in settings.items() if not (is_taught(name) and key in anchors)}
 
 
-def with_teacher(agent: Agent) -> Agent:
+def with_teacher(agent):
     """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
     if isinstance(agent, Taught):
         teacher = Policy.frozen_copy(agent.policy)  # whole, also on the base of an adapter, which would move with it
@@ -44,7 +39,7 @@ def with_teacher(agent: Agent) -> Agent:
     return agent
 
 
-def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest.MarkDecorator:
+def each_agent_once(text, rare=()):
     """Parametrize a test with `name` and `kind`: fast is text for those named and control for the others.
 
     Args:

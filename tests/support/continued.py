@@ -1,21 +1,14 @@
 """A run that is stopped and continued: some updates of it, and everything that its future depends on."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable
-from typing import Any
 
-import torch
-
-from agents import Agent
 from agents.policies.base import weights_digest
 from agents.rollouts.env_state import env_state
 
 
-def run(agent: Agent, updates: int, goal: int = 10**6) -> list[dict[str, float]]:
+def run(agent, updates, goal=10**6):
     """Train for some updates of a long run; return the metrics of each."""
-    stream: list[dict[str, float]] = []
+    stream = []
     steps = agent.updates(goal - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
     for _, metrics in steps:
         stream.append({**metrics, "steps": agent.num_timesteps})
@@ -24,11 +17,11 @@ def run(agent: Agent, updates: int, goal: int = 10**6) -> list[dict[str, float]]
     return stream
 
 
-def bytes_of(tensors: Iterable[torch.Tensor]) -> list[bytes]:
+def bytes_of(tensors):
     return [tensor.detach().contiguous().numpy().tobytes() for tensor in tensors]
 
 
-def everything(agent: Agent) -> dict[str, Any]:
+def everything(agent):
     """Return all that the future of a run depends on, in comparable form."""
     optimizer = agent.policy_optimizer.state_dict()
     moments = [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()]

@@ -1,20 +1,16 @@
 """An environment that says which episode and which step an observation belongs to."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv
 
-from agents import Policy, Rollout
+from agents import Policy
 from agents.policies.base import scatter_steps
 
 
-def reward_at(episode: int, t: int, length: int) -> float:
+def reward_at(episode, t, length):
     return float(1000 * episode + t + (500 if t == length - 1 else 0))
 
 
@@ -25,26 +21,26 @@ class Ledger:
         lengths: how long episode i is.
     """
 
-    def __init__(self, lengths: list[int]) -> None:
+    def __init__(self, lengths):
         self.lengths, self.started = lengths, 0
 
 
 class CountingEnv(gym.Env):
     """Observation [episode, t]; the episode ends after a known number of steps, terminated or (odd ones) truncated."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger):
         self.ledger = ledger
         self.observation_space = spaces.Box(-1, 1e6, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
         self.buffer = np.zeros(2, dtype=np.float32)  # reused: who stores it without copying stores the last step
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.episode, self.t = self.ledger.started, 0
         self.ledger.started += 1
         return self._observation(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         length = self.ledger.lengths[self.episode]
         assert self.t < length, "stepped past the end"
         assert action == (self.episode + self.t) % 3, "an action of another episode or step"
@@ -54,12 +50,12 @@ class CountingEnv(gym.Env):
         cut = done and self.episode % 2 == 1
         return self._observation(), reward, done and not cut, cut, {}
 
-    def _observation(self) -> np.ndarray:
+    def _observation(self):
         self.buffer[:] = self.episode, self.t
         return self.buffer
 
 
-def counting_envs(num_envs: int, mode: AutoresetMode, lengths: list[int]) -> VectorEnv:
+def counting_envs(num_envs, mode, lengths):
     ledger = Ledger(lengths)
     return SyncVectorEnv([lambda: CountingEnv(ledger)] * num_envs, copy=False, autoreset_mode=mode)
 
@@ -67,9 +63,9 @@ def counting_envs(num_envs: int, mode: AutoresetMode, lengths: list[int]) -> Vec
 class CountingPolicy(Policy):
     """Chooses (episode + t) mod 3, so that an action says which observation it answers."""
 
-    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+    def act(self, obs, state, *args, **kwargs):
         return obs.sum(1).long() % 3, -obs[:, 1], None
 
-    def evaluate(self, rollout: Rollout, want: Any = (), reference: Any = None) -> Any:
+    def evaluate(self, rollout, want=(), reference=None):
         log_probs = scatter_steps(-rollout.observations[rollout.mask][:, 1], rollout.mask)
         return {"log_probs": log_probs, "entropy": torch.zeros_like(log_probs)}

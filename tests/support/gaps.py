@@ -1,21 +1,16 @@
 """Handmade episodes in which replies of an environment stand between the sampled tokens."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from agents import LanguageModelPolicy, Rollout
+from agents import Rollout
 
 GROUP = 4
 
 
-def gapped(
-    policy: LanguageModelPolicy, episodes: int = 24, gaps: bool = True, letters: int = 2, seed: int = 0
-) -> Rollout:
+def gapped(policy, episodes=24, gaps=True, letters=2, seed=0):
     """Return groups of random episodes of a prompt, turns and replies, with the log-probabilities of a plain pass.
 
     Few letters, so that episodes share beginnings and some are equal. Replies have 0 to 3 tokens.
@@ -31,7 +26,7 @@ def gapped(
     draw = lambda most, least=1: int(torch.randint(least, most + 1, (), generator=rng))  # noqa: E731
     some = lambda count: torch.randint(0, letters, (count,), generator=rng).tolist()  # noqa: E731
     prompts = [some(draw(5)) for _ in range(episodes // GROUP)]
-    rows: list[tuple[list[int], list[int], list[int]]] = []  # context, columns and rewards of the actions
+    rows = []  # context, columns and rewards of the actions
     for row in range(episodes):
         context, columns, rewards = list(prompts[row // GROUP]), list[int](), list[int]()
         for turn in range(draw(3) if gaps else 1):
@@ -58,9 +53,9 @@ def gapped(
 
 
 @torch.no_grad()
-def plain_laws(policy: LanguageModelPolicy, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+def plain_laws(policy, rollout):
     """Return log-probabilities and entropies [N, T]: each episode's tokens read by themselves in one forward pass."""
-    model: Any = copy.deepcopy(policy.model).eval()
+    model = copy.deepcopy(policy.model).eval()
     out, entropies = torch.zeros_like(rollout.mask, dtype=torch.float64), torch.zeros(rollout.mask.shape).double()
     assert isinstance(rollout.observations, dict)
     for row, columns in enumerate(rollout.columns):
@@ -74,7 +69,7 @@ def plain_laws(policy: LanguageModelPolicy, rollout: Rollout) -> tuple[torch.Ten
     return out, entropies
 
 
-def positions_explicit(rollout: Rollout) -> Rollout:
+def positions_explicit(rollout):
     """Return the rollout with `positions`, whether or not it has gaps, and its final tokens."""
     assert isinstance(rollout.observations, dict)
     tokens, columns = rollout.observations["tokens"].clone(), rollout.columns

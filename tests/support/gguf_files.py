@@ -1,15 +1,8 @@
 """Small GGUF files of the Llama kind, written as llama.cpp's converter writes them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 from gguf import GGUFWriter, TokenType
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 NAMES = {  # of transformers' weights in a layer, and of the file's
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -19,11 +12,9 @@ NAMES = {  # of transformers' weights in a layer, and of the file's
 OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(
-    path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_of_turn: int | None = None
-) -> None:
+def write_gguf(path, model, tokenizer, end_of_turn=None):
     """Write a Llama model and its byte-level BPE tokenizer as one file, weights in float32."""
-    config: Any = model.config
+    config = model.config
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(config.max_position_embeddings)
@@ -49,7 +40,7 @@ def write_gguf(
     writer.close()
 
 
-def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerBase) -> None:
+def _add_tokenizer(writer, tokenizer):
     words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
     special = set(tokenizer.all_special_ids)
     writer.add_tokenizer_model("gpt2")
@@ -65,12 +56,11 @@ def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerBase) -> No
         writer.add_chat_template(tokenizer.chat_template)
 
 
-def _merges(tokenizer: Any) -> list[list[str]]:
-    merges: list[list[str]] = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-    return merges
+def _merges(tokenizer):
+    return json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
 
 
-def _file_name(name: str) -> str:
+def _file_name(name):
     stem, _, last = name.rpartition(".")
     if stem in OUTSIDE:
         return f"{OUTSIDE[stem]}.{last}"
@@ -78,7 +68,7 @@ def _file_name(name: str) -> str:
     return f"blk.{layer}.{NAMES[part]}.{last}"
 
 
-def _as_llama_cpp(weight: torch.Tensor, heads: int | None) -> np.ndarray:
+def _as_llama_cpp(weight, heads):
     """Return a weight in the file's order: queries and keys have the halves of a rotation side by side."""
     array = weight.detach().float().numpy()
     if heads is None:

@@ -4,7 +4,7 @@
 
 It refuses what CUDA refuses: operations that mix devices, generators of the other device, `numpy()` of a tensor on the
 device, and, while a graph is captured, synchronizations and random numbers. It counts synchronizations by the line of
-this repository that caused them. `pretend_rules.py` has the rules, `pretend_graph.py` captured graphs.
+this repository that caused them. `pretend_rules.py` has the rules.
 
 It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta device with an
 index of its own, which autograd accepts in any build of torch.
@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from pretend_graph import PretendGraph, PretendStream
 from pretend_rules import (
     INDEXING,
+    Facts,
     PretendGenerator,
     aten,
     check_generator,
@@ -37,6 +37,48 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CUDA, INSIDE = torch.device("cuda:0"), torch.device("meta:7")
+
+
+class PretendGraph:
+    """A captured graph. What it computes for itself is overwritten between replays, so that nothing relies on it."""
+
+    pools: dict[Any, list[PretendGraph]] = {}  # graphs that share memory
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.calls: list[tuple[Callable[[], Any], list[torch.Tensor]]] = []
+        self.pool: Any = None
+
+    def record(self, call: Callable[[], Any], facts: Facts, made: Any) -> None:
+        """Note an operation; what it makes, unless it is a view or was given, is memory of the graph."""
+        self.calls.append((call, list(leaves((made,))) if facts.makes else []))
+
+    def finish(self, pool: Any) -> None:
+        """End the capture. Nothing has been computed yet, as far as anyone can see."""
+        self.pool = pool
+        self.pools.setdefault(pool, []).append(self)
+        self.forget()
+
+    def forget(self) -> None:
+        """Overwrite the memory of the graph."""
+        for x in (x for _, made in self.calls for x in made):
+            x.fill_(torch.nan if x.is_floating_point() else True if x.dtype is torch.bool else 2**20)
+
+    def replay(self) -> None:
+        """Run the operations again."""
+        for graph in self.pools[self.pool]:
+            graph.forget()
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            for call, made in self.calls:
+                again = call()
+                for old, new in zip(made, leaves((again,)) if made else (), strict=True):
+                    assert old.shape == new.shape, "a shape changed within a captured graph"
+                    old.copy_(new)
+
+
+class PretendStream:
+    """A stream on which nothing overlaps."""
+
+    def wait_stream(self, other: Any) -> None: ...
 
 
 class DeviceTensor(torch.Tensor):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 ROOT = str(Path(__file__).parents[2])
-HELPERS = ("pretend_device.py", "pretend_rules.py", "pretend_graph.py")
+HELPERS = ("pretend_device.py", "pretend_rules.py")
 aten = torch.ops.aten
 # Their result, or its shape, needs numbers from the device. Indexing with a mask is one, too: see `counts_a_mask`.
 WAITING = {

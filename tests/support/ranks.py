@@ -1,7 +1,5 @@
 """Processes of one `torch.distributed` group on this machine, which do what a test asks for."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -9,11 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
@@ -31,9 +25,9 @@ class Ranks:
         patience: seconds that they wait for each other in an exchange.
     """
 
-    def __init__(self, size: int, folder: Path, patience: float = SECONDS) -> None:
+    def __init__(self, size, folder, patience=SECONDS):
         context = multiprocessing.get_context(START)
-        self.pipes: list[Connection] = []
+        self.pipes = []
         self.processes = []
         for rank in range(size):
             ours, theirs = context.Pipe()
@@ -45,7 +39,7 @@ class Ranks:
             self.pipes.append(ours)
             self.processes.append(process)
 
-    def __call__(self, work: Callable[..., Any], *args: Any) -> list[Any]:
+    def __call__(self, work, *args):
         """Call this in every process at once; return the results in order of rank, or raise the first error."""
         for pipe in self.pipes:
             pipe.send_bytes(cloudpickle.dumps((work, args)))
@@ -57,21 +51,21 @@ class Ranks:
         assert not failures, "\n".join(failures)
         return [result for _, result in outcomes]
 
-    def close(self) -> None:
+    def close(self):
         for process in self.processes:  # all at once: one that is left alone in an exchange aborts with a long message
             process.kill()
         for process in self.processes:
             process.join()
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent):
     """End this process once its parent has ended, however it ended: a fork holds the other ends of its own pipes."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _serve(pipe: Connection, rank: int, size: int, store: str, patience: float) -> None:
+def _serve(pipe, rank, size, store, patience):
     import torch
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

@@ -4,11 +4,7 @@ The weights are larger than any trained model's, so that the next token depends 
 a policy that reads a wrong context, position or temperature gets clearly other log-probabilities.
 """
 
-from __future__ import annotations
-
 import zlib
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import torch
@@ -18,8 +14,6 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -28,6 +22,7 @@ from rlenv.text.tokenizer import character_tokenizer
 from verifiers.function import FunctionVerifier
 
 ALPHABET = "abcdefgh"
+VOCABULARY = len(ALPHABET) + 2  # with padding and an end
 PROMPTS = ["ab", "cdefgh", "a", "hgfedcba", "bbb", "dad", "acegbd", "fffff"]  # of unequal length, one token a letter
 CONTEXT = 64
 DROPOUT = 0.1
@@ -35,9 +30,7 @@ SPREAD = 0.3  # standard deviation of the weights
 MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped queries; and with a sliding window
 
 
-def tiny_model(
-    name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT, layers: int = 2
-) -> PreTrainedModel:
+def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=2):
     """Return a random model of width 16 with dropout configured."""
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     shape = {
@@ -52,7 +45,6 @@ def tiny_model(
         "initializer_range": SPREAD,
         **ends,
     }
-    config: Any
     if name == "gpt2":
         drop = {"resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "attn_pdrop": DROPOUT}
         sizes = {"vocab_size": vocab_size, "n_positions": context, "n_embd": 16, "n_layer": layers, "n_head": 4}
@@ -68,7 +60,7 @@ def tiny_model(
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-def write_chat_model(folder: Path, context: int = CONTEXT) -> PreTrainedTokenizerBase:
+def write_chat_model(folder, context=CONTEXT):
     """Write a model of the Qwen kind, whose vocabulary is larger than its tokenizer's; return the tokenizer."""
     tokenizer = chatml()
     tiny_model("llama", len(tokenizer) + 4, context=context).save_pretrained(folder)
@@ -76,7 +68,7 @@ def write_chat_model(folder: Path, context: int = CONTEXT) -> PreTrainedTokenize
     return tokenizer
 
 
-def norm_in_double(model: torch.nn.Module) -> None:
+def norm_in_double(model):
     """Let torch's RMSNorm stand in for transformers', the same function computed in float32 whatever the weights are.
 
     Rounding to float32 would make 1e-8 of what was 1e-16, and hide what the identities are about.
@@ -88,15 +80,7 @@ def norm_in_double(model: torch.nn.Module) -> None:
                 setattr(parent, name, norm)
 
 
-def tiny_policy(
-    name: str,
-    envs: Any,
-    temperature: float = 1.0,
-    dtype: str = "float64",
-    seed: int = 0,
-    cls: type[LanguageModelPolicy] = LanguageModelPolicy,
-    **kwargs: Any,
-) -> LanguageModelPolicy:
+def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, cls=LanguageModelPolicy, **kwargs):
     """Return a policy over the environment's vocabulary around a tiny model."""
     model = tiny_model(name, int(envs.single_action_space.n), seed)
     if dtype == "float64":
@@ -105,16 +89,16 @@ def tiny_policy(
     return cls(*spaces, model, temperature=temperature, dtype=dtype, **kwargs)
 
 
-def reward_of(prompt: str, completion: str) -> float:
+def reward_of(prompt, completion):
     """Return a reward that says which prompt and completion it is of, exact in single precision."""
     return (1 + zlib.crc32(f"{prompt}|{completion}".encode()) % 255) / 64
 
 
-def hash_reward(prompts: list[str], completions: list[str]) -> list[float]:
+def hash_reward(prompts, completions):
     return [reward_of(*pair) for pair in zip(prompts, completions, strict=True)]
 
 
-def text_envs(num_envs: int = 4, reward: Any = hash_reward, pad_is_eos: bool = False, **kwargs: Any) -> Any:
+def text_envs(num_envs=4, reward=hash_reward, pad_is_eos=False, **kwargs):
     """Return TextGen-v0 over `PROMPTS`, whose completions are judged by a reward function."""
     if pad_is_eos:
         tokenizer = character_tokenizer(ALPHABET)
@@ -124,7 +108,7 @@ def text_envs(num_envs: int = 4, reward: Any = hash_reward, pad_is_eos: bool = F
     return gym.make_vec("TextGen-v0", num_envs, verifier=FunctionVerifier(reward, alphabet=ALPHABET), **settings)
 
 
-def own_rewards(envs: Any, rollout: Any) -> torch.Tensor:
+def own_rewards(envs, rollout):
     """Work out each row's reward from its own tokens [N]."""
     decode, rewards = envs.task.tokenizer.decode, []
     for row in range(len(rollout)):

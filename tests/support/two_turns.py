@@ -11,12 +11,8 @@ the same dialogues as the collector stores them, played in the batched environme
 P prompts, D dialogues of a prompt, T steps, K episodes a group.
 """
 
-from __future__ import annotations
-
-import random
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import gymnasium as gym
 import torch
@@ -25,13 +21,13 @@ from identity_checks import collect, double
 from tiny_models import tiny_policy
 
 import rlenv  # noqa: F401
-from agents import Agent, LanguageModelPolicy, Policy, Rollout
+from agents import Policy
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 PROMPTS = ["b", "bb"]
 ANSWERED = {"b": ("", "<pad><pad>"), "bb": ("b", "<pad><pad>")}  # which turns are not the last
 WRITTEN = ("<pad>", "", "b")  # of each token, so that every turn is another one
-SHAPE: dict[str, Any] = {"max_new_tokens": 2, "stop_strings": "b", "test_fraction": 0.0, "problems": PROMPTS}
+SHAPE = {"max_new_tokens": 2, "stop_strings": "b", "test_fraction": 0.0, "problems": PROMPTS}
 P, D, T = 2, 13, 4
 
 
@@ -43,19 +39,19 @@ class TwoTurns(Verifier):
     reward_range = (0.0, 3.0)
     wants = ("token_ids",)
 
-    def sample(self, rng: random.Random) -> Problem:
+    def sample(self, rng):
         return Problem(rng.choice(PROMPTS))
 
-    def dialogue(self, problem: Problem) -> Dialogue:
+    def dialogue(self, problem):
         return Other(problem.text)
 
 
 class Other(Dialogue):
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt):
         self.said = [prompt]
 
-    def reply(self, turn: str) -> Reply:
-        turn = "".join(WRITTEN[token] for token in turn.token_ids)  # type: ignore[attr-defined]
+    def reply(self, turn):
+        turn = "".join(WRITTEN[token] for token in turn.token_ids)
         self.said.append(turn)
         chance = number_of(self.said)
         if len(self.said) == 2 and turn in ANSWERED[self.said[0]]:
@@ -63,7 +59,7 @@ class Other(Dialogue):
         return Reply(reward=chance // 4 % 3 / 8, verdict=Verdict(chance // 16 % 5 / 4))
 
 
-def make_envs(slots: int = 4, group_size: int = 1, **settings: Any) -> Any:
+def make_envs(slots=4, group_size=1, **settings):
     return gym.make_vec("TextGen-v0", slots, verifier=TwoTurns(), group_size=group_size, **SHAPE | settings)
 
 
@@ -89,13 +85,13 @@ class Said:
 
 
 @cache
-def every_dialogue() -> list[Said]:
+def every_dialogue():
     """Play every sequence of actions in the single environment, depth first."""
     out = []
     for prompt, text in enumerate(PROMPTS):
         shape = {**SHAPE, "problems": [text], "max_prompt_tokens": 2}
-        env: Any = gym.make("TextGen-v0", verifier=TwoTurns(), disable_env_checker=True, **shape).unwrapped
-        unfinished: list[tuple[int, ...]] = [()]
+        env = gym.make("TextGen-v0", verifier=TwoTurns(), disable_env_checker=True, **shape).unwrapped
+        unfinished = [()]
         while unfinished:
             actions = unfinished.pop()
             for last in range(int(env.action_space.n)):
@@ -107,7 +103,7 @@ def every_dialogue() -> list[Said]:
     return sorted(out, key=lambda said: (said.prompt, said.actions))
 
 
-def _play(env: Any, prompt: int, actions: tuple[int, ...]) -> Said | None:
+def _play(env, prompt, actions):
     """Return the dialogue with these actions; None if it goes on after them."""
     obs, _ = env.reset(seed=0)
     read, rewards, over, info, first = [], [], False, {}, len(actions)
@@ -124,21 +120,13 @@ class Reciting(Policy):
 
     obs_from_actions = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.started = [0] * P
-        self.left: dict[int, list[int]] = {}
+        self.left = {}
 
-    def act(
-        self,
-        obs: Any,
-        state: Any,
-        episode_start: torch.Tensor,
-        deterministic: bool = False,
-        generator: torch.Generator | None = None,
-        playing: torch.Tensor | None = None,
-    ) -> Any:
+    def act(self, obs, state, episode_start, deterministic=False, generator=None, playing=None):
         for slot in episode_start.nonzero()[:, 0].tolist():
             prompt = int(obs["length"][slot]) - 1
             said = every_dialogue()[prompt * D + self.started[prompt] % D]
@@ -147,14 +135,8 @@ class Reciting(Policy):
         actions = [self.left[slot].pop(0) if self.left.get(slot) else 0 for slot in range(len(episode_start))]
         return torch.tensor(actions), torch.zeros(len(actions)), state
 
-    def evaluate(self, rollout: Any, want: Any = (), reference: Any = None) -> Any:
-        raise NotImplementedError
 
-    def values(self, rollout: Any) -> Any:
-        raise NotImplementedError
-
-
-def library(policy: LanguageModelPolicy) -> Rollout:
+def library(policy):
     """Return all dialogues in one rollout, in the order of `every_dialogue`, as sampled by the policy.
 
     They are collected from the batched environment, 5 slots at a time.
@@ -167,7 +149,7 @@ def library(policy: LanguageModelPolicy) -> Rollout:
             rollout.observations["length"],
             rollout.actions,
             rollout.mask,
-            strict=True,  # type: ignore[call-overload]
+            strict=True,
         )
     ]
     assert sorted(found) == sorted(keys)
@@ -176,7 +158,7 @@ def library(policy: LanguageModelPolicy) -> Rollout:
         return replace(rollout, log_probs=policy.evaluate(rollout)["log_probs"])
 
 
-def make_agent(cls: type[Agent], group_size: int = 1, name: str = "gpt2", **settings: Any) -> Agent:
+def make_agent(cls, group_size=1, name="gpt2", **settings):
     """Return a real agent with a language model whose next tokens depend on everything before."""
     envs = make_envs(4, group_size)
     policy = tiny_policy(name, envs, 0.7, critic="head" if cls.uses_critic or _values(settings) else None)
@@ -190,7 +172,7 @@ def make_agent(cls: type[Agent], group_size: int = 1, name: str = "gpt2", **sett
     return agent
 
 
-def _values(settings: dict[str, Any]) -> bool:
+def _values(settings):
     return settings.get("baseline") == "value"
 
 
@@ -206,7 +188,7 @@ class Dialogues:
         values: of the critic before each action [P·D, T]; empty without.
     """
 
-    def __init__(self, policy: LanguageModelPolicy) -> None:
+    def __init__(self, policy):
         self.policy, said = policy, every_dialogue()
         contexts = {read: i for i, read in enumerate(dict.fromkeys(read for each in said for read in each.read))}
         rows = [[contexts[read] for read in each.read] + [0] * (T - len(each.read)) for each in said]
@@ -218,11 +200,11 @@ class Dialogues:
         if policy.critic is not None:
             self.values = torch.stack([self._value(read) for read in contexts])[torch.tensor(rows)].where(mask, 0)
 
-    def _law(self, read: tuple[int, ...]) -> torch.Tensor:
+    def _law(self, read):
         logits = self.policy.model.eval()(torch.tensor([read])).logits[0, -1]
         return torch.log_softmax(logits / self.policy.temperature, -1)
 
     @torch.no_grad()
-    def _value(self, read: tuple[int, ...]) -> torch.Tensor:
+    def _value(self, read):
         hidden = self.policy.model.base_model(torch.tensor([read])).last_hidden_state[0, -1]
-        return self.policy.critic.head(hidden).double().squeeze()  # type: ignore[union-attr]
+        return self.policy.critic.head(hidden).double().squeeze()

@@ -1,4 +1,4 @@
-"""How long an episode may be, by whoever says it."""
+"""How long an episode may be, by whoever says it; and environments of stable-baselines3."""
 
 from dataclasses import fields
 

@@ -2,10 +2,10 @@
 
 import json
 import multiprocessing
+from collections import Counter
 
 import gymnasium as gym
 import pytest
-from counted import counted
 from diagonal import diagonal
 from gymnasium.vector import SyncVectorEnv
 from tiny_models import write_chat_model
@@ -19,6 +19,24 @@ from rlenv.text import tokenizer as tokenizers
 TEXT = "rlenv:TextGen-v0"
 ARITH = {"verifier": "arith", "max_new_tokens": 4}
 SMALL = {"episodes_per_update": 4, "device": "cpu"}
+
+
+def counted(patch, *watched):
+    """Return the calls from now on, by name; `watched` are (name, object, attribute that is called)."""
+    count = Counter()
+
+    def watch(name, place, method):
+        original = getattr(place, method)
+
+        def call(*args, **kwargs):
+            count[name] += 1
+            return original(*args, **kwargs)
+
+        patch.setattr(place, method, call)
+
+    for each in watched:
+        watch(*each)
+    return count
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The figures of a rollout and of an evaluation."""
+"""The figures of a rollout and of an evaluation, also of what an environment does not say."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The optimizer step: what changes nothing, what is skipped, and how fast it goes."""
+"""The optimizer step: what changes nothing, what is skipped, how fast it goes, and Adam in one pass."""
 
 import copy
 

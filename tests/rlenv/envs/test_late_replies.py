@@ -163,12 +163,6 @@ class Scripted(Policy):
         actions = torch.tensor([EOS if chance % 3 == 0 else 1 + chance // 3 % 5 for chance in chances])
         return actions, -actions.double(), state
 
-    def evaluate(self, rollout, want=(), reference=None):
-        raise NotImplementedError
-
-    def values(self, rollout):
-        raise NotImplementedError
-
 
 def collected(slots, mode, episodes=60, **kwargs):
     envs = talking(slots, mode, max_turns=5, group_size=3, **kwargs)

@@ -1,14 +1,21 @@
-"""Processes of torchrun: which one speaks, a run that is started again, a torch without processes."""
+"""Processes of torchrun: who speaks, a run that is started again, a torch without processes; and child processes."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
+import click
 import pytest
 import torch.distributed as dist
 from _rlenv_scripts.runs import torchrun
+from _rlenv_scripts.runs.children import Job, rlenv_command, run_jobs
 from _rlenv_scripts.runs.torchrun import join
+from _rlenv_scripts.training.command import train
 from inprocess import error_of, run
+from processes import until
 
 
 @pytest.mark.parametrize(("rank", "local", "said"), [(0, 0, "no file"), (1, 1, ""), (8, 0, "no file"), (9, 1, "")])
@@ -73,3 +80,142 @@ def test_one_process_trains_with_a_torch_without_processes(tmp_path):
     done = cartpole_without_processes(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "after:  mean reward" in done.stderr
+
+
+# Child processes: how many, with what, and that none outlives its parent.
+
+
+PARENT = """
+import signal
+import sys
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
+from _rlenv_scripts.runs.children import Job, run_jobs
+child = '''
+import os, signal, subprocess, sys, time
+from pathlib import Path
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: Path("heard").touch())
+grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path("pids").write_text(f"{os.getpid()} {grandchild.pid}")
+time.sleep(600)
+'''
+try:
+    list(run_jobs([Job((sys.executable, "-c", child, *sys.argv[1:]), Path("child.log"))], 1, 1))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def job(tmp_path, name, code):
+    return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
+
+
+def finish(jobs, limit=2, threads=1):
+    with closing(run_jobs(jobs, limit, threads)) as ended:
+        return dict(ended)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc").is_dir()  # without /proc, being there is all there is to know
+
+
+def test_every_job_ends_with_its_exit_code_and_its_log(tmp_path):
+    good = job(tmp_path, "good", "print('fine')")
+    bad = job(tmp_path, "bad", "import sys; print('first'); sys.exit('broken\\n')")
+    silent = job(tmp_path, "silent", "")
+    assert finish([good, bad, silent]) == {good: 0, bad: 1, silent: 0}
+    assert (good.last_line(), bad.last_line(), silent.last_line()) == ("fine", "broken", "no output")
+    assert good.log.read_text().splitlines()[0].startswith(sys.executable)
+
+
+def test_threads_are_limited_and_no_child_reads_the_terminal(tmp_path):
+    code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
+    one = job(tmp_path, "one", code)
+    finish([one], threads=3)
+    assert one.last_line() == "3 3 False"
+
+
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_no_more_than_so_many_run_at_a_time(tmp_path, limit):
+    code = f"""
+import os, pathlib, time
+here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.here"
+here.touch()
+time.sleep(0.05)
+print(len(list(here.parent.glob("*.here"))))
+here.unlink()
+"""
+    jobs = [job(tmp_path, str(number), code) for number in range(2 * limit)]
+    assert set(finish(jobs, limit).values()) == {0}
+    assert max(int(each.last_line()) for each in jobs) <= limit
+
+
+def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
+    pid = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    quick, slow = job(tmp_path, "quick", "import time; time.sleep(0.05)"), job(tmp_path, "slow", code)
+    never = job(tmp_path, "never", "")
+    ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
+    assert next(ended) == (quick, 0)
+    until(lambda: pid.exists() and pid.read_text())
+    ended.close()
+    assert not alive(int(pid.read_text()))
+    assert not never.log.exists()
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2, [signal.SIGTERM] * 2])
+def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait_for_them(tmp_path, signals):
+    kind = ["stubborn"] * (len(signals) - 1)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *kind], cwd=tmp_path)
+    pids = []
+    try:
+        until(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text())
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert all(map(alive, pids))
+        parent.send_signal(signals[0])
+        if kind:
+            until((tmp_path / "heard").exists)
+            parent.send_signal(signals[1])
+        assert parent.wait(60) == 130
+        assert not alive(pids[0])
+        until(lambda: not alive(pids[1]))
+    finally:
+        parent.kill()
+        parent.wait()
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_command_line_says_what_is_not_the_default():
+    options = {"agent": "rloo", "seed": 0, "sft_steps": 0, "timesteps": None, "as_json": True, "overwrite": False}
+    options |= {"stop_reward": -5.0, "verifier_args": (("digits", 3), ("operators", "+-")), "agents": "all"}
+    arguments = rlenv_command(train, options)
+    assert arguments[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
+    expected = {"--agent=rloo", "--sft-steps=0", "--json", "--stop-reward=-5.0"}
+    assert set(arguments[4:]) == expected | {"--verifier-arg=digits=3", '--verifier-arg=operators="+-"'}
+
+
+def test_a_command_line_is_read_back_as_it_was_meant():
+    seen = {}
+
+    @click.command()
+    @click.pass_context
+    def probe(ctx, **given):
+        seen.update(given)
+
+    probe.params = train.params
+    options = {
+        "env_id": "CartPole-v1",
+        "env_args": (("name", "a=b c"), ("n", None)),
+        "stop_reward": -1.5,
+        "log_kl": True,
+    }
+    probe.main(list(rlenv_command(train, options)[4:]), standalone_mode=False)
+    assert {name: seen[name] for name in options} == options

@@ -1,4 +1,4 @@
-"""Options that set a constructor's argument: the constructor's default is shown, and only what was given is passed."""
+"""Options that set a constructor's argument: its default is shown, and only what was given is passed and repeated."""
 
 import inspect
 import json

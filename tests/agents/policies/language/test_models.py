@@ -1,4 +1,4 @@
-"""Which models are taken: whoever would act otherwise than it is trained is refused in one line that names its type."""
+"""Models that are taken: what would act otherwise than it is trained is refused in one line; and the presets."""
 
 import linecache
 import re
