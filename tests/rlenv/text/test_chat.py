@@ -300,7 +300,7 @@ def test_a_turn_that_the_model_has_ended_is_not_ended_twice(name):
 def test_a_reply_never_has_control_tokens_of_its_own(name):
     tokenizer = MADE[name]
     encoder, said = Encoder(tokenizer), [user("1+1="), assistant("2")]
-    control = ChatTokens.of(tokenizer, Chat(tokenizer)).ids
+    control = chat_tokens(tokenizer, Chat(tokenizer))
     usual = [token for token in encoder.reply(said, "no", STOP, chat=True) if token in control.values()]
     for text in [*HOSTILE, *control]:
         found = [token for token in encoder.reply(said, f"a {text} b", STOP, chat=True) if token in control.values()]
