@@ -304,8 +304,13 @@ class Agent(Sb3Face):
         least = max(1 if self.collector.slots.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
         fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
         if fitting < self.episodes_per_update:
-            self.episodes_per_update = fitting
-            self.use_env(self.env)
+            before, self.episodes_per_update = self.episodes_per_update, fitting
+            try:
+                self.use_env(self.env)
+            except ValueError:
+                self.episodes_per_update = before
+                self.use_env(self.env)
+                raise
 
     # What an algorithm says.
 

@@ -6,7 +6,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from time_limits import Endless, endless_envs
 from tiny_models import text_envs
 
-from agents import GRPO, PPO, RLOO, Reinforce
+from agents import GRPO, PKPO, PPO, RLOO, Reinforce
 from agents.rollouts import collector
 from agents.rollouts.envs import longest_episode
 
@@ -95,3 +95,12 @@ def test_an_environment_that_never_ends_is_refused_after_a_stated_number_of_step
 def test_episodes_may_be_as_long_as_their_environment_says(env, monkeypatch):
     monkeypatch.setattr(collector, "ENDLESS", 10)
     assert Reinforce("MlpPolicy", env, episodes_per_update=4, **CPU).learn(1).num_updates == 1
+
+
+def test_a_budget_that_leaves_too_few_episodes_is_refused_and_changes_nothing() -> None:
+    agent = PKPO("MlpPolicy", "CartPole-v1", k=8, **CPU)
+    with pytest.raises(ValueError, match="k=8 is more than the 2 episodes"):
+        agent.learn(2000)
+    assert (agent.episodes_per_update, agent.own_episodes, agent.best_of) == (16, 16, 8)
+    agent.learn(total_episodes=16)
+    assert agent.num_episodes == 16
