@@ -19,7 +19,7 @@ from verifiers.base import Completion
 from verifiers.conversation import ROLES, shown
 from verifiers.dialogues.tools.calls import Call, read_calls
 
-from ..problems.files import Problems, side_of, turns_of
+from ..problems.files import Problems, hashed_side, named_side, turns_of
 from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
 from ..problems.stream import ProblemStream
 from ..text.chat import Chat, read_template
@@ -108,7 +108,7 @@ class Encoding:
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = long_prompts == "skip", 0
         lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
-        self.listed = found
+        self.listed = None if found is None else found.surveyed(verifier)
         self._limit(lengths, max_prompt_tokens, max_new_tokens)
         self.max_turns, self.max_reply_tokens = 1, 0
         self._limit_dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
@@ -268,7 +268,7 @@ def _training_texts(verifier: Verifier, listed: Problems | None, test_fraction: 
         stream = ProblemStream(verifier, "train", test_fraction)
         problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
     else:
-        sides = ((side_of(each, verifier, test_fraction), each) for each in listed)
+        sides = ((named_side(each) or hashed_side(each, verifier, test_fraction), each) for each in listed)
         problems = (problem for side, problem in sides if side == "train")
     for problem in problems:
         yield from _contents(problem)

@@ -145,15 +145,16 @@ class TextGenTask:
             max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, max_turns=max_turns,
             max_reply_tokens=max_reply_tokens, max_context_tokens=max_context_tokens,
         )  # fmt: skip
+        listed = encoding.listed
         self.stream = ProblemStream(
-            self.verifier, split, test_fraction, encoding.listed, encoding.fits, curriculum, prompt_choice
+            self.verifier, split, test_fraction, listed, encoding.fits, curriculum, prompt_choice
         )
         self.split, self.group_size = split, whole("group_size", group_size)
         self.first_problem = whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
         first = self.stream.listed[0] if self.stream.listed else self.stream[0]
         encoding.begin(first)
-        _check_columns(self.verifier, self.stream.columns or first.metadata)
+        _check_columns(self.verifier, first.metadata if listed is None else listed.columns or ())
         self.dialogues = Dialogues(self.judge, encoding, self.conclude) if self.verifier.has_dialogues else None
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)

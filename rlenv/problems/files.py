@@ -21,11 +21,12 @@ from ..text.texts import NOT_UNICODE, is_unicode
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 
 SPLITS = ("train", "test")
+SIDES = (None, "train", "test")  # the split that a problem names, by its number
 FACTS = np.dtype(
     [
         ("row", "i8"),  # its number in the list or file
         ("key", "u8"),  # the hash of its split key
-        ("test", "?"),  # whether it is in the test split
+        ("side", "i1"),  # the split that it names, as its place in `SIDES`
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
     ]
 )
@@ -67,12 +68,11 @@ class Problems(Sequence[Problem]):
         """
         return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
-    def surveyed(self, verifier: Verifier, test_fraction: float) -> Problems:
-        """Return these problems with the facts about them, after one pass.
+    def surveyed(self, verifier: Verifier) -> Problems:
+        """Return all problems with the facts about them, after one pass.
 
         Args:
             verifier: has split keys.
-            test_fraction: expected share of the test split among those that name no split.
 
         Raises:
             ValueError: for a malformed row, or a problem with an unknown split.
@@ -81,11 +81,12 @@ class Problems(Sequence[Problem]):
 
         def fact(row: int, problem: Problem) -> tuple[int, ...]:
             columns.update(problem.metadata)
-            level, key = problem.metadata.get("level", 1), hash_of(verifier.split_key(problem))
-            return row, key, side_of(problem, verifier, test_fraction) == "test", level if is_level(level) else 0
+            level, side = problem.metadata.get("level", 1), SIDES.index(named_side(problem))
+            key = hash_of(verifier.split_key(problem))
+            return row, key, side, level if is_level(level) else 0
 
         made = copy.copy(self)
-        made.facts = np.fromiter(map(fact, self.facts["row"], self), FACTS, len(self))
+        made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))
         made.columns = columns
         return made
 
@@ -249,15 +250,15 @@ def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> s
     return "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
 
 
-def side_of(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
-    """Return the split that a listed problem names; if it names none, the one that its hash assigns it to.
+def named_side(problem: Problem) -> str | None:
+    """Return the split that a listed problem names; None if it names none.
 
     Raises:
         ValueError: if it names an unknown split.
     """
     split = problem.metadata.get("split")
     if split is None:
-        return hashed_side(problem, verifier, test_fraction)
+        return None
     if not isinstance(split, str) or split not in NAMED_SPLITS:
         raise ValueError(f"a problem's split must be one of {', '.join(NAMED_SPLITS)}, got {split!r}")
     return NAMED_SPLITS[split]

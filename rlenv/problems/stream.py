@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from verifiers import Problem, Verifier
 
 from .curriculum import Curriculum
-from .files import SPLITS, Problems, hashed_side, level_of
+from .files import SIDES, SPLITS, Problems, hashed_side, level_of
 from .prompt_choice import CHOICES, ThompsonChoice
 
 _TRIES = 10_000
@@ -99,7 +100,7 @@ class ProblemStream:
         self._listed: Problems | None = None
         if problems is not None:
             listed = problems if isinstance(problems, Problems) else Problems.of(problems)
-            self._listed = self._of_this_split(listed.surveyed(verifier, test_fraction))
+            self._listed = self._of_this_split(listed if listed.columns is not None else listed.surveyed(verifier))
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice not in (None, *CHOICES):
             raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
@@ -117,11 +118,6 @@ class ProblemStream:
     def listed(self) -> Sequence[Problem]:
         """The listed problems of this split; empty if the verifier samples them."""
         return () if self._listed is None else self._listed
-
-    @property
-    def columns(self) -> Collection[str]:
-        """The names of all metadata of the listed problems; empty if the verifier samples them."""
-        return () if self._listed is None else self._listed.columns or ()
 
     @property
     def digest(self) -> str:
@@ -203,7 +199,10 @@ class ProblemStream:
 
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
-        keys, tests = problems.facts["key"], problems.facts["test"]
+        keys, named = problems.facts["key"], problems.facts["side"]
+        end = math.ceil(self.test_fraction * 2**64)  # as whole numbers: a float rounds a hash
+        hashed = keys <= np.uint64(end - 1) if end else np.zeros(len(keys), bool)
+        tests = np.where(named == 0, hashed, named == SIDES.index("test"))
         self.sizes = {"train": int((~tests).sum()), "test": int(tests.sum())}
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
