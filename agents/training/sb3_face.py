@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 
 from .. import processes
 from ..checkpoints.checkpoint import COUNTERS, Checkpoint, read_checkpoint
-from ..checks import first_line
+from ..checks import check_count, first_line
 from ..fsdp import check_whole, gathered
 from ..policies import ControlPolicy, Policy, kind_of
 from ..policies.actor import for_env
@@ -131,6 +131,7 @@ class Sb3Face(AgentSettings):
         Raises:
             VerifierError: if the verifier failed on all of them.
         """
+        num_episodes = check_count("num_episodes", num_episodes)
         started = time.perf_counter()
         same = isinstance(env, str) and full_id(env) == self.origin["env"]
         own = self.origin["env_kwargs"] if same else None

@@ -108,7 +108,7 @@ class Encoding:
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = long_prompts == "skip", 0
         lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
-        self.listed = None if found is None else found.surveyed(verifier)
+        self.listed = None if found is None else found.surveyed(verifier, self.encoder, max_new_tokens is None)
         self._limit(lengths, max_prompt_tokens, max_new_tokens)
         self.max_turns, self.max_reply_tokens = 1, 0
         self._limit_dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
@@ -135,8 +135,7 @@ class Encoding:
         if (listed := self.listed) is not None:
             self.listed, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
             self.skipped_prompts = len(listed) - len(self.listed)
-            if new is None:
-                needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
+            needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
         self.max_new_tokens = whole("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 

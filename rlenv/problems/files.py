@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from verifiers.conversation import shown
 from ..text.texts import NOT_UNICODE, is_unicode
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 
+if TYPE_CHECKING:  # it takes seconds to import
+    from ..text.encoder import Encoder
+
 SPLITS = ("train", "test")
 SIDES = (None, "train", "test")  # the split that a problem names, by its number
 FACTS = np.dtype(
@@ -28,6 +31,8 @@ FACTS = np.dtype(
         ("key", "u8"),  # the hash of its split key
         ("side", "i1"),  # the split that it names, as its place in `SIDES`
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
+        ("prompt", "i8"),  # tokens that its prompt has at most; see `Encoder.most_tokens`
+        ("turn", "i8"),  # tokens that the longest turn of its demonstration has at most
     ]
 )
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
@@ -68,11 +73,13 @@ class Problems(Sequence[Problem]):
         """
         return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
-    def surveyed(self, verifier: Verifier) -> Problems:
+    def surveyed(self, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False) -> Problems:
         """Return all problems with the facts about them, after one pass.
 
         Args:
-            verifier: has split keys.
+            verifier: has split keys and demonstrations.
+            encoder: tells how many tokens texts have; None if that does not matter.
+            has_turns: whether demonstrations matter, too.
 
         Raises:
             ValueError: for a malformed row, or a problem with an unknown split.
@@ -82,8 +89,13 @@ class Problems(Sequence[Problem]):
         def fact(row: int, problem: Problem) -> tuple[int, ...]:
             columns.update(problem.metadata)
             level, side = problem.metadata.get("level", 1), SIDES.index(named_side(problem))
+            prompt = turn = 0
+            if encoder is not None:
+                prompt = encoder.most_tokens(problem.prompt)
+            if encoder is not None and has_turns:
+                turn = max((encoder.most_tokens(text, False) for text in turns_of(verifier, problem)), default=0)
             key = hash_of(verifier.split_key(problem))
-            return row, key, side, level if is_level(level) else 0
+            return row, key, side, level if is_level(level) else 0, prompt, turn
 
         made = copy.copy(self)
         made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))

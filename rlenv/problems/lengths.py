@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from verifiers import Problem, Verifier
 from verifiers.conversation import last_of, shown
 from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
-from ..text.encoder import CUT, Encoder
+from ..text.encoder import CUT, UNREAD, Encoder
 from .files import Problems, turns_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_REPLY_TOKENS = 128
 MOST_NEW_TOKENS = 4096  # of a demonstration that sets the limit of completions
+READ = 8192  # of the longest texts are encoded, so that the limit is what they need
 BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory
 
 
@@ -76,7 +76,7 @@ class Lengths:
 
 
 def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bool) -> tuple[Problems, int]:
-    """Return the problems with prompts of at most `limit` tokens, and the length of the longest.
+    """Return the problems with prompts of at most `limit` tokens, and the length of the longest, or a little more.
 
     Args:
         listed: the problems.
@@ -87,8 +87,11 @@ def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bo
     Raises:
         ValueError: for a prompt that is refused, or if all are left out.
     """
-    counted = (encoder.lengths([problem.prompt for problem in some], limit) for some in _blocks(listed))
-    lengths = np.fromiter(chain.from_iterable(counted), np.int64, len(listed))
+
+    def count(rows: Sequence[int]) -> list[int]:
+        return encoder.lengths([listed[row].prompt for row in rows], limit)
+
+    lengths = lengths_of(listed.facts["prompt"], count, limit)
     long, allowed = np.flatnonzero(lengths > limit), f"{limit} tokens (max_prompt_tokens)"
     if len(long) and not skips:
         what = f"{listed.place(long[0])}: prompt {shown(listed[long[0]].prompt)} has more than {allowed}"
@@ -104,13 +107,36 @@ def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bo
 
 
 def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
-    """Return the length in tokens of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
-    turns = ([turn for problem in some for turn in turns_of(verifier, problem)] for some in _blocks(listed))
-    lengths = (encoder.lengths(each, MOST_NEW_TOKENS - 1, are_prompts=False) for each in turns)
-    return min(1 + max(chain.from_iterable(lengths), default=0), MOST_NEW_TOKENS)
+    """Return a length in tokens that no demonstrated turn with its end token exceeds; at most `MOST_NEW_TOKENS`."""
+    limit = MOST_NEW_TOKENS - 1
+
+    def count(rows: Sequence[int]) -> list[int]:
+        turns = [turns_of(verifier, listed[row]) for row in rows]
+        return [max(encoder.lengths(each, limit, are_prompts=False), default=0) for each in turns]
+
+    return 1 + min(limit, int(lengths_of(listed.facts["turn"], count, limit).max()))
 
 
-def _blocks(listed: Problems) -> Iterator[list[Problem]]:
-    problems = iter(listed)
-    while some := list(islice(problems, BLOCK)):
-        yield some
+def lengths_of(most: np.ndarray, count: Callable[[Sequence[int]], list[int]], limit: int) -> np.ndarray:
+    """Return the lengths of texts [N], of which only as many are encoded as it takes to know the longest.
+
+    Those that may be longer than the limit are always encoded, of the others `READ` at most; the first `BLOCK` show
+    whether `most` is right.
+
+    Args:
+        most: what each length is at most [N].
+        count: returns the lengths of the texts with these numbers.
+        limit: the longest length that is of interest.
+    """
+    lengths, longest = most.copy(), 0
+    order = np.argsort(-most, kind="stable")
+    for start in range(0, len(order), BLOCK):
+        rows = order[start : start + BLOCK]
+        rows = rows[most[rows] > (longest if start < READ else limit)] if start else rows
+        if not len(rows):
+            break
+        lengths[rows] = count(rows.tolist())
+        longest = max(longest, int(lengths[rows][lengths[rows] <= limit].max(initial=0)))
+        if (lengths[rows] > most[rows]).any():  # the tokenizer or the chat template makes texts longer
+            most = most + UNREAD
+    return lengths

@@ -16,6 +16,7 @@ from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
+UNREAD = 1 << 32
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
 WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]
@@ -47,6 +48,7 @@ class Encoder:
         unknown = tokenizer.unk_token_id
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
+        self._spells_bytes = self._unknown is None and tokenizer.is_fast
         self.request = request
         if request:
             self.spell("request", [request])
@@ -112,6 +114,17 @@ class Encoder:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
+    def most_tokens(self, text: PromptText, is_prompt: bool = True) -> int:
+        """Return how many tokens a text has at most, without encoding it; `UNREAD` if only encoding tells.
+
+        A token stands for at least one byte.
+        """
+        if not self._spells_bytes or (is_prompt and self.is_chat(text)):
+            return UNREAD
+        whole = str(self.asked(text) if is_prompt else text)
+        normalizer = self.tokenizer.backend_tokenizer.normalizer  # changes texts before they are cut into tokens
+        return self._added + len((whole if normalizer is None else normalizer.normalize_str(whole)).encode())
+
     def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
         """Return how many tokens texts have, and `limit` + 1 for longer ones.
 
@@ -129,6 +142,11 @@ class Encoder:
         some = list(compress(texts, short))
         found = iter(self.prompts(some) if are_prompts else self.ids([text_of(text) for text in some]))
         return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
+
+    @cached_property
+    def _added(self) -> int:
+        """How many tokens the tokenizer adds around a text."""
+        return len(self.ids(["a"], add_special_tokens=True)[0]) - 1
 
     @cached_property
     def _longest_token(self) -> int:

@@ -14,7 +14,7 @@ from rlenv.problems import lengths
 from rlenv.problems.files import Problems, load_problems
 from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
-from verifiers import Problem
+from verifiers import Exact, Problem
 
 SUMS = [
     {"prompt": f"{n}+{n % 7}=", "answer": str(n + n % 7), "level": 1 + n % 3, "split": (None, "train", "test")[n % 3]}
@@ -45,29 +45,38 @@ ENCODERS = {
 }
 
 
+@pytest.mark.parametrize("read", [0, lengths.READ])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_prompts_that_fit_are_those_with_few_enough_tokens(name):
+def test_prompts_that_fit_are_those_with_few_enough_tokens(name, read, monkeypatch):
+    monkeypatch.setattr(lengths, "READ", read)
     encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
     exact = [len(ids) for ids in encoder.prompts(TEXTS)]
-    listed = Problems.of(problems)
+    listed = Problems.of(problems).surveyed(Exact(), encoder)
     for limit in sorted({*exact})[:-1:3]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
             kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
         assert list(kept) == [each for each, length in zip(problems, exact, strict=True) if length <= limit]
-        assert longest == max(n for n in exact if n <= limit)
+        assert max(n for n in exact if n <= limit) <= longest <= limit
     kept, longest = lengths.with_short_prompts(listed, encoder, 1000, skips=True)
-    assert len(kept) == len(problems) and longest == max(exact)
+    assert len(kept) == len(problems) and longest >= max(exact) and (longest == max(exact) or not read)
 
 
-def test_a_prompt_of_megabytes_is_not_encoded(monkeypatch):
+def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
+    monkeypatch.setattr(lengths, "READ", 0)
     encoder, seen = Encoder(train_tokenizer(270, TEXTS)), []
     ids = encoder.ids
     monkeypatch.setattr(encoder, "ids", lambda texts, *more, **named: seen.extend(texts) or ids(texts, *more, **named))
-    prompts = [*("a" * n for n in range(10, 30)), "b" * 10**6]
-    with pytest.warns(UserWarning, match="10 of 21 prompts"):
-        kept, longest = lengths.with_short_prompts(Problems.of(prompts), encoder, 20, skips=True)
-    assert [problem.prompt for problem in kept] == prompts[:11] and longest == 20
-    assert seen == prompts[:-1]
+    prompts = [
+        *(f"{n:02}".ljust(30, "a") for n in range(20)),
+        "very " * 5,
+        "b" * 10**6,
+        *("c" * n for n in range(1, 20)),
+    ]
+    listed = Problems.of(prompts).surveyed(Exact(), encoder)
+    with pytest.warns(UserWarning, match="21 of 41 prompts"):
+        kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
+    assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
+    assert {*seen} == {"a", *prompts[:21]}, "`a` shows what the tokenizer adds"
 
 
 def test_long_prompts_are_left_out_before_the_split_and_said_once():
