@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import compress
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -17,6 +18,7 @@ from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 UNREAD = 1 << 32
+REMEMBERED = 65_536  # prompts in the cache
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
 WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]
@@ -45,6 +47,7 @@ class Encoder:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
+        self._remembered: dict[Any, tuple[list[int], str]] = {}  # prompts repeat, in other epochs or by chance
         unknown = tokenizer.unk_token_id
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
@@ -67,13 +70,22 @@ class Encoder:
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
         prompts = list(map(self.asked, prompts))
+        keys = list(map(_key, prompts))
+        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._remembered}
+        if len(self._remembered) + len(new) > REMEMBERED:
+            self._remembered, new = {}, dict(zip(keys, prompts, strict=True))
+        self._remembered |= zip(new, self._encoded(list(new.values())), strict=True)
+        return [self._remembered[key][0] for key in keys]
+
+    def _encoded(self, prompts: Sequence[PromptText]) -> list[tuple[list[int], str]]:
+        """Return the tokens of prompts, and their texts for the infos, without remembering them."""
         plain = [prompt for prompt in prompts if isinstance(prompt, str) and not self.chats_texts]
         encoded = self.spell("prompt", plain, add_special_tokens=True)
         for ids in encoded:
             if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
                 ids.pop()
         rest = iter(encoded)
-        return [self._rendered(each) if self.is_chat(each) else next(rest) for each in prompts]
+        return [self._rendered(each) if self.is_chat(each) else (next(rest), str(each)) for each in prompts]
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
@@ -126,7 +138,7 @@ class Encoder:
         return self._added + len((whole if normalizer is None else normalizer.normalize_str(whole)).encode())
 
     def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
-        """Return how many tokens texts have, and `limit` + 1 for longer ones.
+        """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.
 
         A text that is too long in characters is not encoded, which may take a hundred times its memory.
 
@@ -138,9 +150,11 @@ class Encoder:
         Raises:
             ValueError: as `prompts`.
         """
+        texts = list(map(self.asked, texts)) if are_prompts else texts
         short = [len(text_of(text)) <= limit * self._longest_token for text in texts]
         some = list(compress(texts, short))
-        found = iter(self.prompts(some) if are_prompts else self.ids([text_of(text) for text in some]))
+        encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
+        found = iter(encoded)
         return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
 
     @cached_property
@@ -165,7 +179,7 @@ class Encoder:
     def shown_text(self, prompt: PromptText) -> str:
         """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
         prompt = self.asked(prompt)
-        return prompt if isinstance(prompt, str) else "".join(piece.text for piece in self.chat.pieces(prompt))
+        return prompt if isinstance(prompt, str) else self._remembered[_key(prompt)][1]
 
     @cached_property
     def _skeleton_encoder(self) -> SkeletonEncoder:
@@ -215,15 +229,15 @@ class Encoder:
             return_token_type_ids=False,
         )["input_ids"]
 
-    def _rendered(self, prompt: PromptText) -> list[int]:
-        """Return the tokens of a rendered prompt, which has no other control tokens than it may have."""
+    def _rendered(self, prompt: PromptText) -> tuple[list[int], str]:
+        """Return the tokens and the text of a rendered prompt, which has no other control tokens than it may have."""
         text = text_of(prompt)
         _check_unicode("prompt", text)
         pieces = self.chat.pieces(prompt)
         more = () if isinstance(prompt, str) else (text for message in prompt for text in _beside(message))
         if any(control in each for each in more for control in self._skeleton_encoder.control):
             raise _reads_control("prompt", text)  # for the template writes calls, and its own text may hold them
-        return self._checked("prompt", text, pieces)
+        return self._checked("prompt", text, pieces), "".join(piece.text for piece in pieces)
 
     def _checked(self, what: str, text: str, pieces: Sequence[Piece]) -> list[int]:
         """Return the tokens of these pieces, which have no other control tokens than they may have."""
@@ -293,6 +307,13 @@ class SkeletonEncoder:
             written += [self.control[text] for text in pattern.findall(piece.text)]
         ids = copy.encode("".join(marked), add_special_tokens=False).ids
         return [meant.get(token, token) for token in ids], written
+
+
+def _key(prompt: PromptText) -> Any:
+    """Return what the cache knows a prompt by."""
+    if isinstance(prompt, str):
+        return prompt
+    return tuple((message["role"], message["content"], *_beside(message)) for message in prompt)
 
 
 def _beside(message: Message) -> list[str]:

@@ -242,7 +242,7 @@ def test_earlier_turns_of_tools_are_what_the_template_writes(name):
         whole = tokenizer.apply_chat_template(full, return_dict=False)
         assert encoder.prompts([Problem(prompt).prompt]) == [whole]
     other = [user("12+34="), calling(a=12, b=35), result("46")]
-    assert encoder.prompts([other]) != encoder.prompts([asked])
+    assert encoder.prompts([other]) != encoder.prompts([asked]), "the cache tells calls apart"
 
 
 @pytest.mark.parametrize("name", FAMILIES)

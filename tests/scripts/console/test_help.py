@@ -88,7 +88,7 @@ def test_no_help_or_completion_imports_anything_that_takes_seconds():
     """One process for all, as what one of them imports is there for the others, too."""
     program = """import sys
 from _rlenv_scripts.main import main
-for line in "--help", "--version", "train --help", "bench --list", "verifiers lint length", "":
+for line in "--help", "--version", "train --help", "bench --list", "train --epsiodes", "verifiers lint length", "":
     try:
         main(line.split(), prog_name="rlenv")
     except SystemExit as end:
