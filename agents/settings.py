@@ -152,7 +152,7 @@ FACTS = [one.name for one in fields(Setting) if one.name not in ("name", "type",
 
 
 def declare(cls: type) -> None:
-    """Make a class a dataclass of the settings that it and its parents declare, without a constructor of its own.
+    """Make a class a dataclass of its settings and those of its parents; its constructor stays.
 
     Raises:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
@@ -166,7 +166,7 @@ def declare(cls: type) -> None:
     given, parents, written = _declarations(cls), _merged(cls.__mro__[1:]), inspect.get_annotations(cls)
     _check_free(cls, given, parents)
     own = {name: _made(cls, name, facts, parents.get(name)) for name, facts in given.items()}
-    cls.__annotations__ = {name: one.hint for name, one in own.items()}  # what else is annotated is no field
+    cls.__annotations__ = {name: one.hint for name, one in own.items()}  # other annotations are not fields
     for name, one in own.items():
         setattr(cls, name, field(default=one.default, metadata={"setting": one}))
     dataclass(init=False, eq=False, repr=False, match_args=False)(cls)

@@ -37,7 +37,7 @@ TABLE = {  # name: module and class, in the order in which one would learn them
     "kl-cov": "covariance:KLCov",
     "distillation": "distillation:Distillation",
 }
-OPTIONS: dict[str, type[AgentSettings]] = {  # of the algorithms that have some of their own; they import no torch
+OPTIONS: dict[str, type[AgentSettings]] = {  # by algorithm; they import no torch
     "reinforce-baseline": options.BaselineOptions,
     "reinforce-plus-plus": options.PlusPlusOptions,
     "pkpo": options.PKPOOptions,

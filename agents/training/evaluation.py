@@ -10,7 +10,6 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from .. import processes
-from ..checks import check_count
 from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
@@ -54,7 +53,7 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(processes.own_seed(seed))
-    count = processes.share(check_count("num_episodes", num_episodes, low=processes.size()))
+    count = processes.share(num_episodes)
 
     def play() -> tuple[Rollout | None, str]:
         rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)

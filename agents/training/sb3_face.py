@@ -131,7 +131,7 @@ class Sb3Face(AgentSettings):
         Raises:
             VerifierError: if the verifier failed on all of them.
         """
-        num_episodes = check_count("num_episodes", num_episodes)
+        num_episodes = check_count("num_episodes", num_episodes, low=processes.size())
         started = time.perf_counter()
         same = isinstance(env, str) and full_id(env) == self.origin["env"]
         own = self.origin["env_kwargs"] if same else None

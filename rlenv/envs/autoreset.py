@@ -38,7 +38,7 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
         return obs, rewards, terminated, truncated, infos
 
     def _final(self, obs: dict[str, Any], infos: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
-        """Return infos in which those of ended episodes, which have keys of their own, are one `final_info`."""
+        """Return infos with those of ended episodes, which have other keys, moved into `final_info`."""
         keys = [key for key in infos if f"_{key}" in infos and infos[f"_{key}"][ended].any()]
         final = {name: infos.pop(name) for key in keys for name in (key, f"_{key}")}
         final_obs = np.full(len(ended), None, dtype=object)

@@ -89,16 +89,7 @@ class Encoding:
         if ask and not verifier.request:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
         template = None if chat_template is None else read_template(chat_template)
-        self.tokenizer: Any
-        if size := trained_size(tokenizer):
-            self.tokenizer = train_tokenizer(size, _training_texts(verifier, found, test_fraction))
-        else:
-            further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
-            alphabet = "" if tokenizer is not None else _alphabet(verifier, found, further)
-            self.tokenizer = load_tokenizer(tokenizer, alphabet)
-        if template is not None:
-            self.tokenizer = copy.copy(self.tokenizer)  # the caller's own object keeps its template
-            self.tokenizer.chat_template = template
+        self.tokenizer = _tokenizer_for(tokenizer, template, system_prompt, verifier, found, test_fraction)
         chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
         rendered = Chat(self.tokenizer, system_prompt, verifier.tools)
         self.encoder = Encoder(self.tokenizer, rendered, chats_texts, verifier.request if ask else "")
@@ -242,6 +233,26 @@ class Encoding:
         """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
         end_of_turn = self.encoder.end_of_turn if self.encoder.is_chat(problem.prompt) else None
         return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
+
+
+def _tokenizer_for(
+    given: str | Path | PreTrainedTokenizerBase | None,
+    template: str | None,
+    system_prompt: str | None,
+    verifier: Verifier,
+    found: Problems | None,
+    test_fraction: float,
+) -> Any:
+    """Return the tokenizer that was named, trained on the problems, or of their characters; with the chat template."""
+    if size := trained_size(given):
+        tokenizer: Any = train_tokenizer(size, _training_texts(verifier, found, test_fraction))
+    else:
+        further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
+        tokenizer = load_tokenizer(given, "" if given is not None else _alphabet(verifier, found, further))
+    if template is not None:
+        tokenizer = copy.copy(tokenizer)  # the caller's own object keeps its template
+        tokenizer.chat_template = template
+    return tokenizer
 
 
 def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")
+MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was typed
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
@@ -50,9 +52,11 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
 
 def advice(option: str, command: click.Command) -> str:
     """Return how a setting is written that a command has no option for; empty for any other name."""
+    name, known = option.lstrip("-").replace("-", "_"), [str(each.name) for each in command.params]
+    if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
+        return ""
     from agents import AGENTS  # slow
 
-    name, known = option.lstrip("-").replace("-", "_"), [each.name for each in command.params]
     return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in known else ""
 
 
