@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from .algorithms.sapo import SAPO
     from .algorithms.topr import TOPR
     from .algorithms.vapo import VAPO
-    from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
-    from .policies.control.token_extractor import TokenExtractor
+    from .language.nucleus import SampledPolicy
+    from .language.policy import LanguageModelPolicy
+    from .policies import ControlPolicy, Policy, make_policy
+    from .policies.token_extractor import TokenExtractor
     from .rollout import Batch, Rollout
     from .rollouts.collector import Collector
     from .rollouts.envs import make_envs
@@ -45,11 +47,12 @@ else:
         "Agent": "training.agent:Agent",
         "Batch": "rollout:Batch",
         "Collector": "rollouts.collector:Collector",
-        "ControlPolicy": "policies.control.policy:ControlPolicy",
-        "LanguageModelPolicy": "policies.language.policy:LanguageModelPolicy",
+        "ControlPolicy": "policies.control:ControlPolicy",
+        "LanguageModelPolicy": "language.policy:LanguageModelPolicy",
         "Policy": "policies.base:Policy",
         "Rollout": "rollout:Rollout",
-        "TokenExtractor": "policies.control.token_extractor:TokenExtractor",
+        "SampledPolicy": "language.nucleus:SampledPolicy",
+        "TokenExtractor": "policies.token_extractor:TokenExtractor",
         "as_vec_env": "rollouts.sb3_envs:as_vec_env",
         "make_envs": "rollouts.envs:make_envs",
         "make_policy": "policies.make:make_policy",
@@ -104,6 +107,7 @@ __all__ = [
     "ReinforceBaseline",
     "ReinforcePlusPlus",
     "Rollout",
+    "SampledPolicy",
     "TokenExtractor",
     "VerifierError",
     "as_vec_env",

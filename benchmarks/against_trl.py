@@ -20,7 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from transformers import AutoModelForCausalLM
 
 from agents import Agent, find_agent
-from agents.policies.language.models.loading import load_model
+from agents.language.loading import load_model
 
 from . import worlds
 from .floors import product_speed, read_once, size

@@ -24,8 +24,8 @@ from transformers import (
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
-from agents.policies.language.models.gguf import model_folder
-from agents.policies.language.models.loading import load_model
+from agents.language.gguf import model_folder
+from agents.language.loading import load_model
 from rlenv.envs.demonstrations import demonstrate
 from verifiers import FunctionVerifier, Problem
 

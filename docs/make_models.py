@@ -16,7 +16,7 @@ import torch  # noqa: E402 (after the path of what is no package)
 from architectures import ARCHITECTURES, CHECKS, run_checks  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from agents.policies.language.models.presets import SIZES, preset_config  # noqa: E402
+from agents.policies.presets import SIZES, preset_config  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
 VOCABULARY = 2000

@@ -7,8 +7,8 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from ..checkpoints.teacher import frozen_teacher
 from ..training.proximal import PassesAgent
+from ..training.teacher import frozen_teacher
 from .options import TaughtOptions
 
 

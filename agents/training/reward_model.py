@@ -12,9 +12,9 @@ import torch
 
 from ..checks import check_count, check_number
 from ..estimators.losses import bradley_terry
-from ..policies.language.models.adapters import adapted_layers, merged
-from ..policies.language.models.presets import rates_of
-from ..policies.language.models.reward_head import make_reward_model, save_reward_model
+from ..language.adapters import adapted_layers, merged
+from ..language.reward_head import make_reward_model, save_reward_model
+from ..policies.presets import rates_of
 from .optimizer import PLAIN, PolicyOptimizer
 
 __all__ = [

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from .. import processes
-from ..checkpoints.checkpoint import COUNTERS, Checkpoint, while_unchanged, write_checkpoint
-from ..checkpoints.spaces import described, space_of
 from ..checks import check_optional_count
 from ..files import reading
 from ..fsdp import has_part, whole
 from ..policies.base import MODEL, weights_digest
 from ..rollouts.envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
 from ..settings import check_names, functions_of, is_kept
+from .checkpoint import COUNTERS, Checkpoint, while_unchanged, write_checkpoint
+from .saved_spaces import described, space_of
 
 
 def moment_of(agent: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from .. import processes
-from ..checkpoints.checkpoint import COUNTERS, Checkpoint, read_checkpoint
 from ..checks import check_count, first_line
 from ..fsdp import check_whole, gathered
 from ..policies import ControlPolicy, Policy, kind_of
@@ -29,6 +28,7 @@ from ..rollouts.envs import MissingEnv, check_groups, closed_on_error, env_maker
 from ..rollouts.sb3_envs import as_vec_env
 from ..settings import declared_by, default_of
 from . import evaluation, log_entry, saving
+from .checkpoint import COUNTERS, Checkpoint, read_checkpoint
 from .generators import Generators
 from .health import FailureWatch
 from .settings import AgentSettings

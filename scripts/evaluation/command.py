@@ -197,8 +197,7 @@ def _title(settings: dict[str, Any]) -> str:
 
 def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     """Write the completions that are missing, and the figures."""
-    from agents import processes
-    from agents.policies import SampledPolicy
+    from agents import SampledPolicy, processes
 
     from ..console.progress import progress_bar, say
     from ..setup import session

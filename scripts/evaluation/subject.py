@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from agents import make_envs, make_policy
-from agents.checkpoints.checkpoint import Checkpoint
 from agents.files import MANIFEST, whole_folder
-from agents.policies import check_name, find_config
+from agents.language.loading import find_config
+from agents.policies import check_name
 from agents.rollouts.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device, with_tokenizer
+from agents.training.checkpoint import Checkpoint
 from rlenv.envs.task import TextGenTask
 
 from ..console.parameters import given_by_user

@@ -8,7 +8,7 @@ tracking.json    of --track: which run of the tracker this is
 samples.md       completions of the trained policy
 samples.jsonl    episodes before, during and after training, token by token; see samples.py
 report.html      the run on one page, see reports/
-checkpoint/      the newest, see agents/checkpoints/checkpoint.py; checkpoint/policy/model loads with
+checkpoint/      the newest, see agents/training/checkpoint.py; checkpoint/policy/model loads with
                  AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
@@ -26,8 +26,8 @@ from typing import Any
 
 import click
 
-from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
+from agents.training.checkpoint import Checkpoint, read_checkpoint
 
 from ..console.progress import say
 from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, runs_in, write_text

@@ -27,7 +27,7 @@ def dry_run(given: dict[str, Any]) -> None:
     Raises:
         ValueError: if it does not fit, with the setting to lower; for an environment without text.
     """
-    from agents.policies import memory
+    from agents.language import memory
 
     from .settings import is_text
 
@@ -46,8 +46,8 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
     from agents import make_envs, processes
     from agents.fsdp import check_shard
-    from agents.policies.language.models.loading import config_of
-    from agents.policies.memory import Workload
+    from agents.language.loading import config_of
+    from agents.language.memory import Workload
     from agents.rollouts.envs import resolve_device
     from agents.settings import default_of
 
@@ -95,10 +95,10 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
 
 def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
-    from agents.checkpoints.teacher import named_teacher
-    from agents.policies.language.models.adapters import base_of, has_adapter
-    from agents.policies.language.models.loading import find_config
-    from agents.policies.memory import Workload, plan
+    from agents.language.adapters import base_of, has_adapter
+    from agents.language.loading import find_config
+    from agents.language.memory import Workload, plan
+    from agents.training.teacher import named_teacher
 
     from ..runs import run_folder
 
@@ -139,7 +139,7 @@ def available(device: str) -> int | None:
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
     """Return which setting makes the busiest phase fit."""
-    from agents.policies import memory
+    from agents.language import memory
 
     if plan.busiest == "training" and (tokens := memory.fitting_micro_batch_tokens(config, work, free)):
         return f"pass --micro-batch-tokens {tokens}"

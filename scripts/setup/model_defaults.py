@@ -60,7 +60,7 @@ def warm_start_steps(given: dict[str, Any]) -> int:
 
 def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
-    from agents.policies import memory
+    from agents.language import memory
 
     model = run_folder.model_of(given["model"])
     if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:

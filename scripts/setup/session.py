@@ -15,9 +15,9 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
-from agents.checkpoints.checkpoint import Checkpoint
 from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.rollouts.envs import LOOP_OFFERS, full_id
+from agents.training.checkpoint import Checkpoint
 from agents.training.supervised import WarmStart
 from rlenv.envs.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.envs.task import TextGenTask

@@ -7,8 +7,8 @@ from typing import Any
 
 from agents import Agent
 from agents.checks import check_choice, check_count
+from agents.language.adapters import has_adapter, library
 from agents.policies import tokenizer_of
-from agents.policies.language.models.adapters import has_adapter, library
 from agents.rollouts.envs import find_spec
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template

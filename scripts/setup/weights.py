@@ -7,8 +7,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from agents.language.gguf import model_folder
 from agents.policies import NAMES
-from agents.policies.language.models.gguf import model_folder
 
 from ..console.progress import say
 

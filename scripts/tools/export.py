@@ -13,7 +13,7 @@ import click
 from ..console.command import Command
 
 if TYPE_CHECKING:
-    from agents.checkpoints.checkpoint import Checkpoint
+    from agents.training.checkpoint import Checkpoint
 
 MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
@@ -70,7 +70,8 @@ def export(
 
 def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     """Return what writes the policy of a checkpoint into a folder; no environment or verifier is made."""
-    from agents.policies import LanguageModelPolicy, text_spaces
+    from agents import LanguageModelPolicy
+    from agents.policies import text_spaces
     from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder
@@ -89,7 +90,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
 
 def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
     """Return what writes a reward model into a folder."""
-    from agents.policies.language.models.adapters import has_adapter
+    from agents.language.adapters import has_adapter
     from agents.training.reward_model import make_reward_model, merged, save_reward_model
     from rlenv.text.tokenizer import load_tokenizer
 

@@ -139,8 +139,8 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from transformers.utils import logging as transformers_logging
 
     from agents.checks import check_number
+    from agents.language.vocabulary import tokenizer_source
     from agents.policies import NAMES, check_name
-    from agents.policies.language.models.vocabulary import tokenizer_source
     from agents.rollouts.envs import resolve_device
     from agents.training.reward_model import Preferences, make_reward_model
     from rlenv.problems.preference_pairs import encode_pairs, load_pairs, split_pairs

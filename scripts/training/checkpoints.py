@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from agents import Agent, processes
-from agents.checkpoints.checkpoint import misfit, read_facts
 from agents.files import whole_folder
+from agents.training.checkpoint import misfit, read_facts
 
 from ..console.progress import say
 from ..runs import run_folder

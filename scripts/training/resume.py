@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from agents import Agent, processes
-from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.files import read_table
 from agents.rollouts.envs import named_by_checkpoint
+from agents.training.checkpoint import Checkpoint, read_checkpoint
 
 from ..console.parameters import flag_of, typed
 from ..console.progress import say

@@ -26,9 +26,9 @@ from agents import (
     find_agent,
 )
 from agents.algorithms._actor_critic import ActorCritic
+from agents.language.nucleus import SampledPolicy
 from agents.policies.choosing import evaluate_choices
-from agents.policies.control.token_extractor import TokenExtractor
-from agents.policies.language.nucleus import SampledPolicy
+from agents.policies.token_extractor import TokenExtractor
 from agents.rollouts.action_probabilities import Onlooker
 from agents.rollouts.envs import find_spec, step_limit
 from agents.settings import setting

@@ -18,7 +18,7 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
-from agents.policies.language.models import gguf
+from agents.language import gguf
 from rlenv.text.tokenizer import train_tokenizer
 
 FILE = "--problems words.jsonl --column prompt=q --column answer=a"

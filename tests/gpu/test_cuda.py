@@ -9,8 +9,7 @@ from dialogues import talking
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401
-from agents import AGENTS, PPO, Collector, ReinforceBaseline
-from agents.policies import LanguageModelPolicy
+from agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline
 from agents.policies.base import actor_parameters
 
 

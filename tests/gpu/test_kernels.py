@@ -4,10 +4,9 @@ import pytest
 import torch
 from tiny_models import text_envs, tiny_model
 
-from agents import Collector
-from agents.policies import LanguageModelPolicy
+from agents import Collector, LanguageModelPolicy
+from agents.language import attention as masks
 from agents.policies.base import actor_parameters
-from agents.policies.language.models import attention as masks
 
 
 def policy_on(envs, kind="llama", dtype="float64", **settings):

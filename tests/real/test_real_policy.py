@@ -11,7 +11,7 @@ from identity_checks import assert_close, check_plain_reference, collect
 from real_model import policy_of
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.policies.language.models import adapters
+from agents.language import adapters
 from agents.training.divergence import HALF_KL_TOLERANCE
 
 TOLERANCE = 1e-4  # nats, in float32

@@ -36,7 +36,7 @@ TEXTS = [
 @pytest.fixture(scope="session")
 def file(folder: Path) -> Any:
     """Return the package's file, as the library of its format reads it."""
-    from agents.policies.language.models import gguf
+    from agents.language import gguf
 
     return GGUFReader(gguf._packaged("smollm2"))
 

@@ -16,7 +16,7 @@ from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
 from agents import Agent
-from agents.checkpoints import state as packing
+from agents.training import state as packing
 from rlenv import __version__
 
 

@@ -16,7 +16,7 @@ from kills import Count, killed_run, seconds_of
 from runs import differences, everything, finished_run
 
 from agents import Agent, files
-from agents.checkpoints.checkpoint import read_facts
+from agents.training.checkpoint import read_facts
 
 SETTINGS = "--episodes-per-update 2 --eval-episodes 2 --log-interval 1 --seed 1 --device cpu --json"
 POLE = "--env CartPole-v1 --env-arg max_episode_steps=40 --episodes 12 --num-envs 2 --save-every-updates 1"

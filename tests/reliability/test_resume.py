@@ -16,8 +16,8 @@ from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table
 
 from agents import Agent
-from agents.checkpoints.checkpoint import read_facts
 from agents.files import Lock
+from agents.training.checkpoint import read_facts
 
 
 def done(*arguments):

@@ -313,7 +313,7 @@ def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog)
 @pytest.mark.parametrize("what", ["rank", "folder"])
 def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    for place in ("agents.policies.language.models.loading", "agents.policies.language.policy"):
+    for place in ("agents.language.loading", "agents.language.policy"):
         monkeypatch.setattr(f"{place}.load_model", lambda *given: pytest.fail("the model is read"))
     tiny_model("llama").save_pretrained(tmp_path / "base")
     (tmp_path / "adapter").mkdir()

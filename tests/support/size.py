@@ -24,9 +24,10 @@ JOBS = {
     "REINFORCE on CartPole": ("agents.algorithms.reinforce",),
     "rlenv train": ("_rlenv_scripts.training.command", "agents.training.supervised", *ALGORITHMS, *TEXT),
 }
+CONTROL = ("agents.policies.control", "agents.policies.numpy_actor", "agents.policies.token_extractor")
 DOORS = {
-    "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", "agents.policies.control"),
-    "REINFORCE on CartPole": ("verifiers", "agents.policies.language"),
+    "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", *CONTROL),
+    "REINFORCE on CartPole": ("verifiers", "agents.language"),
     "rlenv train": ("verifiers.builtin", "verifiers.dialogues"),
 }
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}

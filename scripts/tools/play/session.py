@@ -12,8 +12,8 @@ import gymnasium as gym
 import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import SampledPolicy
 from agents.checks import first_line
-from agents.policies import SampledPolicy
 from agents.rollouts.action_probabilities import Choices, Onlooker
 from agents.rollouts.envs import find_spec
 

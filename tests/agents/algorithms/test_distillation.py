@@ -23,8 +23,8 @@ from tabular import (
 from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
 
 from agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
-from agents.checkpoints.teacher import frozen_teacher
 from agents.policies.base import actor_parameters, weights_digest
+from agents.training.teacher import frozen_teacher
 
 TOLERANCE = 1e-10
 ESTIMATORS = ("sampled", "centred", "exact")

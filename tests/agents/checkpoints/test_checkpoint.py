@@ -13,9 +13,9 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
 from agents import PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
-from agents.checkpoints import checkpoint
-from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.files import seal
+from agents.training import checkpoint
+from agents.training.checkpoint import Checkpoint, read_checkpoint
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 

@@ -11,8 +11,8 @@ import torch
 from tiny_models import MODELS, tiny_model
 from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
-from agents.policies import memory
-from agents.policies.memory import Workload
+from agents.language import memory
+from agents.language.memory import Workload
 
 PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
 TALK = {"reply_length": 12, "context": PROMPT + 3 * 6 + 2 * 12, "sampled": 3 * 6}

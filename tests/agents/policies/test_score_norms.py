@@ -6,7 +6,7 @@ from identity_checks import EXACT, assert_close, collect
 from tiny_models import text_envs, tiny_policy
 
 from agents import ControlPolicy, make_envs
-from agents.policies.language.training import reading as chunks
+from agents.language import reading as chunks
 
 
 def norm(pi, action):

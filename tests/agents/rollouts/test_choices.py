@@ -8,10 +8,9 @@ import torch
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Collector, Reinforce
-from agents.policies import SampledPolicy
+from agents import Collector, Reinforce, SampledPolicy
+from agents.language.nucleus import nucleus
 from agents.policies.base import actor_parameters
-from agents.policies.language.nucleus import nucleus
 from agents.rollouts.action_probabilities import Choices, Onlooker
 
 SUM = {"verifier": "arith", "max_new_tokens": 5}

@@ -14,7 +14,7 @@ from tiny_models import norm_in_double, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
 from agents import Collector, LanguageModelPolicy
-from agents.policies.language.training.reading import _sequences
+from agents.language.reading import _sequences
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from tiny_models import ALPHABET, tiny_model
 from transformers import AutoModelForSequenceClassification
 
 from agents.estimators.losses import bradley_terry
-from agents.policies.language.models.presets import rates_of
+from agents.policies.presets import rates_of
 from agents.training.reward_model import (
     Preferences,
     default_rate,

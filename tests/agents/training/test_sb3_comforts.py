@@ -12,9 +12,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from tiny_models import text_envs, tiny_policy
 
 from agents import GRPO, PPO, RLOO, LanguageModelPolicy
-from agents.checkpoints.spaces import described, space_of
 from agents.files import seal
 from agents.policies.base import weights_digest
+from agents.training.saved_spaces import described, space_of
 
 CPU = {"device": "cpu"}
 SMALL = {"episodes_per_update": 4, "learning_rate": 1e-2, **CPU}

@@ -164,7 +164,7 @@ def test_loading_what_is_no_checkpoint_says_so(tmp_path):
 
 
 RENAMES = {"first rename": 1, "second rename": 2}
-FAILING = ("agents.checkpoints.state.save_file", "json.dumps", "safetensors", *RENAMES)
+FAILING = ("agents.training.state.save_file", "json.dumps", "safetensors", *RENAMES)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from _rlenv_scripts.setup import memory_plan, model_defaults
 from inprocess import result_of
 from tiny_models import tiny_model
 
-from agents.policies import memory
-from agents.policies.language.models.presets import RATES, rates_of
-from agents.policies.memory import Workload
+from agents.language import memory
+from agents.language.memory import Workload
+from agents.policies.presets import RATES, rates_of
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import make_verifier
 

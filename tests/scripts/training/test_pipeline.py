@@ -6,7 +6,7 @@ import pytest
 from inprocess import result_of, run
 from tiny_models import write_chat_model
 
-from agents.policies.language.models.presets import rates_of
+from agents.policies.presets import rates_of
 from verifiers import Problem, make_verifier
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]

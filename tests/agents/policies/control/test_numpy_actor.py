@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from agents import Collector, ControlPolicy, make_envs
 from agents.policies.actor import Actor
-from agents.policies.control.numpy_actor import NumpyActor
+from agents.policies.numpy_actor import NumpyActor
 from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from agents import A2C, RLOO, Agent, LanguageModelPolicy
+from agents.language import adapters
 from agents.policies.base import actor_parameters, weights_digest
-from agents.policies.language.models import adapters
 from rlenv.text.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2

@@ -10,8 +10,8 @@ from identity_checks import EXACT, assert_close, collect, gradient
 from tiny_models import text_envs, tiny_policy
 
 from agents import GRPO, PPO, RLOO, LanguageModelPolicy, make_policy
+from agents.language import reading
 from agents.policies.base import critic_parameters
-from agents.policies.language.training import reading
 from agents.rollout import join
 from agents.training.supervised import warm_start
 

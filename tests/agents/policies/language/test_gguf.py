@@ -13,8 +13,9 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Reinforce, make_envs
-from agents.policies import find_config, tokenizer_of
-from agents.policies.language.models import gguf, presets
+from agents.language import gguf
+from agents.language.loading import find_config
+from agents.policies import presets, tokenizer_of
 from rlenv.text.tokenizer import train_tokenizer
 
 TEXTS = [

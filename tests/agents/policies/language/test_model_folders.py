@@ -11,7 +11,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import RLOO, Reinforce
-from agents.policies import find_config
+from agents.language.loading import find_config
 from rlenv.text.tokenizer import character_tokenizer
 
 SMALL = {"episodes_per_update": 8, "device": "cpu"}

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.policies.language.models.loading import load_model
-from agents.policies.language.models.presets import PRESETS, SIZES, preset_config
+from agents.language.loading import load_model
+from agents.policies.presets import PRESETS, SIZES, preset_config
 from agents.training.supervised import warm_start
 
 LENGTH = 20  # of the longest context in text_envs

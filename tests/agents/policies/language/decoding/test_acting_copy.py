@@ -6,9 +6,9 @@ from identity_checks import EXACT, ROUNDING, assert_close, check_acting_equals_t
 from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from agents.policies.language.decoding import acting_copy as acting
-from agents.policies.language.decoding.acting_copy import ActingLinear, acting_copy, can_pack, refresh
-from agents.policies.language.models.adapters import adapt
+from agents.language import acting_copy as acting
+from agents.language.acting_copy import ActingLinear, acting_copy, can_pack, refresh
+from agents.language.adapters import adapt
 
 
 @pytest.fixture

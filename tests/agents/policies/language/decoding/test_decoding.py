@@ -19,7 +19,7 @@ from identity_checks import (
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
-from agents.policies.language.decoding import cuda_graph as captured
+from agents.language import cuda_graph as captured
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 SLOTS, VOCAB, LENGTH = 6, 10, 20

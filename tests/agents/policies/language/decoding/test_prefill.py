@@ -6,8 +6,8 @@ from diagonal import slow
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import MODELS, text_envs, tiny_policy
 
-from agents.policies.language.decoding import decoder as decoding
-from agents.policies.language.models import attention
+from agents.language import attention
+from agents.language import decoder as decoding
 
 SLOTS = 9
 

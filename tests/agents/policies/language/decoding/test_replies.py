@@ -7,8 +7,8 @@ from identity_checks import EXACT, assert_close
 from tiny_models import text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
-from agents.policies.language.decoding import cuda_graph
-from agents.policies.language.decoding import decoder as decoding
+from agents.language import cuda_graph
+from agents.language import decoder as decoding
 
 SLOTS, LETTERS = 6, 3
 KINDS = ("plain", "captured")

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from agents import LanguageModelPolicy, Rollout
-from agents.policies.language.decoding.acting_copy import is_changed
-from agents.policies.language.training import reading as chunks
+from agents.language import reading as chunks
+from agents.language.acting_copy import is_changed
 
 ROWS, WIDTH = 23, 8
 

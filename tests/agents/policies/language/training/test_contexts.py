@@ -9,8 +9,8 @@ from identity_checks import EXACT, assert_close
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import Rollout
-from agents.policies.language.training import reading
-from agents.policies.language.training.reading import WORTH_IT, plan_reading
+from agents.language import reading
+from agents.language.reading import WORTH_IT, plan_reading
 
 VOCABULARY = 10
 

@@ -11,7 +11,7 @@ from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
-from agents.policies.language.training import reading
+from agents.language import reading
 from agents.rollout import ERROR
 from verifiers.function import FunctionVerifier
 

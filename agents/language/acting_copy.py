@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
-from ....devices import HALVES
-from ..models.adapters import NAME, merged_weight
+from ..devices import HALVES
+from .adapters import NAME, merged_weight
 
 LARGE = 2**17  # weights of a layer, from which on packing pays
 ROWS = {torch.float32: 16, torch.bfloat16: 1}  # of a product, from which on it is faster with packed weights

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from ....devices import to_device
-from ...base import take_rows
-from ..models.attention import SLIDING, added_mask, layer_kinds
+from ..devices import to_device
+from ..policies.base import take_rows
+from .attention import SLIDING, added_mask, layer_kinds
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3", "gpt2")  # model types whose attention sees no more than it is given
 ALIKE = 0.6  # of the pairs of the largest context in a call

@@ -29,11 +29,11 @@ from torch import distributions as td
 from torch import nn
 from typing_extensions import override
 
-from ...checks import check_choice, check_count, check_flag
-from ...rollout import Obs, Rollout, map_obs
-from ..actor import Actor
-from ..base import Policy, State, episodes_of, load_weights, scatter_steps
-from ..choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices, sample_categorical
+from ..checks import check_choice, check_count, check_flag
+from ..rollout import Obs, Rollout, map_obs
+from .actor import Actor
+from .base import Policy, State, episodes_of, load_weights, scatter_steps
+from .choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices, sample_categorical
 from .numpy_actor import NumpyActor
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel
 
-from ...checks import first_line
-from ...devices import to_device
-from .decoding.decoder import Decoder
-from .models.loading import SUPPORTED, model_type
-from .training.prefix_sharing import takes_forests
-from .training.reading import Reading, forest_of_two
+from ..checks import first_line
+from ..devices import to_device
+from .decoder import Decoder
+from .loading import SUPPORTED, model_type
+from .prefix_sharing import takes_forests
+from .reading import Reading, forest_of_two
 
 TOKENS = 8  # length of each of the two contexts
 # Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.

@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from ....devices import to_device, to_host
-from ...choosing import Source
-from ..models.attention import attention_mask
+from ..devices import to_device, to_host
+from ..policies.choosing import Source
+from .attention import attention_mask
 from .kv_cache import SlotCache
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations

@@ -17,7 +17,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 from typing_extensions import override
 
-from ..actor import Actor, for_env
+from .actor import Actor, for_env
 
 ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x, out: np.maximum(x, 0, out=out)}
 MOST_WEIGHTS = 2**15  # of a layer; torch multiplies larger matrices as fast, and uses more threads

@@ -21,9 +21,9 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from ....checks import check_choice, check_count, check_number, first_line
-from ....files import read_table, reading
-from ...base import weights_digest
+from ..checks import check_choice, check_count, check_number, first_line
+from ..files import read_table, reading
+from ..policies.base import weights_digest
 
 ALL = "all-linear"
 BASE = "base"  # in an adapter's folder: its base model, if that has no name

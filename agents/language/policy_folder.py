@@ -13,10 +13,10 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from ...devices import HALVES
-from ..base import MODEL
+from ..devices import HALVES
+from ..policies.base import MODEL
+from . import adapters
 from .critic import CRITICS
-from .models import adapters
 
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json

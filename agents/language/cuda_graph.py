@@ -14,8 +14,8 @@ import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ....devices import to_device
-from ...choosing import Source
+from ..devices import to_device
+from ..policies.choosing import Source
 from .acting_copy import acting_copy, refresh
 from .decoder import Choose, Decoder, newest_tokens, read_newest
 from .kv_cache import SlotCache

@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..base import load_weights
-from .models.adapters import adapted_layers, is_adapters, share_frozen
-from .training.reading import Reading
+from ..policies.base import load_weights
+from .adapters import adapted_layers, is_adapters, share_frozen
+from .reading import Reading
 
 CRITICS = ("head", "separate")
 WEIGHTS = "critic.safetensors"

@@ -21,10 +21,10 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ....devices import to_device, to_host
-from ....rollout import Rollout
-from ...base import take_rows
-from ..models.attention import without_cudnn
+from ..devices import to_device, to_host
+from ..policies.base import take_rows
+from ..rollout import Rollout
+from .attention import without_cudnn
 from .prefix_sharing import Forest, attention_over, plant, size_of
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work

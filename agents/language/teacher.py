@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..base import MODEL, Policy
-from . import policy_folder
-from .models import adapters
-from .models.loading import name_of
-from .models.vocabulary import check_ends, check_teacher
+from ..policies.base import MODEL, Policy
+from . import adapters, policy_folder
+from .loading import name_of
 from .policy import LanguageModelPolicy
+from .vocabulary import check_ends, check_teacher
 
 
 def read_teacher(spec: Any, student: LanguageModelPolicy, env: Any) -> LanguageModelPolicy:

@@ -56,7 +56,7 @@ def _read(spec: Any, student: Policy, env: VectorEnv) -> Any:
     if isinstance(spec, (Policy, SavedPolicy)) and spec.kind != student.kind:
         raise ValueError(f"the teacher is a policy of kind {spec.kind!r}, and its student one of kind {student.kind!r}")
     if student.kind == LANGUAGE:
-        from ..policies.language.teacher import read_teacher  # slow to import
+        from ..language.teacher import read_teacher  # slow to import
 
         return read_teacher(spec, cast(Any, student), env)
     if isinstance(spec, SavedPolicy):

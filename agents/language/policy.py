@@ -11,24 +11,23 @@ from gymnasium import spaces
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ...checks import check_choice, check_flag
-from ...rollout import Obs, Rollout
-from ..base import Policy, episodes_of, scatter_steps, take_rows
-from ..choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
-from . import policy_folder
+from ..checks import check_choice, check_flag
+from ..policies.base import Policy, episodes_of, scatter_steps, take_rows
+from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
+from ..policies.presets import TRAINED, rates_of
+from ..policies.token_spaces import check_text_spaces
+from ..rollout import Obs, Rollout
+from . import adapters, policy_folder
+from .acting_copy import acting_copy, is_changed
+from .attention import without_cudnn
 from .critic import CRITICS, Critic
-from .decoding.acting_copy import acting_copy, is_changed
-from .decoding.cuda_graph import Captures
-from .decoding.decoder import Decoder
-from .models import adapters
-from .models.attention import without_cudnn
-from .models.loading import has_plain_head, load_model, name_of
-from .models.presets import TRAINED, rates_of
-from .models.vocabulary import check_tokens
+from .cuda_graph import Captures
+from .decoder import Decoder
+from .loading import has_plain_head, load_model, name_of
+from .prefix_sharing import takes_forests
+from .reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
 from .self_check import faults_named, try_out
-from .spaces import check_text_spaces
-from .training.prefix_sharing import takes_forests
-from .training.reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
+from .vocabulary import check_tokens
 
 
 class LanguageModelPolicy(Policy):

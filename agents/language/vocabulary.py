@@ -12,7 +12,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
-from ....checks import first_line
+from ..checks import first_line
 from .adapters import base_of, has_adapter
 from .gguf import model_folder
 from .loading import find_config

@@ -23,9 +23,9 @@ from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from ....checks import first_line
-from ....files import BusyError, digest_of, write_folder
-from .presets import PACKAGED
+from ..checks import first_line
+from ..files import BusyError, digest_of, write_folder
+from ..policies.presets import PACKAGED
 
 SUFFIX = ".gguf"
 NAME_LENGTH = 12  # hexadecimal digits of the content's SHA-256

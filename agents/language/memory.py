@@ -16,11 +16,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .language.critic import Critic
-from .language.decoding.acting_copy import ROWS
-from .language.decoding.decoder import PREFILL
-from .language.models.adapters import adapt, adapted_layers
-from .language.training.reading import ELEMENTS, GPU_ELEMENTS
+from .acting_copy import ROWS
+from .adapters import adapt, adapted_layers
+from .critic import Critic
+from .decoder import PREFILL
+from .reading import ELEMENTS, GPU_ELEMENTS
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).

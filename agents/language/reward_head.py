@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ....checks import first_line
-from ....files import read_table
+from ..checks import first_line
+from ..files import read_table
+from ..policies.presets import PRESETS, preset_config
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .gguf import model_folder
 from .loading import name_of
-from .presets import PRESETS, preset_config
 
 
 def make_reward_model(

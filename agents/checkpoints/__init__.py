@@ -1,1 +1,0 @@
-"""Checkpoints: folders on disk that an agent is saved to and loaded from."""

@@ -1,1 +1,0 @@
-"""Policies of vectors and images, in which stable-baselines3's networks act."""

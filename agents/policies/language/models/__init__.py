@@ -1,1 +1,0 @@
-"""The models of language policies: which are supported, how they are loaded, adapted and exported."""

@@ -1,1 +1,0 @@
-"""The training pass: every distinct context is read once."""
