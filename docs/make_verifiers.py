@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verifiers import Verifier, list_verifiers
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.tools import WithTools
 from verifiers.lint.attacks import ATTACKS
 from verifiers.lint.report import RULES
 from verifiers.plugins.registry import find_verifier, verifier_origin

@@ -30,12 +30,12 @@ ALLOWED = {  # imported where it is used
 }
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 PICKLES = {  # what a process sends to the child that it has started, never back
-    "verifiers/isolation/workers/pool.py": {"pickle", "cloudpickle"},
-    "verifiers/isolation/workers/supervisor.py": {"pickle", "cloudpickle"},
-    "verifiers/isolation/sandbox/run.py": {"marshal"},
-    "verifiers/isolation/sandbox/launcher.py": {"marshal"},
-    "verifiers/builtin/code/verifier.py": {"marshal"},
-    "verifiers/builtin/code/harness.py": {"marshal"},
+    "verifiers/sandbox/pool.py": {"pickle", "cloudpickle"},
+    "verifiers/sandbox/supervisor.py": {"pickle", "cloudpickle"},
+    "verifiers/sandbox/run.py": {"marshal"},
+    "verifiers/sandbox/launcher.py": {"marshal"},
+    "verifiers/code/verifier.py": {"marshal"},
+    "verifiers/code/harness.py": {"marshal"},
 }
 
 

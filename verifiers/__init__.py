@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Dialogue, Problem, Reply, Verdict, Verifier
 from .function import FunctionVerifier
-from .isolation.workers.pool import Isolated, isolate
 from .plugins.registry import list_verifiers, make_verifier, register_verifier
+from .sandbox.pool import Isolated, isolate
 from .weighted import Weighted
 
 if TYPE_CHECKING:

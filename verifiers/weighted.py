@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from .base import MAX_REWARD, VERIFIER_FAILED, Problem, Verdict, Verifier, checked
 from .function import in_their_loop
-from .isolation.workers.pool import isolate
 from .plugins.borrow import POSES, borrow
 from .plugins.registry import make_verifier, register_verifier
+from .sandbox.pool import isolate
 
 
 @register_verifier("weighted")

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verifier
 from verifiers.base import Completion
 from verifiers.conversation import ROLES, shown
-from verifiers.dialogues.tools.calls import Call, read_calls
+from verifiers.dialogues.calls import Call, read_calls
 
 from ..problems.files import Problems, hashed_side, named_side, turns_of
 from ..problems.lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts

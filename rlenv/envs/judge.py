@@ -13,7 +13,7 @@ from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, iso
 from verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.tools import WithTools
 from verifiers.plugins.registry import trusting
 
 from ..problems.files import is_level

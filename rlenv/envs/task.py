@@ -76,7 +76,7 @@ class TextGenTask:
         max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
             have together.
         tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
-            or "module:name"; see `verifiers.dialogues.tools.verifier.WithTools`.
+            or "module:name"; see `verifiers.dialogues.tools.WithTools`.
         stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
             them in the last token is cut from its text.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer

@@ -10,7 +10,7 @@ import numpy as np
 
 from verifiers import Problem, Verifier
 from verifiers.conversation import last_of, shown
-from verifiers.dialogues.tools.toolbox import MOST_CALLS
+from verifiers.dialogues.toolbox import MOST_CALLS
 
 from ..text.encoder import CUT, UNREAD, Encoder
 from .files import Problems, turns_of

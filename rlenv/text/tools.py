@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import get_json_schema
 
 from verifiers.base import first_line
-from verifiers.dialogues.tools.calls import MOST_CALLS, Call, as_call
+from verifiers.dialogues.calls import MOST_CALLS, Call, as_call
 from verifiers.text import conclusion
 
 THINK = "<think>"

@@ -107,7 +107,7 @@ def show(
 ) -> None:  # fmt: skip
     """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
     from verifiers import make_verifier
-    from verifiers.isolation.workers.pool import isolate
+    from verifiers.sandbox.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
     listed = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]

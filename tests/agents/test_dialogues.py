@@ -14,8 +14,8 @@ from agents import RLOO, Agent, Collector, Rollout
 from agents.policies.base import weights_digest
 from agents.training.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
-from verifiers.dialogues.tools.calls import Call
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.calls import Call
+from verifiers.dialogues.tools import WithTools
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -66,7 +66,7 @@ def test_the_end_has_the_counts_of_all_turns():
     from rlenv.neighbours.openenv import TurnAction, VerifierEnvironment
     from rlenv.neighbours.posing import Posed
     from verifiers import make_verifier
-    from verifiers.dialogues.tools.verifier import WithTools
+    from verifiers.dialogues.tools import WithTools
 
     env = VerifierEnvironment(Posed(WithTools(make_verifier("arith"), ["calculator"])))
     env.reset(seed=0)

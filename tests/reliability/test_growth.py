@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import configure
 import rlenv  # noqa: F401
 from agents import ReinforceBaseline
 from agents.training.metrics import thinned
-from verifiers.isolation.workers.supervisor import descendants
+from verifiers.sandbox.supervisor import descendants
 
 MB = 2**20
 UPDATES = 10_000

@@ -12,8 +12,8 @@ from pathlib import Path
 from other_user import call
 from processes import eventually
 
-from verifiers.isolation.sandbox import run as sandbox
-from verifiers.isolation.sandbox.run import Limits, Outcome
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import Limits, Outcome
 
 MARK = f"probe{os.getpid()}"
 

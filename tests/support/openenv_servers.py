@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
-from verifiers.dialogues.worlds.openenv import client, verifier
+from verifiers.dialogues import openenv, openenv_client
 
 URL = "http://127.0.0.1:8000"
 TEXT = {"properties": {"guess": {"type": "string"}, "metadata": {"type": "object"}}, "required": ["guess"]}
@@ -70,8 +70,8 @@ class PretendServer:
         monkeypatch.setitem(sys.modules, "websockets", package)
         monkeypatch.setitem(sys.modules, "websockets.sync", SimpleNamespace())
         monkeypatch.setitem(sys.modules, "websockets.sync.client", SimpleNamespace(connect=self.connect))
-        monkeypatch.setattr(client.Server, "schema", lambda _: self.schema)
-        monkeypatch.setattr(verifier, "PAUSE", 0.0)
+        monkeypatch.setattr(openenv_client.Server, "schema", lambda _: self.schema)
+        monkeypatch.setattr(openenv, "PAUSE", 0.0)
 
 
 class PretendSession:

@@ -3,7 +3,7 @@
 import pytest
 from other_user import USERS, OtherUser, call, calls_by
 
-from verifiers.isolation.sandbox import run as sandbox
+from verifiers.sandbox import run as sandbox
 
 
 @pytest.fixture(scope="session")

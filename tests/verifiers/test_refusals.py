@@ -29,7 +29,7 @@ from verifiers import (
 )
 from verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.tools import WithTools
 from verifiers.lint.report import lint
 from verifiers.plugins.registry import trusting
 

@@ -1,14 +1,14 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
-from ..dialogues.worlds.environment_class.verifier import EnvironmentClass
-from ..dialogues.worlds.openenv.verifier import OpenEnv
-from ..dialogues.worlds.stepped import Gem, Gym
-from ..dialogues.worlds.textarena import TextArena
+from ..code.feedback import CodeFeedback
+from ..code.verifier import Code
+from ..dialogues.environment_class import EnvironmentClass
+from ..dialogues.openenv import OpenEnv
+from ..dialogues.stepped import Gem, Gym
+from ..dialogues.textarena import TextArena
 from .arith import Arith
 from .calculator_sums import CalculatorSums
 from .choice import Choice
-from .code.feedback import CodeFeedback
-from .code.verifier import Code
 from .countdown import Countdown
 from .exact import Exact
 from .format import Format
@@ -17,7 +17,7 @@ from .json_schema import JsonSchema
 from .length import Length
 from .math import Math
 from .numeric import Numeric
-from .reasoning_gym.verifier import ReasoningGym
+from .reasoning_gym import ReasoningGym
 from .regex import Regex
 from .reward_model import RewardModel
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from ..base import Problem
-from ..dialogues.tools.toolbox import MOST_CALLS
-from ..dialogues.tools.verifier import WithTools
+from ..dialogues.toolbox import MOST_CALLS
+from ..dialogues.tools import WithTools
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 from .arith import Arith

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from ..answer import PLACES, REQUESTS, answer_in, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..dialogues.tools.calculator import OPERATORS, calculate
+from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier

@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from ..answer import document_in
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..isolation.quiet import quiet
 from ..plugins.arguments import whole_number
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
+from ..sandbox.quiet import quiet
 
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too

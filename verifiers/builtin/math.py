@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from ..answer import answer_in, boxes
 from ..base import Problem
-from ..isolation.quiet import quiet
 from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
+from ..sandbox.quiet import quiet
 from ..text import last_line
 from .reference import ReferenceVerifier
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from ..base import VERIFIER_FAILED, Verdict, Verifier, checked, describe
-from ..isolation.workers.pool import isolate
+from ..sandbox.pool import isolate
 from .cases import Case
 
 HANGS = 10.0  # seconds

@@ -4,7 +4,7 @@ from rlenv.envs.judge import Exchange, Judge
 from rlenv.envs.vector import TextGenVectorEnv
 from rlenv.text.tokenizer import character_tokenizer, decode
 from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, isolate
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.tools import WithTools
 from verifiers.function import FunctionVerifier
 
 SUM = Problem("12+34=", "46")

@@ -14,7 +14,7 @@ import rlenv  # noqa: F401
 from agents import Collector, Policy
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 from verifiers.dialogues import replay
-from verifiers.isolation.workers import pool as pools
+from verifiers.sandbox import pool as pools
 
 EOS, CPU = 1, torch.device("cpu")
 modes = pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -6,7 +6,7 @@ from chat_families import chatml, deepseek_r1, llama2, llama3, mistral, qwen3
 
 import rlenv  # noqa: F401
 from verifiers import Arith, Problem, isolate
-from verifiers.dialogues.tools.calls import Call
+from verifiers.dialogues.calls import Call
 
 PROBLEMS = [Problem([{"role": "user", "content": "12+34="}], "46"), Problem([{"role": "user", "content": "1+1="}], "2")]
 

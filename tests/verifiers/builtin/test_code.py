@@ -5,13 +5,13 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-import verifiers.builtin.code.verifier as code_module
+import verifiers.code.verifier as code_module
 from verifiers import Code, Problem, Verdict
-from verifiers.builtin.code.cases import Call
-from verifiers.builtin.code.harness import DEEPEST, decode, encode
-from verifiers.builtin.code.verifier import program_of
-from verifiers.isolation.sandbox import run as sandbox
-from verifiers.isolation.sandbox.run import SandboxError
+from verifiers.code.cases import Call
+from verifiers.code.harness import DEEPEST, decode, encode
+from verifiers.code.verifier import program_of
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem(

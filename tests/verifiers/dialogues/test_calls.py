@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.dialogues.tools.calls import MOST_CALLS, Call, read_calls
+from verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
 
 NAMES = ("calc", "look")
 ONE = Call("calc", {"expression": "12*34"})

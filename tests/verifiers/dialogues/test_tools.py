@@ -11,11 +11,11 @@ import pytest
 
 from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
 from verifiers.dialogues import begin, replay, reply_to
-from verifiers.dialogues.tools.calculator import LONGEST, calc
-from verifiers.dialogues.tools.calls import Call
-from verifiers.dialogues.tools.tool import make_tool
-from verifiers.dialogues.tools.toolbox import MOST_CALLS, NO_OUTPUT
-from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.dialogues.calculator import LONGEST, calc
+from verifiers.dialogues.calls import Call
+from verifiers.dialogues.tool import make_tool
+from verifiers.dialogues.toolbox import MOST_CALLS, NO_OUTPUT
+from verifiers.dialogues.tools import WithTools
 from verifiers.plugins.registry import trusting
 
 PROBLEM = Problem("12+34=", "46")

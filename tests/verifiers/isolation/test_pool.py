@@ -10,7 +10,7 @@ import pytest
 from processes import eventually, open_descriptors
 
 from verifiers import Isolated, Problem, Verdict, Verifier
-from verifiers.isolation.workers import worker
+from verifiers.sandbox import worker
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers import nothing but the pool's own
 

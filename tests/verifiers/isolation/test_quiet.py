@@ -6,8 +6,8 @@ import warnings
 import pytest
 
 from verifiers import Problem, make_verifier
-from verifiers.isolation.quiet import quiet
 from verifiers.plugins import registry
+from verifiers.sandbox.quiet import quiet
 
 # Each of them makes `re`, `ast` or the compiler warn, in one of the Pythons that we support.
 WARNS = [

@@ -8,8 +8,8 @@ from host import MARK, ends_at_once, named, output_of, outputs_at_once, processe
 from other_user import USERS, call
 
 from verifiers import Code
-from verifiers.isolation.sandbox import run as sandbox
-from verifiers.isolation.sandbox.run import Limits, SandboxError
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import Limits, SandboxError
 
 pytestmark = pytest.mark.usefixtures("user")
 each_user = pytest.mark.parametrize("user", USERS, indirect=True)  # in the fast suite, too

@@ -14,8 +14,8 @@ from other_user import USERS, OtherUser, uid
 from processes import eventually
 
 import verifiers
-from verifiers.isolation.sandbox import run as sandbox
-from verifiers.isolation.sandbox.run import Limits
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import Limits
 
 pytestmark = [
     pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"),

@@ -12,8 +12,8 @@ from openenv_servers import TEXT, URL, PretendServer, http_server
 
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import make_verifier
-from verifiers.dialogues.worlds.openenv.actions import ActionForm, text_of
-from verifiers.dialogues.worlds.openenv.client import TOKEN, Server, ServerError
+from verifiers.dialogues.openenv_actions import ActionForm, text_of
+from verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'
 REFUSED = '{"type": "error", "data": {"code": "VALIDATION_ERROR", "errors": %s}}'

@@ -13,13 +13,13 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from ....base import Dialogue, Problem, Reply, Verdict
-from ....plugins.arguments import not_negative, whole_number
-from ....plugins.extras import require
-from ....plugins.registry import register_verifier, require_trust
-from ..world import SEEDS, World
-from .actions import ActionForm, text_of
-from .client import InvalidActionError, Server, ServerError, Session, Step
+from ..base import Dialogue, Problem, Reply, Verdict
+from ..plugins.arguments import not_negative, whole_number
+from ..plugins.extras import require
+from ..plugins.registry import register_verifier, require_trust
+from .openenv_actions import ActionForm, text_of
+from .openenv_client import InvalidActionError, Server, ServerError, Session, Step
+from .world import SEEDS, World
 
 FAULT = "fault"  # the column that says why the reset of a problem failed
 PAUSE = 0.2  # seconds between attempts

@@ -10,18 +10,18 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...answer import answer_in, document_in
-from ...base import Problem
-from ...dialogues.worlds.randomness import Randomness
-from ...isolation.quiet import quiet
-from ...plugins.arguments import hint, whole_number
-from ...plugins.extras import require
-from ...plugins.registry import register_verifier
-from ...text import WHITESPACE, last_line
-from ..countdown import expression_in
-from ..numeric import number_in
-from ..reference import ReferenceVerifier
-from .rules import SAME, TARGETS, is_harmless, is_number, is_strict
+from ..answer import answer_in, document_in
+from ..base import Problem
+from ..dialogues.randomness import Randomness
+from ..plugins.arguments import hint, whole_number
+from ..plugins.extras import require
+from ..plugins.registry import register_verifier
+from ..sandbox.quiet import quiet
+from ..text import WHITESPACE, last_line
+from .countdown import expression_in
+from .numeric import number_in
+from .reasoning_gym_rules import SAME, TARGETS, is_harmless, is_number, is_strict
+from .reference import ReferenceVerifier
 
 SIZE = 10_000
 _PROBED = 32  # problems that alphabet and lengths are read off

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from ...dialogues.tools.tool import Tool
-from ...isolation.sandbox.run import Limits, run, unavailable
+from ..dialogues.tool import Tool
+from ..sandbox.run import Limits, run, unavailable
 
 LIMITS = Limits(seconds=4.0)
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*")

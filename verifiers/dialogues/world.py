@@ -6,7 +6,7 @@ import random
 
 from typing_extensions import override
 
-from ...base import Dialogue, Problem, Verifier
+from ..base import Dialogue, Problem, Verifier
 
 SEEDS = 2**31  # what every library takes
 

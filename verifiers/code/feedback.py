@@ -12,10 +12,10 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from ...base import RIGHT, Dialogue, Problem, Reply, Verdict
-from ...isolation.sandbox.run import Outcome, SandboxError
-from ...plugins.arguments import one_of, whole_number
-from ...plugins.registry import register_verifier
+from ..base import RIGHT, Dialogue, Problem, Reply, Verdict
+from ..plugins.arguments import one_of, whole_number
+from ..plugins.registry import register_verifier
+from ..sandbox.run import Outcome, SandboxError
 from .cases import Call, Case, read_tests
 from .harness import decode
 from .verifier import Code, program_of

@@ -10,10 +10,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import Problem, Reply, Verdict
-from ...plugins.arguments import flag, whole_number
-from ...plugins.extras import require
-from ...plugins.registry import register_verifier
+from ..base import Problem, Reply, Verdict
+from ..plugins.arguments import flag, whole_number
+from ..plugins.extras import require
+from ..plugins.registry import register_verifier
 from .randomness import Randomness
 from .spelling import spelled
 from .textarena_games import game_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ...base import Completion, Reply, first_line, message_of
-from ...conversation import Message
+from ..base import Completion, Reply, first_line, message_of
+from ..conversation import Message
 from .calls import MOST_CALLS, Call, read_calls
 from .tool import Tool
 

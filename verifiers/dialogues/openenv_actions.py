@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ....answer import document_in
+from ..answer import document_in
 
 _APART = "metadata"  # a field of every action and observation, which is not for the model
 

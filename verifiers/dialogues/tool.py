@@ -11,14 +11,14 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ...function import wait_for
-from ...plugins.registry import advice, reason_of, require_trust
-from ...plugins.user_code import import_user_module
+from ..function import wait_for
+from ..plugins.registry import advice, reason_of, require_trust
+from ..plugins.user_code import import_user_module
 from .calls import Call
 
 BUILT_IN = {
-    "calculator": "verifiers.dialogues.tools.calculator:calculator",
-    "python": "verifiers.builtin.code.tool:python_tool",
+    "calculator": "verifiers.dialogues.calculator:calculator",
+    "python": "verifiers.code.tool:python_tool",
 }
 _KINDS: dict[Any, tuple[type, ...]] = {kind: (kind,) for kind in (int, str, bool, list, dict, types.NoneType)}
 _KINDS[float] = (int, float)

@@ -13,15 +13,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from ....base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
-from ....conversation import Message, last_of
-from ....function import ENVIRONMENTS, FunctionVerifier
-from ....plugins.arguments import whole_number
-from ....plugins.registry import find_verifier, register_verifier
-from ...tools.toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH
-from ..randomness import Randomness
-from ..world import World
-from .instance import Instance
+from ..base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
+from ..conversation import Message, last_of
+from ..function import ENVIRONMENTS, FunctionVerifier
+from ..plugins.arguments import whole_number
+from ..plugins.registry import find_verifier, register_verifier
+from .class_instance import Instance
+from .randomness import Randomness
+from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH
+from .world import World
 
 PROBED = 4  # openings that the length of prompts is read off
 PROMPT = "prompt"  # the column with a listed problem's own prompt, before the observation is appended

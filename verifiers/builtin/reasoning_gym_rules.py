@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ..countdown import ExpressionError, evaluate
+from .countdown import ExpressionError, evaluate
 
 # These scorers evaluate the answer as Python, directly or through sympy: only harmless answers may reach them.
 LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})

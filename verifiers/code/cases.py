@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from ...base import Problem
+from ..base import Problem
 from .harness import decode, encode
 
 _FORM = (

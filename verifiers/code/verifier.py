@@ -12,11 +12,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from ...answer import document_in
-from ...base import Problem, Verdict, Verifier
-from ...isolation.sandbox.run import Limits, Outcome, SandboxError, run, unavailable
-from ...plugins.arguments import whole_number
-from ...plugins.registry import register_verifier, require_trust
+from ..answer import document_in
+from ..base import Problem, Verdict, Verifier
+from ..plugins.arguments import whole_number
+from ..plugins.registry import register_verifier, require_trust
+from ..sandbox.run import Limits, Outcome, SandboxError, run, unavailable
 from . import harness
 from .cases import Call, Case, read_tests
 from .examples import EXAMPLES

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....base import Verdict
-from ....function import as_verdict, wait_for
-from ...tools.tool import Tool
-from ...tools.toolbox import Toolbox
+from ..base import Verdict
+from ..function import as_verdict, wait_for
+from .tool import Tool
+from .toolbox import Toolbox
 
 OWN = ("reset", "get_reward")  # methods that are not tools
 

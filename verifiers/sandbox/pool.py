@@ -16,9 +16,9 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, describe
-from ...plugins.borrow import borrow_all
-from ...plugins.user_code import CODE
+from ..base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, describe
+from ..plugins.borrow import borrow_all
+from ..plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
 MEMORY_MB = 2048

@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from verifiers.isolation.workers.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+    "from verifiers.sandbox.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -168,10 +168,10 @@ def _leave(error: BaseException | None) -> NoReturn:
 def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dict[str, object]:
     """Return the verdict on a completion, or the reply to the last turn of a dialogue, as plain data."""
     if not out_of_budget:
-        from ...base import checked
+        from ..base import checked
 
         return _plain(*checked(verifier, verifier.verify_batch([problem], [said]), 1))
-    from ...dialogues import replay
+    from ..dialogues import replay
 
     reply = replay(verifier, problem, said, *out_of_budget)
     verdict = None if reply.verdict is None else _plain(reply.verdict)
@@ -180,7 +180,7 @@ def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dic
 
 
 def _failure(error: BaseException) -> dict[str, object]:
-    from ...base import MiscountError, describe
+    from ..base import MiscountError, describe
 
     if isinstance(error, MiscountError):
         return {"miscount": str(error)}
@@ -188,7 +188,7 @@ def _failure(error: BaseException) -> dict[str, object]:
 
 
 def _plain(verdict: Any) -> dict[str, object]:
-    from ...base import REASON_LENGTH
+    from ..base import REASON_LENGTH
 
     return {
         "reward": float(verdict.reward),

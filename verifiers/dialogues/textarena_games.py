@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...plugins.arguments import hint
+from ..plugins.arguments import hint
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import Reply, Verdict, first_line
-from ...plugins.arguments import hint, whole_number
-from ...plugins.extras import require
-from ...plugins.registry import register_verifier, require_trust
+from ..base import Reply, Verdict, first_line
+from ..plugins.arguments import hint, whole_number
+from ..plugins.extras import require
+from ..plugins.registry import register_verifier, require_trust
 from .randomness import Randomness
 from .spelling import spelled
 from .world import Playing, World

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ...base import describe
+from ..base import describe
 from . import supervisor
 from .supervisor import HEADER, descendants
 

@@ -1,1 +1,0 @@
-"""reasoning_gym: the procedural tasks of that library."""

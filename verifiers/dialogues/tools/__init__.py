@@ -1,1 +1,0 @@
-"""Tools: functions that the model may call before it answers."""

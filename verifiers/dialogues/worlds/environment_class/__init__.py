@@ -1,1 +1,0 @@
-"""The verifier "environment": classes as TRL's `environment_factory` takes them."""

@@ -1,1 +1,0 @@
-"""The verifier "openenv": environments that an OpenEnv server runs."""

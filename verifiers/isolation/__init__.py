@@ -1,1 +1,0 @@
-"""Verifiers apart from the run: worker processes, and a sandbox for programs."""

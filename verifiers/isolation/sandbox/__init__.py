@@ -1,1 +1,0 @@
-"""Programs that a model wrote, run without rights, network or files."""
