@@ -26,7 +26,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
 from agents.language.gguf import model_folder
 from agents.language.loading import load_model
-from rlenv.envs.demonstrations import demonstrate
+from rlenv.demonstrations import demonstrate
 from verifiers import FunctionVerifier, Problem
 
 GROUPS, K = 32, 8

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from agents import RLOO, Agent, LanguageModelPolicy, Rollout
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel, mean_of

@@ -15,7 +15,7 @@ import torch
 
 from agents import DAPO, GRPO, Agent, DrGRPO, LanguageModelPolicy
 from agents.estimators import aggregation
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel, mean_of

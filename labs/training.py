@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
 from agents.policies.base import critic_parameters
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import TextGenTask
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
 from verifiers import Verifier
 
 ENV = "TextGen-v0"

@@ -11,11 +11,11 @@ from verifiers.conversation import register_encoder  # noqa: E402 (the check com
 
 register(
     id="TextGen-v0",
-    entry_point="rlenv.envs.textgen:TextGenEnv",
-    vector_entry_point="rlenv.envs.autoreset:make_vector_env",
+    entry_point="rlenv.textgen:TextGenEnv",
+    vector_entry_point="rlenv.autoreset:make_vector_env",
 )
 
-register_encoder("rlenv.text.encoder:Encoder")
+register_encoder("rlenv.encoder:Encoder")
 
 __rlenv_package__ = True  # `rlenv` on PyPI is a package of somebody else
 

@@ -20,11 +20,11 @@ import rlenv
 import verifiers
 from agents import estimators, policies
 from agents.policies.actor import Actor
-from rlenv.envs.autoreset import make_vector_env
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.neighbours import trl
+from rlenv import trl
+from rlenv.autoreset import make_vector_env
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers.plugins.registry import ENTRY_POINT_GROUP, find_verifier, verifier_origin
 
 ROOT = Path(__file__).resolve().parents[1]

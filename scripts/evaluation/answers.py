@@ -18,7 +18,7 @@ import torch
 from agents import Collector, Policy, Rollout, processes
 from agents.rollout import STATUSES
 from agents.rollouts.collector import OnStep
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 
 from ..console.progress import Rate
 from ..runs.samples import turns_of

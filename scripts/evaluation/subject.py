@@ -17,7 +17,7 @@ from agents.language.loading import find_config
 from agents.policies import check_name
 from agents.rollouts.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device, with_tokenizer
 from agents.training.checkpoint import Checkpoint
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 
 from ..console.parameters import given_by_user
 from ..runs import run_folder

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
 from agents.rollout import EARNED, STATUSES
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
 

@@ -19,9 +19,9 @@ from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.rollouts.envs import LOOP_OFFERS, full_id
 from agents.training.checkpoint import Checkpoint
 from agents.training.supervised import WarmStart
-from rlenv.envs.demonstrations import NoDemonstrationError, demonstrate
-from rlenv.envs.task import TextGenTask
-from rlenv.problems.stream import EmptySplitError
+from rlenv.demonstrations import NoDemonstrationError, demonstrate
+from rlenv.stream import EmptySplitError
+from rlenv.task import TextGenTask
 
 from ..console.parameters import given_by_user
 from ..console.progress import Interrupt, Rate, Show, before_first_end, progress_bar, say

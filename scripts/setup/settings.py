@@ -10,8 +10,8 @@ from agents.checks import check_choice, check_count
 from agents.language.adapters import has_adapter, library
 from agents.policies import tokenizer_of
 from agents.rollouts.envs import find_spec
-from rlenv.envs.task import TextGenTask
-from rlenv.text.chat import read_template
+from rlenv.chat import read_template
+from rlenv.task import TextGenTask
 
 from ..console.parameters import flag_of, names_of, typed
 from ..runs import run_folder

@@ -72,7 +72,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     """Return what writes the policy of a checkpoint into a folder; no environment or verifier is made."""
     from agents import LanguageModelPolicy
     from agents.policies import text_spaces
-    from rlenv.text.tokenizer import load_tokenizer
+    from rlenv.tokenizer import load_tokenizer
 
     from ..runs import run_folder
 
@@ -92,7 +92,7 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
     """Return what writes a reward model into a folder."""
     from agents.language.adapters import has_adapter
     from agents.training.reward_model import make_reward_model, merged, save_reward_model
-    from rlenv.text.tokenizer import load_tokenizer
+    from rlenv.tokenizer import load_tokenizer
 
     if not merge and not has_adapter(source):
         raise ValueError("this reward model has no adapter to write alone; omit --adapter")

@@ -143,9 +143,9 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from agents.policies import NAMES, check_name
     from agents.rollouts.envs import resolve_device
     from agents.training.reward_model import Preferences, make_reward_model
-    from rlenv.problems.preference_pairs import encode_pairs, load_pairs, split_pairs
-    from rlenv.text.encoder import Encoder
-    from rlenv.text.tokenizer import load_tokenizer
+    from rlenv.encoder import Encoder
+    from rlenv.preference_pairs import encode_pairs, load_pairs, split_pairs
+    from rlenv.tokenizer import load_tokenizer
     from verifiers.builtin.reward_model import CHAT
     from verifiers.conversation import text_of
 

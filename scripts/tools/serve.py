@@ -58,9 +58,9 @@ def serve(
     from .verifiers import from_file
 
     require("openenv.core.env_server", "openenv", "rlenv serve")
-    from rlenv.neighbours.openenv import Limits, listen, make_app
-    from rlenv.neighbours.openenv import serve as run
-    from rlenv.neighbours.posing import Posed
+    from rlenv.openenv_server import Limits, listen, make_app
+    from rlenv.openenv_server import serve as run
+    from rlenv.posing import Posed
 
     bound = listen(host, port, for_others=bool(token) or insecure)
     posed = Posed(make_verifier(verifier, **dict(verifier_args)), from_file(file))

@@ -141,7 +141,7 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
     """Return the problems of --problems, None without the option."""
     if not any(file.values()):
         return None  # without the imports below, which take seconds
-    from rlenv.problems.files import load_problems
+    from rlenv.problems import load_problems
 
     from ..setup.settings import problem_file_arguments
 

@@ -182,7 +182,7 @@ def _held_out(agent: Any, envs: Any, make: Callable[[int, str], Any], given: dic
         make: makes environments of a split, with so many slots.
         given: the options.
     """
-    from rlenv.problems.stream import EmptySplitError
+    from rlenv.stream import EmptySplitError
 
     from ..setup import session
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlenv.problems.stream import ProblemStream
+from rlenv.stream import ProblemStream
 from verifiers import Problem, make_verifier
 from verifiers.lint import lint
 

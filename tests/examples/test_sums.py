@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlenv.problems.stream import ProblemStream
+from rlenv.stream import ProblemStream
 from verifiers import make_verifier
 
 SUMS = f"{Path(__file__).parents[2] / 'examples' / 'real_model' / 'sums.py'}:Sums"

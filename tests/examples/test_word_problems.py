@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from loaded import loaded
 
-from rlenv.problems.files import load_problems
+from rlenv.problems import load_problems
 from verifiers import make_verifier
 
 FOLDER = Path(__file__).parents[2] / "examples" / "word_problems"

@@ -19,7 +19,7 @@ from tiny_models import tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
 from agents.language import gguf
-from rlenv.text.tokenizer import train_tokenizer
+from rlenv.tokenizer import train_tokenizer
 
 FILE = "--problems words.jsonl --column prompt=q --column answer=a"
 TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, who is it", "a quick brown fox"] * 9

@@ -63,8 +63,8 @@ def test_clients_that_read_a_turn_as_json_send_its_value(guess, value):
 
 
 def test_the_end_has_the_counts_of_all_turns():
-    from rlenv.neighbours.openenv import TurnAction, VerifierEnvironment
-    from rlenv.neighbours.posing import Posed
+    from rlenv.openenv_server import TurnAction, VerifierEnvironment
+    from rlenv.posing import Posed
     from verifiers import make_verifier
     from verifiers.dialogues.tools import WithTools
 
@@ -141,7 +141,7 @@ def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
 
 @pytest.mark.parametrize("says", ["too much", "nothing"])
 def test_a_client_that_never_reads_is_closed(says):
-    from rlenv.neighbours.openenv import Gate, Limits
+    from rlenv.openenv_server import Gate, Limits
 
     async def echo(scope, receive, send):
         while (message := await receive())["type"] != "websocket.disconnect":

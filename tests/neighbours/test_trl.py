@@ -16,8 +16,8 @@ from chat_families import byte_level, made
 from environment_classes import Numbers, by_guesses
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.neighbours import trl as ours
+from rlenv import trl as ours
+from rlenv.vector_env import TextGenVectorEnv
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")

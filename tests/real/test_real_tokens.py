@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from rlenv.text.encoder import Encoder
+from rlenv.encoder import Encoder
 
 # llama.cpp's "smollm": digits one by one, then GPT-2's pattern on what is between them.
 DIGIT = regex.compile(r"\p{N}|\P{N}+")

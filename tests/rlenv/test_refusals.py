@@ -14,19 +14,19 @@ from textgen_reference import demonstration as demonstrated_tokens
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from rlenv.envs.autoreset import make_vector_env
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.neighbours import trl
-from rlenv.problems.curriculum import Curriculum
-from rlenv.problems.files import as_problem, load_problems
-from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
-from rlenv.problems.stream import ProblemStream
-from rlenv.text.chat import read_template
-from rlenv.text.encoder import Encoder
-from rlenv.text.tokenizer import character_tokenizer, load_tokenizer
+from rlenv import trl
+from rlenv.autoreset import make_vector_env
+from rlenv.chat import read_template
+from rlenv.curriculum import Curriculum
+from rlenv.demonstrations import demonstrate
+from rlenv.encoder import Encoder
+from rlenv.preference_pairs import Pair, load_pairs, split_pairs
+from rlenv.problems import as_problem, load_problems
+from rlenv.stream import ProblemStream
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import character_tokenizer, load_tokenizer
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}

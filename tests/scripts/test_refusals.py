@@ -15,9 +15,9 @@ from huggingface_hub.utils import _http as hub_http
 from inprocess import error_of, run
 from tiny_models import tiny_model
 
-import rlenv.problems.stream
+import rlenv.stream
 from agents import AGENTS
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 
 # A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of
 # the test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder
@@ -289,7 +289,7 @@ def test_a_long_value_is_not_echoed_whole(tmp_path):
 
 
 def test_warnings_of_ours_are_one_line():
-    before, ours = warnings.formatwarning, rlenv.problems.stream.__file__
+    before, ours = warnings.formatwarning, rlenv.stream.__file__
     with warnings_in_one_line():
         assert warnings.formatwarning("why", UserWarning, ours, 7) == "warning: why\n"
         assert warnings.formatwarning("why", UserWarning, "a.py", 7) == before("why", UserWarning, "a.py", 7)

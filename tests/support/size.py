@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"agents": "agents", "rlenv": "rlenv", "verifiers": "verifiers", "_rlenv_scripts": "scripts"}
 PRODUCT = (*FOLDERS.values(), "labs", "benchmarks")
 ALGORITHMS = [f"agents.algorithms.{path.stem}" for path in sorted((ROOT / "agents" / "algorithms").glob("[!_]*.py"))]
-TEXT = ("rlenv.envs.vector", "rlenv.envs.textgen", "verifiers.function")
+TEXT = ("rlenv.vector_env", "rlenv.textgen", "verifiers.function")
 JOBS = {
     "GRPO on text with a reward function": ("agents.algorithms.grpo", *TEXT),
     "REINFORCE on CartPole": ("agents.algorithms.reinforce",),

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 
-from rlenv.envs.demonstrations import turn_tokens
-from rlenv.envs.textgen import TextGenEnv
+from rlenv.demonstrations import turn_tokens
+from rlenv.textgen import TextGenEnv
 from verifiers import Problem, Verdict, Verifier
 
 

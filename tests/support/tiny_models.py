@@ -18,7 +18,7 @@ from transformers import (
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 from verifiers.function import FunctionVerifier
 
 ALPHABET = "abcdefgh"

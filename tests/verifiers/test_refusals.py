@@ -13,7 +13,7 @@ from openenv_servers import URL
 from refused import check_refused, row
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 from verifiers import (
     Arith,
     Dialogue,

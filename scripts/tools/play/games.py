@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import Env, spaces
 
 from agents.rollouts.action_probabilities import Choices
-from rlenv.envs.picture import token_text
+from rlenv.picture import token_text
 
 from ...console.terminal import plain
 

@@ -14,7 +14,7 @@ from identity_checks import ROUNDING
 from tiny_models import ALPHABET, text_envs, tiny_model
 
 from agents import AGENTS, Agent
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 
 names = pytest.mark.parametrize("name", AGENTS)
 SETTINGS = {"episodes_per_update": 8, "num_envs": 8, "seed": 5, "learning_rate": 1e-2, "device": "cpu"}

@@ -12,9 +12,9 @@ from tiny_models import write_chat_model
 from transformers import AutoTokenizer
 
 from agents import PPO, RLOO, Reinforce
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.problems import files
-from rlenv.text import tokenizer as tokenizers
+from rlenv import problems
+from rlenv import tokenizer as tokenizers
+from rlenv.textgen import TextGenEnv
 
 TEXT = "rlenv:TextGen-v0"
 ARITH = {"verifier": "arith", "max_new_tokens": 4}

@@ -21,7 +21,7 @@ from agents.training.reward_model import (
     save_reward_model,
     train_reward_model,
 )
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 from verifiers import Problem, RewardModel
 
 TOKENIZER = character_tokenizer(ALPHABET)

@@ -18,7 +18,7 @@ from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
 from agents.training.health import FailureWatch
 from agents.training.log_entry import drop_empty, record_metrics
 from agents.training.metrics import rollout_metrics
-from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch

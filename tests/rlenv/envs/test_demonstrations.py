@@ -10,10 +10,10 @@ from textgen_reference import plain
 from tiny_models import tiny_policy
 
 from agents import Rollout
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import character_tokenizer
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Guess, Verifier
 
 EOS = 1

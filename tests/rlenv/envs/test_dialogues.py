@@ -12,7 +12,7 @@ from dialogues import LETTERS, Echoing, number_of
 from gymnasium.vector import AutoresetMode
 from textgen_reference import SlotReference, assert_same, plain
 
-from rlenv.envs.autoreset import make_vector_env
+from rlenv.autoreset import make_vector_env
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 EOS = 1

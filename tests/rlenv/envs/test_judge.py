@@ -1,8 +1,8 @@
 import pytest
 
-from rlenv.envs.judge import Exchange, Judge
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.text.tokenizer import character_tokenizer, decode
+from rlenv.judge import Exchange, Judge
+from rlenv.tokenizer import character_tokenizer, decode
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, isolate
 from verifiers.dialogues.tools import WithTools
 from verifiers.function import FunctionVerifier

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from textgen_reference import slot_info
 
-from rlenv.envs.autoreset import make_vector_env
-from rlenv.envs.judge import Judge
-from rlenv.envs.slots import LateVerdicts
-from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.autoreset import make_vector_env
+from rlenv.judge import Judge
+from rlenv.slots import LateVerdicts
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1

@@ -3,7 +3,7 @@ import pytest
 from gymnasium import spaces
 from textgen_reference import demonstration
 
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.envs.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import character_tokenizer
 
 PAD, EOS = 0, 1
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}

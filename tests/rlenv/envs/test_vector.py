@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, assert_same, layout, plain, slot_info, slot_observation
 
-from rlenv.envs.autoreset import make_vector_env
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.autoreset import make_vector_env
+from rlenv.textgen import TextGenEnv
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem, Verdict, Verifier
 
 EOS = 1

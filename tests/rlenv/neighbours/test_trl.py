@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlenv.neighbours.trl import environment, reward_function, rows
+from rlenv.trl import environment, reward_function, rows
 from verifiers import Problem, Reply, Verdict, Verifier
 from verifiers.base import Dialogue
 

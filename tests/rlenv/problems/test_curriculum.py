@@ -8,11 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.problems.curriculum import Curriculum
-from rlenv.problems.prompt_choice import ThompsonChoice
-from rlenv.problems.stream import ProblemStream, level_of
+from rlenv.curriculum import Curriculum
+from rlenv.prompt_choice import ThompsonChoice
+from rlenv.stream import ProblemStream, level_of
+from rlenv.task import TextGenTask
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem, Verdict, Verifier
 
 LISTED = [{"prompt": f"{level}{letter}", "level": level} for level in (1, 2, 4) for letter in "abcdefghij"]

@@ -9,11 +9,11 @@ from chat_families import chatml, llama2
 from datasets import Dataset, DatasetDict
 from tokenizers import normalizers
 
-from rlenv.envs.task import TextGenTask
-from rlenv.problems import lengths
-from rlenv.problems.files import Problems, load_problems
-from rlenv.text.encoder import Encoder
-from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
+from rlenv import lengths
+from rlenv.encoder import Encoder
+from rlenv.problems import Problems, load_problems
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import character_tokenizer, train_tokenizer
 from verifiers import Exact, Problem
 
 SUMS = [

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from refused import check_refused
 
-from rlenv.problems.files import listed_problems, load_problems
-from rlenv.problems.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
-from rlenv.text.encoder import Encoder
+from rlenv.encoder import Encoder
+from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
+from rlenv.problems import listed_problems, load_problems
 from verifiers import Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]

@@ -5,8 +5,8 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.problems.files import in_test_split
-from rlenv.problems.stream import ProblemStream
+from rlenv.problems import in_test_split
+from rlenv.stream import ProblemStream
 from verifiers import Arith, Problem
 
 ONE_DIGIT = {f"{a}+{b}=" for a in range(10) for b in range(10)}

@@ -4,10 +4,10 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.envs.task import TextGenTask
-from rlenv.text.chat import Chat, chat_tokens, read_template
-from rlenv.text.encoder import CUT, STOP, THOUGHTS, Encoder
-from rlenv.text.tokenizer import CHATML, control_tokens
+from rlenv.chat import Chat, chat_tokens, read_template
+from rlenv.encoder import CUT, STOP, THOUGHTS, Encoder
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import CHATML, control_tokens
 from verifiers import Arith, Numeric, Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}

@@ -4,10 +4,10 @@ import pytest
 from chat_families import FAMILIES
 from textgen_reference import OddVerifier, demonstration
 
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.text.tokenizer import character_tokenizer, control_tokens, train_tokenizer
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import character_tokenizer, control_tokens, train_tokenizer
 from verifiers import Problem
 
 USER = [{"role": "user", "content": "1+1="}]

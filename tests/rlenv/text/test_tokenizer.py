@@ -9,10 +9,10 @@ from textgen_reference import demonstration
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rlenv.envs.task import TextGenTask
-from rlenv.envs.textgen import TextGenEnv
-from rlenv.envs.vector import TextGenVectorEnv
-from rlenv.text.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem
 
 PAD, EOS = 0, 1

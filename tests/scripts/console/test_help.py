@@ -19,7 +19,7 @@ import rlenv  # noqa: F401
 from agents import AGENTS
 from agents.policies import NAMES
 from agents.rollouts.envs import find_spec
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 from verifiers import list_verifiers, make_verifier
 
 GROUP = click.Context(main, info_name="rlenv")

@@ -9,8 +9,8 @@ from _rlenv_scripts.runs.samples import contrasting, is_kept, markdown, problem_
 from inprocess import result_of, run
 
 from agents import Agent, Batch, Rollout
-from rlenv.envs.task import TextGenTask
-from rlenv.text.tokenizer import character_tokenizer, train_tokenizer
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import character_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 from agents.language import memory
 from agents.language.memory import Workload
 from agents.policies.presets import RATES, rates_of
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 from verifiers import make_verifier
 
 SMALL = ["--episodes", "8", "--episodes-per-update", "8", "--eval-episodes", "4", "--device", "cpu"]

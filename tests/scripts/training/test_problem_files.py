@@ -7,8 +7,8 @@ import sys
 import pytest
 from inprocess import done, error_of, result_of, run
 
-from rlenv.envs.demonstrations import demonstrate
-from rlenv.problems.stream import level_of
+from rlenv.demonstrations import demonstrate
+from rlenv.stream import level_of
 
 SMALL = ["--sft-steps", 2, "--sft-examples", 8, "--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]

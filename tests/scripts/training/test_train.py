@@ -13,7 +13,7 @@ from inprocess import done, result_of, run
 
 from agents.files import Lock
 from agents.rollouts import collector
-from rlenv.envs.task import TextGenTask
+from rlenv.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "50", "--eval-episodes", "8"]
 SMALL += ["--episodes-per-update", "8", "--log-interval", "1"]

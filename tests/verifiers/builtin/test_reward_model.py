@@ -7,7 +7,7 @@ import torch
 from chat_families import chatml
 from transformers import GPT2Config, GPT2ForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, conversation, make_verifier
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from agents import A2C, RLOO, Agent, LanguageModelPolicy
 from agents.language import adapters
 from agents.policies.base import actor_parameters, weights_digest
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2
 models = pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -16,7 +16,7 @@ from agents import Reinforce, make_envs
 from agents.language import gguf
 from agents.language.loading import find_config
 from agents.policies import presets, tokenizer_of
-from rlenv.text.tokenizer import train_tokenizer
+from rlenv.tokenizer import train_tokenizer
 
 TEXTS = [
     "what is twelve plus thirteen",

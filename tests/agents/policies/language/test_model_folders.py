@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import RLOO, Reinforce
 from agents.language.loading import find_config
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 
 SMALL = {"episodes_per_update": 8, "device": "cpu"}
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import GRPO, LanguageModelPolicy, Reinforce, make_envs
 from agents.policies.base import weights_digest
-from rlenv.text.tokenizer import character_tokenizer
+from rlenv.tokenizer import character_tokenizer
 
 ENV = "rlenv:TextGen-v0"
 CHATML = FAMILIES["chatml"]()

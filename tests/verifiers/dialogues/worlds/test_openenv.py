@@ -10,7 +10,7 @@ import pytest
 import torch
 from openenv_servers import TEXT, URL, PretendServer, http_server
 
-from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.vector_env import TextGenVectorEnv
 from verifiers import make_verifier
 from verifiers.dialogues.openenv_actions import ActionForm, text_of
 from verifiers.dialogues.openenv_client import TOKEN, Server, ServerError

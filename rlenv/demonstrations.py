@@ -12,8 +12,8 @@ import torch
 from verifiers import Problem
 from verifiers.conversation import shown
 
-from ..text.encoder import STOP, STRING
 from .dialogues import Turn
+from .encoder import STOP, STRING
 from .encoding import Encoding
 from .task import TextGenTask
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from verifiers import Problem
 
-from ..text.encoder import CUT
 from .dialogues import Turn
+from .encoder import CUT
 from .judge import Exchange
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
@@ -35,8 +35,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     Args:
         render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
-            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.envs.picture`).
-        task: everything else, see `rlenv.envs.task.TextGenTask`.
+            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.picture`).
+        task: everything else, see `rlenv.task.TextGenTask`.
     """
 
     metadata: dict[str, Any] = {

@@ -10,8 +10,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ..text.encoder import CUT, STOP, STRING
 from .dialogues import Turn
+from .encoder import CUT, STOP, STRING
 from .host_tensor import for_numpy, to_device
 from .picture import Picture, outcome_of
 from .slots import Slots
@@ -49,7 +49,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             infos have `waiting`, until the step that brings the reply, with its reward. When more than half of the
             slots wait, or no other slot goes on, the oldest eighth of the replies is waited for, in the order in which
             their turns ended, so episodes do not depend on the clock.
-        task: everything else, see `rlenv.envs.task.TextGenTask`.
+        task: everything else, see `rlenv.task.TextGenTask`.
 
     Attributes:
         running: whose episode is not over, bool [B].

@@ -10,10 +10,10 @@ from typing import Any
 from verifiers.base import NAMED_SPLITS
 from verifiers.conversation import as_conversation, shown, text_of
 
-from ..text.encoder import Encoder, PromptText
-from ..text.texts import NOT_UNICODE, is_unicode
-from .files import in_test_split
+from .encoder import Encoder, PromptText
+from .problems import in_test_split
 from .rows import Row, columns_of, made_of, no_column, read_rows
+from .texts import NOT_UNICODE, is_unicode
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 

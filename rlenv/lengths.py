@@ -12,8 +12,8 @@ from verifiers import Problem, Verifier
 from verifiers.conversation import last_of, shown
 from verifiers.dialogues.toolbox import MOST_CALLS
 
-from ..text.encoder import CUT, UNREAD, Encoder
-from .files import Problems, turns_of
+from .encoder import CUT, UNREAD, Encoder
+from .problems import Problems, turns_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64

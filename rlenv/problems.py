@@ -17,11 +17,11 @@ from verifiers import Problem, Verifier
 from verifiers.base import NAMED_SPLITS, template_parts
 from verifiers.conversation import shown
 
-from ..text.texts import NOT_UNICODE, is_unicode
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
+from .texts import NOT_UNICODE, is_unicode
 
 if TYPE_CHECKING:  # it takes seconds to import
-    from ..text.encoder import Encoder
+    from .encoder import Encoder
 
 SPLITS = ("train", "test")
 SIDES = (None, "train", "test")  # the split that a problem names, by its number

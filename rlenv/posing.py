@@ -13,7 +13,7 @@ from typing import Any
 from verifiers import Isolated, Problem, Reply, Verdict, Verifier, isolate
 from verifiers.base import in_range
 
-from ..envs.judge import Exchange, Judge
+from .judge import Exchange, Judge
 
 SEEDS = 2**31
 

@@ -116,7 +116,7 @@ class _Playing:
         """
         self._close()
         if problem_seed is None and not text_of(prompt).strip():
-            raise ValueError(f"the dataset needs a column {SEED!r}: take rlenv.neighbours.trl.rows(verifier, count)")
+            raise ValueError(f"the dataset needs a column {SEED!r}: take rlenv.trl.rows(verifier, count)")
         row = {"answer": answer, **columns, **({} if problem_seed is None else {SEED: problem_seed})}
         (problem,) = _problems(self.posed, [prompt], {name: [value] for name, value in row.items()})
         self._episode = self.posed.begin(problem)

@@ -13,13 +13,13 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verdict, Verifier
 from verifiers.dialogues import check_replays
 
-from ..problems.curriculum import Curriculum
-from ..problems.files import listed_problems
-from ..problems.prompt_choice import ThompsonChoice
-from ..problems.stream import ProblemStream
+from .curriculum import Curriculum
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole
 from .judge import Judge, verdict_info
+from .problems import listed_problems
+from .prompt_choice import ThompsonChoice
+from .stream import ProblemStream
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TextGenTask:
         stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
             template and the generation_config.json in the tokenizer's folder.
         problems: a list of problems (Problem, prompt, conversation or mapping) or the path of a file of them, see
-            `rlenv.problems.files.load_problems`; None to have the verifier sample them.
+            `rlenv.problems.load_problems`; None to have the verifier sample them.
         columns: which column of the file holds what, such as {"prompt": "question"}.
         template: makes the prompts from the columns of the file, as in "Q: {question}".
         split: "train" or "test"; disjoint, unless the problems themselves name their split.
@@ -84,9 +84,9 @@ class TextGenTask:
         long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
             them.
         curriculum: success rate at which training adds the next level of difficulty, see
-            `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
+            `rlenv.curriculum.Curriculum`; None for all levels from the start.
         prompt_choice: "thompson" prefers training problems that are solved half of the time, see
-            `rlenv.problems.prompt_choice.ThompsonChoice`; None for every problem in turn.
+            `rlenv.prompt_choice.ThompsonChoice`; None for every problem in turn.
         verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
             workers or one of the next two settings is given, else for none.
         verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from .vector import TextGenVectorEnv
+from .vector_env import TextGenVectorEnv
 
 
 class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):

@@ -16,8 +16,8 @@ from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools import WithTools
 from verifiers.plugins.registry import trusting
 
-from ..problems.files import is_level
-from ..problems.stream import arm_of
+from .problems import is_level
+from .stream import arm_of
 
 MOST_THREADS = 64  # that wait for replies
 

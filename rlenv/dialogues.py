@@ -12,7 +12,7 @@ from verifiers import Problem, Reply, Verdict
 from verifiers.base import in_range
 from verifiers.conversation import Message, text_of
 
-from ..text.encoder import CUT
+from .encoder import CUT
 from .encoding import Encoding
 from .judge import Exchange, Judge
 

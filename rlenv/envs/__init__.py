@@ -1,1 +1,0 @@
-"""The two environments of TextGen-v0, single (the plain reference) and batched, and what they share."""

@@ -1,1 +1,0 @@
-"""What offers ours to other libraries."""

@@ -1,1 +1,0 @@
-"""Where problems come from: a seeded stream, files of rows, a curriculum."""

@@ -1,1 +1,0 @@
-"""Between text and token ids: tokenizers, chat templates, stop tokens, lengths."""
