@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from _rlenv_scripts.setup.defaults import KINDS, by_agent, shown_default
+from _rlenv_scripts.defaults import KINDS, by_agent, shown_default
 
 from agents import AGENTS
 from agents.settings import ANY, Setting, declared_by

@@ -13,28 +13,27 @@ from typing import Any, NoReturn
 
 import click
 
-from . import DISTRIBUTION
-from .console.command import Group
-from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
-from .runs import torchrun
+from . import DISTRIBUTION, torchrun
+from .command import Group
+from .errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
 
-COMMANDS = {  # name: its module and attribute, imported when it is used, and its line in `rlenv --help`
-    "train": ("training.command:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
-    "sft": ("training.sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
-    "reward-model": ("tools.reward_model:reward_model", "Learn from pairs which of two answers is better."),
-    "evaluate": ("evaluation.command:evaluate", "Measure runs, checkpoints and models on held-out problems."),
-    "report": ("reports.command:report", "Show runs on one page: curves, completions, findings."),
-    "doctor": ("reports.doctor.command:doctor", "Say what is wrong with a run, and what to change."),
-    "play": ("tools.play.command:play", "Choose the actions yourself, or watch a policy choose them."),
-    "export": ("tools.export:export", "Write the language model of a run as transformers loads it."),
-    "compare": ("compare.command:compare", "Train several agents with several seeds, in one table."),
-    "check-gradient": ("tools.check_gradient:check_gradient", "Compare agents' gradients with the true one."),
-    "lab": ("tools.lab:lab", "Run an experiment about one claim."),
-    "bench": ("tools.bench:bench", "Time rlenv and other libraries in turn."),
-    "verifiers": ("tools.verifiers:verifiers", "List, show and attack verifiers."),
-    "serve": ("tools.serve:serve", "Offer a verifier to other libraries, as an OpenEnv server."),
-    "info": ("tools.info:info", "Print versions, devices and settings for a bug report."),
-    "completion": ("tools.completion:completion", "Print the script that completes commands in your shell."),
+COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is imported when it is used
+    "train": "Train an agent: a warm start, reinforcement learning, evaluation.",
+    "sft": "Imitate a verifier's demonstrations, or the answers in a file.",
+    "reward-model": "Learn from pairs which of two answers is better.",
+    "evaluate": "Measure runs, checkpoints and models on held-out problems.",
+    "report": "Show runs on one page: curves, completions, findings.",
+    "doctor": "Say what is wrong with a run, and what to change.",
+    "play": "Choose the actions yourself, or watch a policy choose them.",
+    "export": "Write the language model of a run as transformers loads it.",
+    "compare": "Train several agents with several seeds, in one table.",
+    "check-gradient": "Compare agents' gradients with the true one.",
+    "lab": "Run an experiment about one claim.",
+    "bench": "Time rlenv and other libraries in turn.",
+    "verifiers": "List, show and attack verifiers.",
+    "serve": "Offer a verifier to other libraries, as an OpenEnv server.",
+    "info": "Print versions, devices and settings for a bug report.",
+    "completion": "Print the script that completes commands in your shell.",
 }
 
 
@@ -53,15 +52,15 @@ class Commands(Group):
         """Import a command and return it; None if there is no such command."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f".{module}", __package__), attribute)
-        command.short_help = COMMANDS[cmd_name][1]
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f".{name}", __package__), name)
+        command.short_help = COMMANDS[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -105,7 +104,7 @@ class Commands(Group):
 def _message(error: click.ClickException) -> str:
     """Return the line about a wrong command line; a setting without an option is written with another one."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        from .setup.defaults import advice
+        from .defaults import advice
 
         if said := advice(error.option_name, error.ctx.command):
             return f"No such option {error.option_name!r}: {said}"

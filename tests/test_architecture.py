@@ -25,8 +25,8 @@ FORBIDDEN = {
 }
 ALLOWED = {  # imported where it is used
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},
-    "scripts/tools/lab.py": {"_rlenv_labs"},
-    "scripts/tools/bench.py": {"_rlenv_benchmarks"},
+    "scripts/lab.py": {"_rlenv_labs"},
+    "scripts/bench.py": {"_rlenv_benchmarks"},
 }
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 PICKLES = {  # what a process sends to the child that it has started, never back
@@ -166,7 +166,7 @@ def test_importing_the_verifiers_imports_nothing_heavy():
 def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
     using = [path for path in sources if re.search("fcntl|killpg", path.read_text(encoding="utf-8"))]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using]
-    assert {"agents.files", "scripts.runs.children"} <= {*names}
+    assert {"agents.files", "scripts.children"} <= {*names}
     imports = "".join(f"import {re.sub('^scripts', '_rlenv_scripts', name)}\n" for name in names)
     code = f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

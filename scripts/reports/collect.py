@@ -14,14 +14,15 @@ import numpy as np
 
 from agents.files import read_table
 
-from ..console.terminal import plain
-from ..runs import run_folder
-from ..runs.logged import read_lines, read_result, read_rows
-from ..runs.run_files import CSV, EPISODES, runs_in
-from ..setup.agent_names import label
-from ..setup.verifier_names import short_name
-from .doctor import Finding, examine_run
-from .doctor.history import names_text
+from .. import run_folder
+from ..agent_names import label
+from ..logged import read_lines, read_result, read_rows
+from ..run_files import CSV, EPISODES, runs_in
+from ..terminal import plain
+from ..verifier_names import short_name
+from .findings import Finding
+from .history import names_text
+from .rules import examine_run
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .figures.curves import SAME, calm, draw_one
-from .figures.plots import THEMED
+from .curves import SAME, calm, draw_one
+from .plots import THEMED
 
 LABEL_GAP = 0.095  # of the height, between two labels
 ROUNDING = 1e-6  # of a figure; a line that varies by less is drawn flat

@@ -10,14 +10,14 @@ from typing import Any
 
 from rlenv.version import __version__
 
-from ..runs.run_files import write_text
-from ..setup.agent_names import label
-from ..setup.options import TEXT_ONLY
+from ..agent_names import label
+from ..options import TEXT_ONLY
+from ..run_files import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
-from .doctor import Finding
-from .doctor.rules import GRAVITY
-from .figures.statistics import interquartile_mean
+from .findings import Finding
+from .rules import GRAVITY
+from .statistics import interquartile_mean
 from .stops import stops_of
 from .tokens import held_out_cards, training_cards, visible
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from agents.files import is_locked
 
-from ..runs import run_folder
-from ..setup.agent_names import resume_command
+from .. import run_folder
+from ..agent_names import resume_command
 from .collect import Run
 
 SIGNALS = {

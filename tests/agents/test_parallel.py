@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from _rlenv_scripts.evaluation.answers import rounds
-from _rlenv_scripts.evaluation.completions import Pass, blocks
+from _rlenv_scripts.answers import rounds
+from _rlenv_scripts.completions import Pass, blocks
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal
 from tabular import T, make_agent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from _rlenv_scripts.runs import run_folder
+from _rlenv_scripts import run_folder
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke

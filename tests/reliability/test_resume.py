@@ -7,10 +7,9 @@ import shutil
 import signal
 
 import pytest
-from _rlenv_scripts.runs.run_folder import earlier, write_json
-from _rlenv_scripts.runs.run_log import log_place, open_log
-from _rlenv_scripts.setup import session
-from _rlenv_scripts.training import callbacks
+from _rlenv_scripts import callbacks, session
+from _rlenv_scripts.run_folder import earlier, write_json
+from _rlenv_scripts.run_log import log_place, open_log
 from inprocess import error_of
 from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table

@@ -6,9 +6,7 @@ import json
 import signal
 
 import pytest
-from _rlenv_scripts.console import progress
-from _rlenv_scripts.setup import session
-from _rlenv_scripts.training import callbacks, job
+from _rlenv_scripts import callbacks, job, progress, session
 from inprocess import done
 from inprocess import run as invoke
 from runs import differences, everything

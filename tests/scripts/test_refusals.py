@@ -8,7 +8,7 @@ import warnings
 
 import click
 import pytest
-from _rlenv_scripts.console.errors import warnings_in_one_line
+from _rlenv_scripts.errors import warnings_in_one_line
 from _rlenv_scripts.main import COMMANDS, main
 from huggingface_hub import constants as hub
 from huggingface_hub.utils import _http as hub_http

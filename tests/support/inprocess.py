@@ -18,7 +18,7 @@ def done(*args):
 
 
 def run_jobs(jobs, limit, threads):
-    """Stand in for `_rlenv_scripts.runs.children.run_jobs`: each start of Python takes seconds."""
+    """Stand in for `_rlenv_scripts.children.run_jobs`: each start of Python takes seconds."""
     for job in jobs:
         outcome = run(*job.command[3:])
         crash = "" if isinstance(outcome.exception, SystemExit | None) else repr(outcome.exception)

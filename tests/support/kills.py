@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import processes
 from _rlenv_scripts.main import main
-from _rlenv_scripts.runs.run_folder import newest_whole
+from _rlenv_scripts.run_folder import newest_whole
 
 import rlenv  # noqa: F401
 from agents import Agent

@@ -3,7 +3,7 @@
 import csv
 import json
 
-from _rlenv_scripts.reports.doctor.history import History, Series
+from _rlenv_scripts.reports.history import History, Series
 
 UPDATES = 200
 

@@ -22,7 +22,7 @@ TEXT = ("rlenv.vector_env", "rlenv.textgen", "verifiers.function")
 JOBS = {
     "GRPO on text with a reward function": ("agents.algorithms.grpo", *TEXT),
     "REINFORCE on CartPole": ("agents.algorithms.reinforce",),
-    "rlenv train": ("_rlenv_scripts.training.command", "agents.training.supervised", *ALGORITHMS, *TEXT),
+    "rlenv train": ("_rlenv_scripts.train", "agents.training.supervised", *ALGORITHMS, *TEXT),
 }
 CONTROL = ("agents.policies.control", "agents.policies.numpy_actor", "agents.policies.token_extractor")
 DOORS = {

@@ -12,7 +12,7 @@ from tiny_models import write_chat_model
 from transformers import AutoTokenizer
 
 from agents import PPO, RLOO, Reinforce
-from rlenv import problems
+from rlenv import problems as problem_files
 from rlenv import tokenizer as tokenizers
 from rlenv.textgen import TextGenEnv
 
@@ -48,7 +48,7 @@ def made(monkeypatch):
         ("env", SyncVectorEnv, "__init__"),
         ("tokenizer", tokenizers, "character_tokenizer"),
         ("tokenizer", AutoTokenizer, "from_pretrained"),
-        ("file", files, "read_rows"),
+        ("file", problem_files, "read_rows"),
     )
 
 

@@ -4,8 +4,8 @@ import json
 
 import inprocess
 import pytest
-from _rlenv_scripts.compare.study import finished, hold
-from _rlenv_scripts.setup import model_defaults
+from _rlenv_scripts import model_defaults
+from _rlenv_scripts.study import finished, hold
 from inprocess import result_of
 
 from agents import AGENTS
@@ -27,7 +27,7 @@ def times(folder):
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("_rlenv_scripts.compare.study.run_jobs", inprocess.run_jobs)
+        patch.setattr("_rlenv_scripts.study.run_jobs", inprocess.run_jobs)
         return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
 
 
@@ -64,7 +64,7 @@ def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared
 
 
 def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", inprocess.run_jobs)
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", inprocess.run_jobs)
     few = ["--agents", "grpo,ppo", "--seeds", 1, "--sft-steps", 0, "--num-envs", 8]
     compare(*SMALL, *few, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "passes", "--no-figures")
     configs = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("passes/*/seed-0/config.json"))]
@@ -86,7 +86,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
         yield from ()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", interrupted)
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", interrupted)
     outcome = compare("--env", "CartPole-v1", "--agents", "rloo", "--log-dir", tmp_path / "run", "--no-figures")
     assert outcome.exit_code == 130
     assert outcome.stderr.strip() == "Interrupted; the same command continues from here."
@@ -102,7 +102,7 @@ def jobs_of(monkeypatch, *args):
             job.log.write_text("command\nbroken\n")
             yield job, 1
 
-    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", note)
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", note)
     report = result_of(compare(*args, "--no-figures", "--json"), code=1)
     assert [(run["exit_code"], run["error"]) for run in report["failed"]] == [(1, "broken")] * len(seen[0][0])
     [(jobs, limit, threads)] = seen
@@ -110,7 +110,7 @@ def jobs_of(monkeypatch, *args):
 
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr("_rlenv_scripts.compare.study.available_cores", lambda: 8)
+    monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 8)
     few = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 2, "--seed", 3, "--log-dir", tmp_path / "few"]
     commands, limit, threads = jobs_of(monkeypatch, *few)
     assert (limit, threads) == (8, 1) and "--seed=3" in commands[0] and "--seed=4" in commands[1]
@@ -130,7 +130,7 @@ def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
         assert plan(options, together) == options["micro_batch_tokens"], "what was asked for, or all in one pass"
         return 40 if options["agent"] == "ppo" else None
 
-    monkeypatch.setattr("_rlenv_scripts.compare.study.passes", noted)
+    monkeypatch.setattr("_rlenv_scripts.study.passes", noted)
     runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--log-dir", tmp_path / "run"]
     commands, *_ = jobs_of(monkeypatch, *runs, "--seeds", 2, "--jobs", 3)
     assert sorted(planned) == [("ppo", True, 0, 3), ("rloo", True, 0, 3)], "once for each agent"

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from _rlenv_scripts.compare.report import write_report
-from _rlenv_scripts.reports.figures.curves import POINTS, merge_equal, read_curves, spread
-from _rlenv_scripts.reports.figures.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
+from _rlenv_scripts.comparison import write_report
+from _rlenv_scripts.reports.curves import POINTS, merge_equal, read_curves, spread
+from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st

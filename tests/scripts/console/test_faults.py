@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.console.errors import explain
+from _rlenv_scripts.errors import explain
 from _rlenv_scripts.main import Commands
 from click.testing import CliRunner
 

@@ -9,9 +9,9 @@ import click
 import pytest
 from _rlenv_benchmarks import BENCHMARKS
 from _rlenv_labs import LABS
-from _rlenv_scripts.console.completions import POLICIES
 from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.setup.options import Setting
+from _rlenv_scripts.options import Setting
+from _rlenv_scripts.shell_completions import POLICIES
 from inprocess import run
 from pages import check_rlenv
 

@@ -9,9 +9,8 @@ import sys
 import threading
 
 import pytest
-from _rlenv_scripts.console import progress, terminal
-from _rlenv_scripts.console.progress import progress_bar, say
-from _rlenv_scripts.setup import session
+from _rlenv_scripts import progress, session, terminal
+from _rlenv_scripts.progress import progress_bar, say
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 CURSOR = re.compile(r"\r(?!\n)|\x1b\[\??\d*[A-HJKhl]")

@@ -4,8 +4,8 @@ import json
 import sys
 
 import pytest
-from _rlenv_scripts.evaluation import subject
-from _rlenv_scripts.runs.run_folder import model_of
+from _rlenv_scripts import subject
+from _rlenv_scripts.run_folder import model_of
 from inprocess import done, error_of, result_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import inprocess
 import pytest
 import torch
-from _rlenv_scripts.evaluation import completions, subject
-from _rlenv_scripts.evaluation.figures import summarize
+from _rlenv_scripts import completions, subject
+from _rlenv_scripts.evaluation_figures import summarize
 from inprocess import done, error_of, run
 
 from agents import Reinforce
@@ -19,7 +19,7 @@ from agents.estimators.pass_at_k import bootstrap_mean
 def fewer_resamples(monkeypatch):
     """A tenth of the resamples: how good the intervals are is tested where they are computed."""
     fewer = functools.partial(bootstrap_mean, resamples=200)
-    monkeypatch.setattr("_rlenv_scripts.evaluation.figures.bootstrap_mean", fewer)
+    monkeypatch.setattr("_rlenv_scripts.evaluation_figures.bootstrap_mean", fewer)
 
 
 ROW = {"mode": "sampled", "status": "ok", "reward": 1.0, "truncated": False, "tokens": 1, "level": None}
@@ -156,7 +156,7 @@ def test_a_folder_without_the_right_to_write_keeps_no_completions(folder, monkey
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("_rlenv_scripts.evaluation.place.Lock", refuse)
+    monkeypatch.setattr("_rlenv_scripts.evaluation_place.Lock", refuse)
     outcome = done("evaluate", folder, "--episodes", 4, "--json", "--device", "cpu")
     assert "the completions are not kept" in outcome.stderr and "--out" in outcome.stderr
 

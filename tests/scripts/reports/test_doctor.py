@@ -5,11 +5,11 @@ import re
 
 import click
 import pytest
+from _rlenv_scripts import job
 from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.reports.doctor import examine_run, live, reward_rules, rules
-from _rlenv_scripts.reports.doctor.history import History, Series, read_run
-from _rlenv_scripts.reports.figures import statistics
-from _rlenv_scripts.training import job
+from _rlenv_scripts.reports import live_doctor, reward_rules, rules, statistics
+from _rlenv_scripts.reports.history import History, Series, read_run
+from _rlenv_scripts.reports.rules import examine_run
 from inprocess import done, result_of, run
 from made_runs import FAILING, HEALTHY, evaluated, flat, line, write_run
 
@@ -263,10 +263,10 @@ def test_a_run_says_each_warning_once_and_before_it_trains(hard_start):
 
 def test_what_the_agent_has_warned_of_is_not_said_again(tmp_path, capsys):
     history = FAILING["entropy-collapse"]
-    doctor = live.LiveDoctor(write_run(tmp_path / "run", history), history.config)
-    doctor.said |= live.BY_THE_AGENT
+    doctor = live_doctor.LiveDoctor(write_run(tmp_path / "run", history), history.config)
+    doctor.said |= live_doctor.BY_THE_AGENT
     doctor.look()
-    assert not live.BY_THE_AGENT & set(re.findall(r"\[([a-z-]+)\]", capsys.readouterr().err))
+    assert not live_doctor.BY_THE_AGENT & set(re.findall(r"\[([a-z-]+)\]", capsys.readouterr().err))
 
 
 def test_the_first_update_is_logged(hard_start):

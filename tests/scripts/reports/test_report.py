@@ -11,10 +11,9 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from _rlenv_scripts import callbacks, run_folder
 from _rlenv_scripts.reports import page as page_module
 from _rlenv_scripts.reports.collect import kinds_of, read_runs
-from _rlenv_scripts.runs import run_folder
-from _rlenv_scripts.training import callbacks
 from inprocess import result_of, run
 
 from agents.files import Lock

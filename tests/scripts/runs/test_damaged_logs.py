@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.reports.doctor.history import read_metrics
-from _rlenv_scripts.runs.run_log import cut_log
+from _rlenv_scripts.reports.history import read_metrics
+from _rlenv_scripts.run_log import cut_log
 from inprocess import done, result_of, run
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from _rlenv_scripts.runs.run_log import log_histogram, markdown, open_log
-from _rlenv_scripts.training import callbacks, panels
+from _rlenv_scripts import callbacks, panels
+from _rlenv_scripts.run_log import log_histogram, markdown, open_log
 from inprocess import done
 from runs import events_of, scalars
 from stable_baselines3.common.logger import Logger

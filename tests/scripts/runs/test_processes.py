@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 import torch.distributed as dist
-from _rlenv_scripts.runs import torchrun
-from _rlenv_scripts.runs.children import Job, rlenv_command, run_jobs
-from _rlenv_scripts.runs.torchrun import join
-from _rlenv_scripts.training.command import train
+from _rlenv_scripts import torchrun
+from _rlenv_scripts.children import Job, rlenv_command, run_jobs
+from _rlenv_scripts.torchrun import join
+from _rlenv_scripts.train import train
 from inprocess import error_of, run
 from processes import until
 
@@ -90,7 +90,7 @@ import signal
 import sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from _rlenv_scripts.runs.children import Job, run_jobs
+from _rlenv_scripts.children import Job, run_jobs
 child = '''
 import os, signal, subprocess, sys, time
 from pathlib import Path

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from _rlenv_scripts.runs import samples
-from _rlenv_scripts.runs.samples import contrasting, is_kept, markdown, problem_of, token_texts
+from _rlenv_scripts import samples
+from _rlenv_scripts.samples import contrasting, is_kept, markdown, problem_of, token_texts
 from inprocess import result_of, run
 
 from agents import Agent, Batch, Rollout

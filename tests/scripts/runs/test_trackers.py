@@ -5,7 +5,7 @@ from importlib.machinery import ModuleSpec
 from unittest.mock import Mock
 
 import pytest
-from _rlenv_scripts.runs.trackers import MLflow, Wandb
+from _rlenv_scripts.trackers import MLflow, Wandb
 from inprocess import error_of, result_of, run
 
 TINY = ["train", "--verifier-arg", "digits=1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4]

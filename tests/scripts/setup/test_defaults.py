@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.console.command import Command
-from _rlenv_scripts.setup.agent_names import resume_command
-from _rlenv_scripts.setup.defaults import agent_settings
-from _rlenv_scripts.setup.options import Setting, common, declared
-from _rlenv_scripts.setup.settings import agent_arguments, resolved
-from _rlenv_scripts.training.command import train
+from _rlenv_scripts.agent_names import resume_command
+from _rlenv_scripts.command import Command
+from _rlenv_scripts.defaults import agent_settings
+from _rlenv_scripts.options import Setting, common, declared
+from _rlenv_scripts.settings import agent_arguments, resolved
+from _rlenv_scripts.train import train
 from click.testing import CliRunner
 from loaded import loaded
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import inprocess
 import pytest
-from _rlenv_scripts.setup import memory_plan, model_defaults
+from _rlenv_scripts import memory_plan, model_defaults
 from inprocess import result_of
 from tiny_models import tiny_model
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from _rlenv_scripts.setup.settings import resolved
-from _rlenv_scripts.training.command import train
+from _rlenv_scripts.settings import resolved
+from _rlenv_scripts.train import train
 from huggingface_hub.errors import HfHubHTTPError
 from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model

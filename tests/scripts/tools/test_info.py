@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.tools import info
+from _rlenv_scripts import info
 from inprocess import done, result_of, run
 
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 import torch
+from _rlenv_scripts.games import quoted
+from _rlenv_scripts.logged import said
 from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.collect import _checked
 from _rlenv_scripts.reports.tokens import sample_of
-from _rlenv_scripts.runs.logged import said
-from _rlenv_scripts.runs.samples import Segment, segments
-from _rlenv_scripts.tools.play.games import quoted
+from _rlenv_scripts.samples import Segment, segments
 from click.testing import CliRunner
 from inprocess import result_of, run
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from _rlenv_scripts.setup import memory_plan
+from _rlenv_scripts import memory_plan
 from inprocess import run
 
 from agents import Agent, LanguageModelPolicy

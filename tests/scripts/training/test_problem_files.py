@@ -72,7 +72,7 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
         levels.update(level_of(task.stream[index]) for index in range(start, start + count))
         return demonstrate(task, start, count, device)
 
-    monkeypatch.setattr("_rlenv_scripts.setup.session.demonstrate", spy)
+    monkeypatch.setattr("_rlenv_scripts.session.demonstrate", spy)
     given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 4]
     result_of(run("sft", *given, "--log-dir", "sft", "--json"))
     assert levels == {1, 2}

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.setup import session
-from _rlenv_scripts.training.command import train
+from _rlenv_scripts import session
+from _rlenv_scripts.train import train
 from loaded import loaded
 from tiny_models import write_chat_model
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from _rlenv_scripts.training.tracking import KLFromStart
+from _rlenv_scripts.tracking import KLFromStart
 from inprocess import result_of, run
 from runs import events_of, table
 from tensorboard.plugins.hparams import plugin_data_pb2

@@ -4,10 +4,9 @@ import json
 import re
 
 import pytest
-from _rlenv_scripts.console import progress
-from _rlenv_scripts.reports.doctor.history import read_run
-from _rlenv_scripts.setup import session
-from _rlenv_scripts.training.job import Job
+from _rlenv_scripts import progress, session
+from _rlenv_scripts.job import Job
+from _rlenv_scripts.reports.history import read_run
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import done, result_of, run
 

@@ -1,0 +1,83 @@
+"""rlenv bench: rlenv and other libraries, timed in turn."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import click
+
+from .command import Command
+from .shell_completions import offer
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv bench --list": "The benchmarks",
+        "rlenv bench env": "What a step costs; needs no other library",
+        "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
+    },
+)
+@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_benchmarks:BENCHMARKS")))
+@click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
+@click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
+@click.option(
+    "--minutes",
+    type=float,
+    default=None,
+    show_default="no limit",
+    help="Begin no other row of a benchmark after so many.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("benchmarks", "results"),
+    help="Folder for NAME.json.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
+def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out: Path, as_json: bool) -> None:
+    """Run the benchmark NAME; without NAME, all that this machine can run.
+
+    A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
+    libraries come with pip install 'rlenv-lm[peers]'. Nothing else should run on the machine at the same time.
+    """
+    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
+
+    if listed:
+        about = {each: what for each, (_, what) in BENCHMARKS.items()}
+        click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<19}{what}" for each, what in about.items()))
+        return
+    import torch
+    from _rlenv_benchmarks.measure import THREADS, rows
+
+    gpu = torch.cuda.is_available()
+    names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
+    benchmarks = {each: find_benchmark(each) for each in names}
+    torch.set_num_threads(min(THREADS, torch.get_num_threads()))
+    made: dict[str, Any] = {each: [] for each in names}
+    for each, cases in benchmarks.items():
+        click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
+        command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
+        for row in rows(cases(each), pairs, minutes):  # written one by one: some take minutes
+            made[each].append(row.as_dict(command))
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
+        _show(made[each])
+    if as_json:
+        click.echo(json.dumps(made))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from .terminal import console
+
+    table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
+    for row in rows:
+        ratio = (f"{row['ratio'][key]:.2f}" for key in ("median", "min", "max"))
+        table.add_row(row["name"], *ratio, f"{row['ours']:g}", f"{row['peer']:g}", row["unit"], row["quality"])
+    console(error=True).print(table)

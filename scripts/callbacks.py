@@ -1,0 +1,186 @@
+"""What `rlenv train` does between the steps of training: show progress, log distributions, evaluate, stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from agents import Rollout
+from agents.training.metrics import thinned
+
+from .progress import Interrupt, Rate, before_first_end
+from .run_log import BetweenRollouts, log_histogram
+
+DISTRIBUTIONS = 50  # histograms, before they are thinned
+SAMPLE_SECONDS = 1.0  # between two samples on a terminal
+LIVE = {  # of the last update, on a terminal
+    "success": ("rollout/success_rate", ".2f"),
+    "reward": ("rollout/ep_rew_mean", ".2f"),
+    "length": ("rollout/ep_len_mean", ".1f"),
+}
+Sample = tuple[str, str]
+
+
+class ShowProgress(BaseCallback):
+    """Updates the progress shown, and stops training after a signal.
+
+    Args:
+        show: function of a note, a longer one for a terminal, and a sample, that updates it.
+        interrupt: checked after every step.
+        unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
+        sample: returns prompt and completion of an episode of a rollout; None to show none.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str, str, Sample | None], None],
+        interrupt: Interrupt,
+        unit: str = "steps",
+        sample: Callable[[Rollout], Sample] | None = None,
+    ) -> None:
+        super().__init__()
+        self.show, self.interrupt, self.unit, self.sample = show, interrupt, unit, sample
+        self._sampled = -math.inf
+        self._ended = False  # whether any episode has
+
+    def _on_training_start(self) -> None:
+        self._before = self.model.num_timesteps
+        self._rate = Rate(self.unit, self._before)
+
+    def _on_rollout_end(self) -> None:
+        last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
+        reward = last.get("rollout/ep_rew_mean")
+        counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
+        failed = [f"{count} {name}" for name, count in counts.items() if count]
+        note = [rate] + ([] if reward is None else [f"reward {reward:.3f}"]) + failed
+        live = [f"{name} {last[column]:{form}}" for name, (column, form) in LIVE.items() if column in last]
+        self.show(", ".join(note), ", ".join([*live, rate, *failed]), self._new_sample())
+
+    def _new_sample(self) -> Sample | None:
+        """Return a sample, at most one per second: a reader needs the time."""
+        if self.sample is None or time.monotonic() - self._sampled < SAMPLE_SECONDS:
+            return None
+        self._sampled = time.monotonic()
+        return self.sample(self.locals["rollout"])
+
+    def _on_step(self) -> bool:
+        if not self._ended:
+            self._ended = bool(self.locals["dones"].any())
+            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), "", None)
+        return not self.interrupt.asked
+
+
+class Evaluations(BetweenRollouts):
+    """Evaluates after every so many updates.
+
+    Args:
+        every: updates between two evaluations.
+        evaluate: does it.
+        state: of the run; remembers in "evaluated" the updates after which it was done, also for a resumed run.
+    """
+
+    def __init__(self, every: int, evaluate: Callable[[], None], state: dict[str, Any]) -> None:
+        super().__init__()
+        self.every, self.evaluate, self.state = every, evaluate, state
+
+    def _on_rollout_start(self) -> None:
+        done = self.model.num_updates
+        if done and done % self.every == 0 and self.state.get("evaluated") != done:
+            self.evaluate()
+            self.state["evaluated"] = done  # not before: a signal may end the evaluation
+
+
+class HeldOutCurve(Evaluations):
+    """Evaluates a few times in the course of a run, on as few episodes as an update is made from.
+
+    Args:
+        points: how many times at most, the end of the run included, where the last evaluation is made.
+        counter: attribute of the agent that counts towards the goal.
+        goal: of the run.
+        evaluate: does it.
+        state: of the run; remembers in "curve" the count at the last evaluation, also for a resumed run.
+    """
+
+    def __init__(
+        self, points: int, counter: str, goal: int, evaluate: Callable[[], None], state: dict[str, Any]
+    ) -> None:
+        super().__init__(1, evaluate, state)
+        self.points, self.counter, self.goal = points, counter, goal
+
+    def _on_rollout_start(self) -> None:
+        now, last = getattr(self.model, self.counter), self.state.get("curve", 0)
+        if now < self.goal and self.points * now // self.goal > self.points * last // self.goal:
+            self.evaluate()
+            self.state["curve"] = now
+
+
+class Histograms(BetweenRollouts):
+    """Logs the distributions of advantages, ratios and lengths of an update, to TensorBoard and trackers.
+
+    They are written before the next rollout, so that a checkpoint has them or the update is made again.
+
+    Args:
+        every: updates between two, at first; it doubles as their number grows.
+    """
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.lengths: list[torch.Tensor] = []
+        self._update = 0  # of which the lengths are
+
+    def _on_rollout_end(self) -> None:
+        update = self.model.num_updates + 1
+        if update % thinned(self.every, update, DISTRIBUTIONS) == 0:
+            if self._update != update:  # an update may have several rollouts
+                self._update, self.lengths = update, []
+            rollout = self.locals["rollout"]
+            self.lengths.append(rollout.lengths[rollout.ok])
+            self.model.updater.arrays = {}
+
+    def write_pending(self) -> None:
+        """Log the distributions of the last update."""
+        if self.model.updater.arrays:  # an update has filled it
+            arrays = self.model.updater.arrays | {"rollout/ep_len": self.lengths}
+            for name, parts in arrays.items():
+                log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
+            self.model.updater.arrays = None
+
+    def _on_rollout_start(self) -> None:
+        self.write_pending()
+
+
+class StopOnReward(BaseCallback):
+    """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
+
+    Evaluates before a rollout, so that the policy that passed is kept, at most every `every` updates, and only if the
+    last rollout's mean was at least goal - |goal| / 2.
+
+    Args:
+        goal: the mean reward to reach.
+        evaluate: returns the rewards of new episodes [n].
+        every: updates between two evaluations.
+    """
+
+    def __init__(self, goal: float, evaluate: Any, every: int = 2) -> None:
+        super().__init__()
+        self.goal, self.evaluate, self.every = goal, evaluate, every
+        self.reached = False
+        self._evaluated = -1  # the updates after which it was done last; a callback may be asked several times
+
+    def _on_rollout_start(self) -> None:
+        latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
+        done = self.model.num_updates
+        if done != self._evaluated and latest >= self.goal - abs(self.goal) / 2 and (done + 1) % self.every == 0:
+            self._evaluated = done
+            returns = self.evaluate()
+            # The margin is needed because the first evaluation to pass is often lucky.
+            self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
+
+    def _on_step(self) -> bool:
+        return not self.reached

@@ -1,0 +1,116 @@
+"""Run `rlenv` commands as child processes, several at a time; Ctrl-C and SIGTERM end them with their parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .progress import Interrupt
+
+POLL_SECONDS, GRACE_SECONDS = 0.05, 5.0
+OF_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"}  # in a process
+THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command to run, and the file for the command itself, then its standard output and standard error."""
+
+    command: tuple[str, ...]
+    log: Path
+
+    def last_line(self) -> str:
+        """Return the last line of output that is not empty."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")[1:]
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the program and the arguments that run a command of `rlenv`, such as `train`.
+
+    Options are by parameter name; those that the command does not take, or that equal its default, are left out.
+    """
+    arguments = [sys.executable, "-m", __name__.split(".")[0], str(command.name)]
+    for parameter in command.params:
+        value = options.get(str(parameter.name))
+        if value is False and parameter.secondary_opts and parameter.default is not False:
+            arguments.append(parameter.secondary_opts[-1])
+        if value is None or value is False or value == parameter.default:
+            continue
+        flag = parameter.opts[-1]
+        if parameter.multiple and parameter.type is click.STRING:
+            arguments += [f"{flag}={each}" for each in value]
+        elif parameter.multiple:
+            arguments += [f"{flag}={key}={json.dumps(setting)}" for key, setting in dict(value).items()]
+        else:
+            arguments.append(flag if value is True else f"{flag}={value}")
+    return tuple(arguments)
+
+
+def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
+    """Run jobs in this order, `limit` at a time with so many threads each; yield each with its exit code as it ends.
+
+    Close the generator to end the children early. Ctrl-C, SIGTERM and SIGHUP end them with a `KeyboardInterrupt`.
+    """
+    waiting, running = list(jobs), dict[subprocess.Popen, Job]()
+    with Interrupt("ending the runs; once more kills them") as interrupt:
+        try:
+            while waiting or running:
+                if interrupt.asked:
+                    raise KeyboardInterrupt(interrupt.asked)
+                while waiting and len(running) < limit:
+                    job = waiting.pop(0)
+                    running[_start(job, threads)] = job
+                for process in [process for process in running if process.poll() is not None]:
+                    yield running.pop(process), process.returncode
+                time.sleep(POLL_SECONDS)
+        finally:
+            _end(running)
+
+
+def _start(job: Job, threads: int) -> subprocess.Popen:
+    inherited = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
+    job.log.write_text(shlex.join(job.command) + "\n", encoding="utf-8")
+    with job.log.open("a", encoding="utf-8") as log:
+        return subprocess.Popen(
+            job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            env=inherited | dict.fromkeys(THREAD_LIMITS, str(threads)), start_new_session=True,
+        )  # fmt: skip
+
+
+def _end(processes: Collection[subprocess.Popen]) -> None:
+    """End processes and what they have started; kill them after a while, or at a second signal."""
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        _signal(processes, "SIGTERM")
+        for process in processes:
+            process.wait(GRACE_SECONDS)
+    _signal(processes, "SIGKILL")
+    for process in processes:
+        process.wait()
+
+
+def _signal(processes: Collection[subprocess.Popen], name: str) -> None:
+    """Send a signal to the groups of the processes that still run."""
+    for process in processes:
+        if not hasattr(os, "killpg"):  # Windows, where only the process itself can be ended
+            process.terminate()
+        elif process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, getattr(signal, name))

@@ -1,1 +1,0 @@
-"""`rlenv compare`: the command, the child processes that run it, and the report."""

@@ -1,0 +1,35 @@
+"""rlenv completion: what a shell needs to complete commands, options and names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from .command import Command
+
+INSTALL = {  # what to do with the script, once
+    "bash": 'Add to ~/.bashrc:  eval "$(rlenv completion bash)"',
+    "zsh": 'Add to ~/.zshrc, after compinit:  eval "$(rlenv completion zsh)"',
+    "fish": "Run:  rlenv completion fish > ~/.config/fish/completions/rlenv.fish",
+}
+
+
+@click.command(
+    cls=Command,
+    examples={
+        'eval "$(rlenv completion bash)"': "Complete in this bash; the same line in ~/.bashrc for every bash",
+        'eval "$(rlenv completion zsh)"': "The same for zsh, after compinit",
+        "rlenv completion fish > ~/.config/fish/completions/rlenv.fish": "For fish, once",
+    },
+)
+@click.argument("shell", type=click.Choice(list(INSTALL)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes rlenv in SHELL: commands, options, verifiers, agents, presets, environments.
+
+    Completion of a verifier's name lists those of installed plugins too, without importing them.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has all three
+    click.echo(f"# {INSTALL[shell]}")
+    click.echo(kind(ctx.find_root().command, {}, "rlenv", "_RLENV_COMPLETE").source())

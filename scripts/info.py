@@ -1,0 +1,116 @@
+"""rlenv info: what a bug report needs to say about the machine and the installation."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+from . import DISTRIBUTION
+from .command import Command
+
+MAIN = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "transformers",
+    "tokenizers",
+    "stable-baselines3",
+    "click",
+    "rich",
+    "tensorboard",
+)
+SETTINGS = re.compile(
+    r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
+    r"|NO_COLOR|(CLI|FORCE_)COLOR(_FORCE)?|COLUMNS|TERM|PYTHON(HASHSEED|WARNINGS|UTF8|DONTWRITEBYTECODE|UNBUFFERED)"
+    r"|LANG|LC_ALL|RANK|WORLD_SIZE"
+)
+SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|USER|AUTH|HOST|ADDR|URI|URL|ENDPOINT|HOME|DIR|PATH", re.IGNORECASE)
+PLAIN = re.compile(r"[\w.,:;=+-]{0,60}", re.ASCII)  # no path, no address
+
+
+@click.command(
+    cls=Command,
+    examples={"rlenv info": "For the form of a bug report", "rlenv info --json": "The same for a program"},
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+def info(as_json: bool) -> None:
+    """Print versions, devices and settings for a bug report.
+
+    The output has no path, no name of a user or a machine, and of environment variables only harmless values.
+    """
+    found = {
+        "versions": versions(),
+        "extras": extras(),
+        "machine": machine(),
+        "environment": environment(os.environ),
+    }
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for title, facts in found.items():
+        click.echo(title)
+        for name, value in facts.items():
+            click.echo(f"  {name}: {value}")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of rlenv and of the libraries that it is made of."""
+    return {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()} | {
+        name: _version(name) for name in MAIN
+    }
+
+
+def extras() -> dict[str, str]:
+    """Return for each extra "complete", or which packages are missing."""
+    needed: dict[str, list[str]] = {}
+    for line in metadata.requires(DISTRIBUTION) or []:
+        if match := re.match(r"""([\w.-]+).*;.*extra == ['"]([\w-]+)['"]""", line):
+            needed.setdefault(match[2], []).append(match[1])
+    missing = {extra: [name for name in names if not _version(name)[0].isdigit()] for extra, names in needed.items()}
+    return {extra: f"missing: {', '.join(names)}" if names else "complete" for extra, names in missing.items()}
+
+
+def machine() -> dict[str, Any]:
+    """Return the system, the processors and what torch sees of them."""
+    import torch
+
+    from .children import available_cores
+
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "Python": f"{platform.python_implementation()}, {sys.getfilesystemencoding()}",
+        "cores": available_cores(),
+        "threads": torch.get_num_threads(),
+        "CUDA of torch": torch.version.cuda or "none",
+        "GPUs": ", ".join(f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus) or "none",
+        "terminal": f"output {_stream(sys.stdout)}, errors {_stream(sys.stderr)}",
+    }
+
+
+def environment(variables: Any) -> dict[str, str]:
+    """Return the variables that change what rlenv does; "(set)" for a value that may be a path or a secret."""
+    shown = {}
+    for name in sorted(variables):
+        if SETTINGS.fullmatch(name):
+            harmless = PLAIN.fullmatch(variables[name]) and not SECRET.search(name)
+            shown[name] = variables[name] if harmless else "(set)"
+    return shown
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _stream(stream: Any) -> str:
+    return "to a terminal" if stream.isatty() else "not to a terminal"

@@ -1,0 +1,315 @@
+"""A training run from its warm start to its last evaluation; a resumed one goes on where its checkpoint was written."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents import Agent, Rollout, processes
+from agents.files import reading
+
+from . import panels, run_folder, samples, session
+from .agent_names import label
+from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
+from .errors import is_out_of_memory
+from .progress import Interrupt, SignalError, progress_bar, say
+from .reports.live_doctor import LiveDoctor
+from .reports.reward_rules import CURVE_EPISODES
+from .run_files import EPISODES
+from .run_log import log_layout, log_scalar, log_table, open_log
+from .saver import Saver
+from .settings import is_text, resolved
+from .terminal import interactive
+from .trackers import TRACKERS
+from .tracking import KLFromStart, record_evaluation, record_outcome
+
+POINTS = 10  # of the curve of held-out success by default
+
+
+class Job:
+    """One run of `rlenv train`.
+
+    Args:
+        agent: new, or loaded from a checkpoint of the run.
+        envs: of the evaluations; None for no evaluation.
+        episodes: of each evaluation.
+        shown: demonstrations for the warm start; None without one.
+        given: the options of the command.
+        run_dir: the run folder.
+        interrupt: whether a signal came.
+
+    Attributes:
+        shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
+        config: the options as `--config` reads them, with the steps or episodes that the run ends after.
+        evaluating: whether an evaluation has begun and not ended, also after an error in it.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        envs: Any,
+        episodes: int,
+        shown: Rollout | None,
+        given: dict[str, Any],
+        run_dir: Path,
+        interrupt: Interrupt,
+    ) -> None:
+        self.agent, self.envs, self.episodes, self.shown = agent, envs, episodes, shown
+        self.given, self.run_dir, self.interrupt = given, run_dir, interrupt
+        self.saver = Saver(run_dir, agent, given["save_every"], given["save_every_updates"], given["keep"])
+        self.state = self.saver.state
+        self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
+        self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
+        self.shown_samples: list[samples.Row] = []
+        self.sample_log = samples.SampleLog(run_dir / EPISODES)
+        if is_text(given["env_id"]):
+            agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
+        self.histograms = Histograms(given["log_interval"])
+        self.evaluating = False
+        self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
+        self.doctor = LiveDoctor(run_dir, self.config)
+
+    @property
+    def finished(self) -> bool:
+        """Whether as many steps or episodes have been taken as were asked for."""
+        return getattr(self.agent, self.counter) >= self.goal
+
+    @property
+    def unit(self) -> str:
+        """What a step of the environment is called."""
+        return "tokens" if is_text(self.given["env_id"]) else "steps"
+
+    @property
+    def phase(self) -> str:
+        """What the run is doing, by the names in `errors.LOWER`."""
+        if self.evaluating:
+            return "evaluation"
+        if "warm_start" not in self.state or "imitation" in self.state:
+            return "warm start"
+        return "training" if self.agent.updating else "acting"
+
+    def run(self) -> dict[str, Any]:
+        """Do what is left of the run; return its result, without a last evaluation after a signal."""
+        name = f"{label(self.given['agent'])}-seed-{self.given['seed']}"
+        self.agent.set_logger(open_log(self.run_dir, self.state.get("log"), name))
+        final = tracker = None
+        try:
+            if self.given["track"] is not None:
+                tracker = TRACKERS[self.given["track"]](self.run_dir, self.config)
+                self.agent.logger.output_formats.append(tracker)
+            self._warm_start()
+            self._first_evaluation()
+            self._learn()
+            final = self._last_evaluation()
+            if tracker is not None:
+                tracker.conclude(self.result(final))
+        except SignalError:
+            pass
+        finally:
+            self.agent.logger.close()
+        return self.result(final)
+
+    def _warm_start(self) -> None:
+        """Imitate the demonstrations, then write the first checkpoint."""
+        if "warm_start" in self.state and "imitation" not in self.state:
+            return
+        losses: list[float] = []
+        started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
+        if self.shown is not None:
+            imitation = session.Imitation(self.agent, self.shown, self.given)
+            if "imitation" in self.state:
+                with reading("the warm start of the checkpoint"):
+                    imitation.load_state_dict(self.state["imitation"])
+
+            def on_step(step: int, loss: float) -> None:
+                log_scalar(self.agent.logger, "sft/loss", loss, step)
+                if self.saver.due():
+                    keep()
+
+            def keep() -> None:
+                seconds = before + time.perf_counter() - started
+                self.state |= {"imitation": imitation.state_dict(), "warm_start": {"seconds": seconds}}
+                self.saver.save()
+
+            losses = imitation.run(self.interrupt, on_step)
+            if len(losses) < imitation.loop.steps:
+                keep()
+                raise SignalError
+        self.state.pop("imitation", None)
+        self.state["warm_start"] = {
+            "steps": len(losses),
+            "loss": losses[-1] if losses else None,
+            "seconds": round(before + time.perf_counter() - started, 3),
+        }
+        self.saver.save()
+
+    def _first_evaluation(self) -> None:
+        if "initial" in self.state or self.envs is None:
+            return
+        initial, rollout = self._evaluate(self.given["seed"])
+        rows = self._samples(rollout, "before")
+        record_evaluation(self.agent, initial)
+        try:
+            self.sample_log.add(rows)
+            missing = panels.absent(self.agent, initial, rollout.extras, self.given)
+            log_layout(self.agent.logger, panels.layout(missing))
+            self._log_samples(rows)
+            self.agent.dump_logs()
+        except OSError:  # the run folder has gone; the warm start is not lost with it
+            if processes.size() == 1:  # saving needs all processes
+                self.saver.save()
+            raise
+        self.state["initial"] = initial
+        say(f"before: {session.describe(initial)}")
+
+    def _learn(self) -> None:
+        """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""
+        self.saver.start_clock()
+        left, counter = self.goal - getattr(self.agent, self.counter), self.counter
+        try:
+            if left > 0:
+                with progress_bar("training", self.goal, self.goal - left) as show:
+                    steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
+                    progress = ShowProgress(
+                        lambda *notes: show(getattr(self.agent, counter), *notes),
+                        self.interrupt,
+                        self.unit,
+                        self._last_sample if is_text(self.given["env_id"]) and interactive(sys.stderr) else None,
+                    )
+                    callbacks = [progress, *self._callbacks(), self.doctor, self.saver]
+                    again = self.agent.num_updates > 0
+                    interval = self.given["log_interval"]
+                    self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
+                self.histograms.write_pending()
+                self.sample_log.write_pending()
+        except Exception as error:
+            if self.agent.updating and is_out_of_memory(error):
+                raise  # one line is enough: nothing can be saved in the middle of an update
+            if processes.size() > 1 and isinstance(error, OSError):
+                raise  # perhaps of this process alone: then the others are elsewhere, and saving needs them
+            try:
+                self.saver.save_changes()
+            except Exception as second:
+                say(f"nothing was saved after the error: {type(second).__name__}: {second}")
+            raise
+        self.saver.save_changes()
+        self.saver.stop_clock()
+        if processes.any_of(bool(self.interrupt.asked)):
+            raise SignalError
+
+    def _last_sample(self, rollout: Rollout) -> tuple[str, str]:
+        return samples.last_of(session.task_of(self.agent.env), rollout)
+
+    def _callbacks(self) -> list[Any]:
+        callbacks: list[Any] = [self.histograms, self.sample_log]
+        if self.given["eval_every"] is None and is_text(self.given["env_id"]) and self.envs is not None:
+            evaluate = self._evaluate_for_the_curve
+            callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))
+        if self.given["eval_every"]:
+            callbacks.append(Evaluations(self.given["eval_every"], self._evaluate_for_the_best, self.state))
+        if self.given["stop_reward"] is not None:
+            callbacks.append(StopOnReward(self.given["stop_reward"], self._fresh_returns))
+        if self.given["log_kl"]:
+            callbacks.append(KLFromStart(self.given["log_interval"]))
+        return callbacks
+
+    def _evaluate(self, seed: int, episodes: int | None = None) -> tuple[dict[str, Any], Rollout]:
+        self.evaluating = True
+        count = self.episodes if episodes is None else episodes
+        with progress_bar("evaluation", count, passing=True) as show:
+            counted = session.counting(show, count, self.unit)
+
+            def on_step(taken: int, local: dict[str, Any]) -> bool:
+                return self.interrupt.check() and counted(taken, local)
+
+            made = session.run_evaluation(self.agent, self.envs, count, seed, on_step=on_step)
+        self.evaluating = False
+        return made
+
+    def _evaluate_for_the_best(self) -> None:
+        """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
+        figures = self._evaluate_in_between(self.episodes)
+        say(f"after {self.agent.num_updates} updates: {session.describe(figures)}")
+        best = self.state.get("best")
+        if best is None or figures["mean_reward"] > best["mean_reward"]:
+            self.state["best"] = {"updates": self.agent.num_updates, **figures}
+            self.saver.save_best()
+
+    def _evaluate_for_the_curve(self) -> None:
+        """Evaluate on a few other episodes than those of the first and last evaluation."""
+        self._evaluate_in_between(min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES)))
+
+    def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
+        figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)
+        record_evaluation(self.agent, figures)
+        self._log_samples(self._samples(rollout, "during"))
+        self.agent.dump_logs()
+        return figures
+
+    def _samples(self, rollout: Rollout, when: str) -> list[samples.Row]:
+        """Return the first episodes of an evaluation; none for control."""
+        if not is_text(self.given["env_id"]):
+            return []
+        return samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
+
+    def _log_samples(self, rows: list[samples.Row]) -> None:
+        if rows:
+            log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
+
+    def _fresh_returns(self) -> Any:
+        """Return the returns of episodes that depend on the seed and the number of updates [n]."""
+        seed = int(np.random.SeedSequence([self.given["seed"], self.agent.num_updates]).generate_state(1)[0])
+        return self._evaluate(seed)[1].returns
+
+    def _last_evaluation(self) -> dict[str, Any] | None:
+        """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
+        if self.envs is None:
+            self.doctor.look(self.result())
+            return None
+        figures, rollout = self._evaluate(self.given["seed"])
+        say(f"after:  {session.describe(figures)}")
+        self.shown_samples = self._samples(rollout, "after")
+        self.sample_log.add(self.shown_samples)
+        if self.shown_samples:
+            page = samples.markdown(self.shown_samples)
+            (self.run_dir / run_folder.SAMPLES).write_text(page, encoding="utf-8")
+        self._log_samples(self.shown_samples)
+        record_outcome(self.agent, self.given, figures)
+        self.agent.dump_logs()
+        self.doctor.look(self.result(figures))
+        return figures
+
+    def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what `--json` prints; `final` has the figures of the last evaluation, if it was made."""
+        asked = self.interrupt.asked
+        agent, warm_start = self.agent, self.state.get("warm_start", {})
+        return {
+            "run_dir": str(self.run_dir),
+            "env": self.given["env_id"],
+            "agent": self.given["agent"],
+            "seed": self.given["seed"],
+            "timesteps": agent.num_timesteps,
+            "trained_timesteps": agent.trained_timesteps,
+            "episodes": agent.num_episodes,
+            "updates": agent.num_updates,
+            "seconds": round(self.state.get("seconds", 0.0), 3),
+            "sft_steps": warm_start.get("steps", 0),
+            "sft_loss": warm_start.get("loss"),
+            "sft_seconds": warm_start.get("seconds", 0.0),
+            "initial_eval": self.state.get("initial"),
+            **({"best": self.state["best"]} if "best" in self.state else {}),
+            "eval": final,
+            "failures": failures(agent),
+            "interrupted": bool(asked),
+            **({"signal": signal.Signals(asked).name} if asked else {}),
+        }
+
+
+def failures(agent: Agent) -> dict[str, int]:
+    """Return how many episodes of a run got no verdict, by kind, and how many updates were skipped."""
+    return {**agent.failure_watch.totals, "skipped_updates": agent.policy_optimizer.total_skipped}

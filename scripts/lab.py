@@ -1,0 +1,77 @@
+"""rlenv lab: experiments, each about one claim."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from pathlib import Path
+from pkgutil import resolve_name
+
+import click
+
+from .command import Command
+from .shell_completions import offer
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv lab": "List the experiments",
+        "rlenv lab bandit": "Run one: claim, measurements, verdict",
+        "rlenv lab kl --seed 3 --out figures": "With another seed; the figure and its numbers are kept",
+    },
+)
+@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_labs:LABS")))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    show_default="nothing is written",
+    help="Folder for NAME.csv, NAME.png and NAME.json.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the experiment.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  # fmt: skip
+    """Run the experiment NAME; without NAME, list the experiments.
+
+    Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.
+    """
+    from _rlenv_labs import LABS, find_lab
+
+    if name is None:
+        click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))
+        return
+    from .reports.plots import save_figure
+
+    experiment = find_lab(name)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    finding = experiment.run(seed)
+    result = {
+        "lab": name,
+        "claim": finding.claim,
+        "held": finding.held,
+        "checks": [{"text": check.text, "held": check.held} for check in finding.checks],
+        "figures": finding.figures,
+        "seed": seed,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    if out is not None:
+        with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, fieldnames=list(finding.rows[0]))
+            table.writeheader()
+            table.writerows(finding.rows)
+        (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        save_figure(finding.draw, out / f"{name}.png")
+    click.echo(json.dumps(result) if as_json else _text(result))
+    sys.exit(0 if finding.held else 1)
+
+
+def _text(result: dict) -> str:
+    lines = [f"Claim: {result['claim']}", ""]
+    lines += [f"  {'held' if check['held'] else 'failed':<8}{check['text']}" for check in result["checks"]]
+    verdict = "The claim held." if result["held"] else "The claim did not hold."
+    return "\n".join([*lines, "", f"{verdict}  (seed {result['seed']}, {result['seconds']} s)"])

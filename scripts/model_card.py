@@ -1,0 +1,150 @@
+"""The model card of an export: how to load it, what the run was, and its figures."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.files import read_table
+from agents.training.checkpoint import read_facts
+from rlenv.version import __version__
+
+from . import run_folder
+from .defaults import common_settings
+from .evaluation_figures import table
+from .logged import read_result
+from .run_files import RESULT
+from .subject import FOLDER, content_of
+from .verifier_names import without_folders
+
+HEADER = """---
+library_name: {library}
+pipeline_tag: {task}
+tags:
+- reinforcement-learning
+- rlenv
+# license: choose one before you share this model
+---
+
+# {name}
+
+{about} by rlenv {version}.
+"""
+USE = """```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+model = AutoModelForCausalLM.from_pretrained(FOLDER)
+inputs = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)
+print(tokenizer.decode(model.generate(inputs["input_ids"], do_sample=False, max_new_tokens=64)[0]))
+```
+"""
+
+
+def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bool) -> None:
+    """Write README.md.
+
+    Args:
+        source: the checkpoint or reward model that is exported; the folder around it may be a run.
+        target: of the export.
+        merged: whether the target holds a whole model.
+        name: of the model.
+        is_judge: whether it is a reward model.
+    """
+    run = source.parent
+    config = read_table(run / run_folder.CONFIG) if (run / run_folder.CONFIG).is_file() else {}
+    result = read_result(run / RESULT)
+    about = (
+        "A reward model trained on preferences" if is_judge else "A language model trained with reinforcement learning"
+    )
+    task, library = "text-classification" if is_judge else "text-generation", "transformers" if merged else "peft"
+    parts = [HEADER.format(library=library, task=task, name=name, about=about, version=__version__)]
+    if not is_judge:
+        parts += [USE if merged else "", _data(read_facts(source))]
+    parts.append(_command(config) if config else "")
+    parts.append(_accuracy(result) if is_judge else _figures(source, result))
+    (target / "README.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+
+
+def _data(facts: Mapping[str, Any]) -> str:
+    """Return what the model was trained on."""
+    kwargs = facts.get("env_kwargs") or {}
+    verifiers, problems = kwargs.get("verifier") or [], kwargs.get("problems")
+    given = {key: _shared(value) for key, value in (kwargs.get("verifier_kwargs") or {}).items()}
+    source = "sampled by the verifier" if problems is None else problems
+    rows = {
+        "agent": facts.get("agent"),
+        "verifier": ",".join(map(_shared, [verifiers] if isinstance(verifiers, str) else verifiers)),
+        "its arguments": ", ".join(f"{key}={value}" for key, value in given.items()),
+        "problems": kwargs and (_shared(source) if isinstance(source, str) else f"a list of {len(source)}"),
+        "episodes": facts.get("num_episodes"),
+        "updates": facts.get("num_updates"),
+    }
+    lines = [f"| {title} | {_cell(value)} |" for title, value in rows.items() if value not in (None, "", {})]
+    return "\n".join(["## Training data", "", "| | |", "|---|---|", *lines, ""])
+
+
+def _command(config: Mapping[str, Any]) -> str:
+    """Return the command of the run, with the options that differ from their defaults."""
+    from .reward_model import reward_model
+    from .sft import sft
+    from .train import train
+
+    command = train if "agent" in config else reward_model if "pairs" in config else sft
+    usual = common_settings() | {option.name: option.default for option in command.params if option.default is not None}
+    words = ["rlenv", str(command.name)]
+    for option in command.params:
+        value = config.get(str(option.name))
+        if value in (None, {}, False) or value == usual.get(str(option.name)):
+            continue
+        pairs = (
+            [f"{key}={_shared(text)}" for key, text in value.items()] if isinstance(value, dict) else [_shared(value)]
+        )
+        for text in pairs:
+            words += [option.opts[0]] if value is True else [option.opts[0], text]
+    return f"## Command\n\n```\n{shlex.join(words)}\n```\n"
+
+
+def _accuracy(result: Mapping[str, Any]) -> str:
+    if not result.get("eval"):
+        return ""
+    before, after = (result[when]["accuracy"] for when in ("initial_eval", "eval"))
+    said = f"{result['held_out_pairs']} held-out pairs: {before:.3f} before training, {after:.3f} after"
+    return f"## Evaluation\n\nAccuracy on {said}.\n"
+
+
+def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
+    """Return a table of the run's own evaluations, if the newest checkpoint is exported, and of `rlenv evaluate`."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    if result.get("initial_eval"):
+        rows["before training"] = result["initial_eval"]
+    if result.get("eval") and checkpoint.name == run_folder.CHECKPOINT:
+        rows["after training"] = result["eval"]
+    for file in sorted((checkpoint.parent / FOLDER).glob("*.json")):
+        facts = read_table(file)
+        if facts.get("figures") and facts.get("settings", {}).get("content") == content_of(checkpoint):
+            rows[file.stem] = facts["figures"]
+    splits = ", ".join(sorted({str(figures["split"]) for figures in rows.values() if figures.get("split")}))
+    text = "Greedy unless it says sampled; 95 % bootstrap intervals over problems in brackets."
+    return f"## Evaluation\n\n{text}{splits and f' Split: {splits}.'}\n\n{table(rows)}\n" if rows else ""
+
+
+def _shared(value: Any) -> str:
+    """Return a value as text, without the folders of this machine, which are private."""
+    shared = _without_folders(value)
+    return shared if isinstance(shared, str) else json.dumps(shared)
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_folders(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_folders(each) for each in value]
+    return without_folders(value) if isinstance(value, str) else value
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,112 @@
+"""The defaults that depend on the model: its warm start, its learning rate, and passes that fit the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agents import Agent
+from agents.policies import NAMES
+
+from . import run_folder
+from .memory_plan import available, workload
+from .progress import say
+from .settings import is_text
+from .weights import count_parameters
+
+STEPS = 500  # of the warm start of a preset, which begins with random weights
+LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
+MEASURED = 300_000_000  # parameters; up to there LEAST holds
+LEAST = {"adapter": 1e-4, "weights": 1e-5}  # sum of the learning rates below which no success rate rose visibly
+SHARE = 0.8  # of the free memory, that a run may plan with
+
+
+def fill_in(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run with what suits its model, for those that were not given.
+
+    A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
+    kept in the run's options, so that the run is the same when it is repeated or resumed elsewhere.
+    """
+    if not is_text(given["env_id"]):
+        return given
+    given = {**given, "sft_steps": warm_start_steps(given)}
+    return {**given, "micro_batch_tokens": passes(given)}
+
+
+def passes_of_imitation(given: dict[str, Any]) -> int | None:
+    """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes at once."""
+    alike = {"agent": "reinforce", "log_kl": False, "episodes_per_update": given["sft_batch_size"]}
+    return passes({**given, **alike})
+
+
+def passes(given: dict[str, Any], together: int = 1) -> int | None:
+    """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows.
+
+    Args:
+        given: the options of a run.
+        together: how many such runs share the memory.
+    """
+    if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
+        return given["micro_batch_tokens"]
+    return _fitting_tokens(given, together)
+
+
+def warm_start_steps(given: dict[str, Any]) -> int:
+    """Return how many steps of a warm start a run takes: for a model of your own none, unless asked for."""
+    if given["sft_steps"] is not None:
+        return int(given["sft_steps"])
+    return STEPS if given["model"] in NAMES else 0
+
+
+def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
+    """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
+    from agents.language import memory
+
+    model = run_folder.model_of(given["model"])
+    if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:
+        return None
+    config, work = workload(given)
+    plan, free = memory.plan(config, work), available(work.device)
+    if free is None or plan.parameters < LARGE:
+        return None
+    budget = int(SHARE * free / together)
+    if plan.peak <= budget:
+        return None
+    longest = work.context - 1
+    return max(memory.fitting_micro_batch_tokens(config, work, budget), longest)
+
+
+def announce(agent: Agent, given: dict[str, Any]) -> None:
+    """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
+    if not is_text(given["env_id"]):
+        return
+    policy: Any = agent.policy
+    count = policy.model.num_parameters()
+    if given["model"] in NAMES and count < LARGE:
+        return
+    steps, tokens = given["sft_steps"], agent.micro_batch_tokens
+    rate = agent.learning_rate
+    said = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
+    said.append(f"{steps} steps of warm start" if steps else "no warm start")
+    if agent.micro_batch_size is None:
+        said.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
+    kind = "adapter on " if policy.adapter is not None else ""
+    say(
+        f"{kind}{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)"
+    )
+    if given.get("episodes") and LARGE <= count <= MEASURED and (why := too_short(agent, given["episodes"])):
+        say(why)
+
+
+def too_short(agent: Agent, episodes: int) -> str:
+    """Return why training on so many episodes cannot show anything; empty if it can."""
+    policy: Any = agent.policy
+    trained = "weights" if policy.adapter is None else "adapter"
+    updates = -(-episodes // agent.episodes_per_update)
+    path = agent.policy_optimizer.path(updates)
+    if path >= LEAST[trained]:
+        return ""
+    return (
+        f"{updates} updates whose learning rates add up to {path:.1g}: below {LEAST[trained]:g} the {trained} of a "
+        "model of this size learned nothing (docs/real-settings.md); raise --episodes or --learning-rate"
+    )

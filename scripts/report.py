@@ -1,0 +1,40 @@
+"""rlenv report: one page about one run or several, which opens from disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from .command import Command
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv report runs/NAME": "One run, in RUN/report.html",
+        "rlenv report runs/a runs/b --out two.html": "Two runs side by side",
+    },
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    show_default="report.html in the folder of a single RUN, else here",
+    help="The page.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+    """Write one page about each RUN: curves, completions, configuration and what the doctor finds.
+
+    RUN is the folder of rlenv train or rlenv compare. Runs that differ in their seed only share a curve with a band;
+    other runs are side by side. The page needs no network.
+    """
+    from .reports.page import NAME, write_report
+
+    if out is None:
+        out = runs[0] / NAME if len(runs) == 1 and runs[0].is_dir() else Path(NAME)
+    made = write_report(runs, out)
+    click.echo(json.dumps(made) if as_json else f"Report: {out}")

@@ -1,1 +1,0 @@
-"""Curves and the statistics under them."""

@@ -1,0 +1,104 @@
+"""What `rlenv train --resume RUN` continues: which options may change, and the agent of the newest whole checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agents import Agent, processes
+from agents.files import read_table
+from agents.rollouts.envs import named_by_checkpoint
+from agents.training.checkpoint import Checkpoint, read_checkpoint
+
+from . import run_folder, session, settings
+from .agent_names import check_trust
+from .parameters import flag_of, typed
+from .progress import say
+
+# These may differ from what the run began with.
+CHANGEABLE = (
+    "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
+    "track",
+    "verifier_workers", "device", "shard", "learning_rate",
+)  # fmt: skip
+
+
+def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
+    """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run folder.
+
+    Args:
+        given: the options of the running command, those of the run among them.
+
+    Raises:
+        ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
+    """
+    run: Path = given["resume"]
+    run_folder.check_links(run)
+    processes.on_main(lambda: run_folder.lock(run))
+    # config.json is a file that others may have written: it may name no more than a checkpoint may.
+    named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
+    check_trust(given)
+    begun = read_table(run / run_folder.CONFIG)
+    _check_options(given, begun)
+    if "agent" not in begun:
+        raise ValueError(
+            f"{str(run)!r} is a run of rlenv sft; continue with: rlenv train --model "
+            f"{shlex.quote(str(run))} --sft-steps 0"
+        )
+    checkpoint = processes.on_main(lambda: _newest(run))
+    if checkpoint is None:
+        say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
+        return session.build_agent(given["agent"], given), run
+    if not processes.is_main():
+        checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
+    agent = session.load_agent(checkpoint, given, CHANGEABLE)
+    processes.on_main(lambda: _forget_stop(run / run_folder.RESULT))
+    return agent, run
+
+
+def _forget_stop(result: Path) -> None:
+    """Remove the result of a run that stopped or was interrupted: it goes on, and nothing is to call it that."""
+    try:
+        found = read_table(result)
+    except ValueError:  # none, or damaged
+        return
+    if "stopped" in found or found.get("interrupted"):
+        result.unlink()
+
+
+def _newest(run: Path) -> Checkpoint | None:
+    """Return the newest whole checkpoint, which becomes the run's newest; None if there is none yet."""
+    found = run_folder.newest_whole(run)
+    if found is None or run_folder.promote(run, found.path) == found.path:
+        return found
+    return read_checkpoint(run / run_folder.CHECKPOINT)
+
+
+def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
+    """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
+    options = {str(option.name): option for option in click.get_current_context().command.params}
+    for name in ("log_dir", "overwrite"):
+        if typed(name) and typed("resume"):
+            raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
+    for name, value in settings.resolved(given).items():
+        if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
+            began = begun[name] if name in begun else _default(options[name])
+            allowed = ", ".join(map(flag_of, CHANGEABLE))
+            raise ValueError(
+                f"{flag_of(name)} {value} is not what the run began with ({began}); "
+                f"with --resume these may change: {allowed}"
+            )
+    if typed("resume") and given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
+        config = str(given["resume"] / run_folder.CONFIG)
+        raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
+
+
+def _default(option: click.Parameter) -> str:
+    """Return what `--help` says about the default of an option."""
+    said = getattr(option, "show_default", None)
+    return f"the default, {said if isinstance(said, str) else option.default}"

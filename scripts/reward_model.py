@@ -1,0 +1,175 @@
+"""rlenv reward-model: a reward model from preference pairs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .command import Command
+from .options import adapter, common, run_folder
+from .parameters import ColumnName, names_of
+from .shell_completions import POLICIES, offer
+
+ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
+
+
+@click.command(
+    "reward-model",
+    cls=Command,
+    examples={
+        "rlenv reward-model --pairs FILE --log-dir runs/judge": "Learn from the columns prompt, chosen and rejected",
+        "rlenv reward-model --pairs FILE --model runs/warm": "Start from the network of an rlenv sft run",
+        "rlenv reward-model --pairs FILE --model smollm2 --lora-rank 16": "An adapter on a pretrained model",
+        "rlenv train --verifier reward_model:runs/judge --problems FILE": "Use it as the reward",
+    },
+    often={
+        "What is learned": ("pairs", "column_args", "test_fraction"),
+        "Who learns": ("model", "lora_rank", "learning_rate"),
+        "How much": ("epochs", "steps", "batch_size"),
+        "The run": ("config", "log_dir", "seed", "device"),
+    },
+)
+@click.option(
+    "--pairs",
+    type=click.Path(resolve_path=True),
+    required=True,
+    help="Pairs: a .jsonl, .json, .csv, .tsv or .parquet file with the columns prompt, chosen and rejected.",
+)
+@click.option(
+    "--column",
+    "column_args",
+    type=ColumnName(),
+    multiple=True,
+    help="Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
+)
+@click.option("--test-fraction", type=float, default=0.2, help="Share of the prompts in the test split.")
+@click.option(
+    "--model",
+    default="tiny",
+    shell_complete=offer(lambda: POLICIES, "dir"),
+    help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run of rlenv sft; a run of "
+    "rlenv reward-model goes on from its reward model.",
+)
+@click.option(
+    "--tokenizer", default=None, show_default="the model's, else one token per character", help="Folder or id."
+)
+@click.option("--steps", type=click.IntRange(min=0), default=500, help="Optimizer steps.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=None, help="Passes over the training pairs, instead of --steps."
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Pairs per step.")
+@click.option(
+    "--learning-rate",
+    type=float,
+    default=None,
+    show_default="2e-3 for tiny, less for larger models, 10 times as much for adapters",
+    help="Of Adam; it rises over the first tenth and falls to 0.",
+)
+@click.option("--center-coef", type=float, default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
+@adapter
+@run_folder
+@common
+def reward_model(**given: Any) -> None:
+    """Train a reward model on preference pairs; `rlenv train --verifier reward_model:RUN` then learns from it.
+
+    The model reads prompt and completion as one text, a conversation as the chat template renders it, and returns one
+    number. With --lora-rank, an adapter and the head are trained and saved. The loss is that of Bradley and Terry:
+    the chosen completion of a pair should have the higher number. Figures are those of held-out pairs.
+    """
+    import torch
+
+    from agents.training.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
+
+    from . import run_folder as folder
+    from . import settings
+    from .progress import Interrupt, progress_bar
+
+    model, tokenizer, train, held_out = _prepared(given)
+    steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
+    rate = given["learning_rate"] or default_rate(model)
+    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}")
+    folder.create(run_dir, settings.resolved({**given, "learning_rate": rate}), given["overwrite"])
+    before = preference_figures(model, held_out) if len(held_out) else None
+    started = time.perf_counter()
+    with Interrupt() as interrupt, progress_bar("reward model", steps) as show:
+
+        def on_step(step: int, loss: float) -> bool:
+            show(step + 1, f"loss {loss:.3f}")
+            return not interrupt.asked
+
+        generator = torch.Generator().manual_seed(given["seed"])
+        size, center = given["batch_size"], given["center_coef"]
+        losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
+    seconds = time.perf_counter() - started
+    save_reward_model(model, run_dir / folder.REWARD_MODEL)
+    tokenizer.save_pretrained(run_dir / folder.REWARD_MODEL)
+    after = preference_figures(model, held_out) if len(held_out) else None
+    result = {
+        "run_dir": str(run_dir), "seed": given["seed"], "steps": len(losses), "learning_rate": rate,
+        "pairs": len(train), "held_out_pairs": len(held_out), "loss": losses[-1] if losses else None,
+        "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.asked),
+    }  # fmt: skip
+    folder.write_json(run_dir / folder.RESULT, result)
+    click.echo(json.dumps(result) if given["as_json"] else _described(result))
+    if interrupt.asked:
+        click.echo(f"Interrupted; model written to {run_dir / folder.REWARD_MODEL}", err=True)
+        sys.exit(128 + interrupt.asked)
+
+
+def _described(result: dict[str, Any]) -> str:
+    """Return a result in two lines."""
+    said = f"trained on {result['pairs']} pairs; none is held out"
+    if result["eval"] is not None:
+        figures = (f"{result[when]['accuracy']:.3f}" for when in ("initial_eval", "eval"))
+        said = f"accuracy on {result['held_out_pairs']} held-out pairs: {' before, '.join(figures)} after"
+    return f"{said}\nRun folder: {result['run_dir']}  (rlenv train --verifier reward_model:{result['run_dir']} ...)"
+
+
+def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Return the model, its tokenizer, the training pairs and the held-out pairs; writes nothing.
+
+    Raises:
+        ValueError: for options out of range, and whatever is wrong with the file, the model or the tokenizer.
+    """
+    from transformers.utils import logging as transformers_logging
+
+    from agents.checks import check_number
+    from agents.language.vocabulary import tokenizer_source
+    from agents.policies import NAMES, check_name
+    from agents.rollouts.envs import resolve_device
+    from agents.training.reward_model import Preferences, make_reward_model
+    from rlenv.encoder import Encoder
+    from rlenv.preference_pairs import encode_pairs, load_pairs, split_pairs
+    from rlenv.tokenizer import load_tokenizer
+    from verifiers.builtin.reward_model import CHAT
+    from verifiers.conversation import text_of
+
+    from . import run_folder as folder
+
+    transformers_logging.disable_progress_bar()
+    if given["learning_rate"] is not None:
+        check_number("learning_rate", given["learning_rate"], low=0.0, above=True)
+    check_number("center_coef", given["center_coef"], low=0.0)
+    device = resolve_device(given["device"], "TextGen-v0")
+    pairs = load_pairs(given["pairs"], dict(given["column_args"]))
+    parts = split_pairs(pairs, given["test_fraction"])
+    spec = folder.reward_model_of(given["model"]) or folder.model_of(given["model"])
+    check_name(spec)
+    alphabet = "".join(sorted({c for pair in pairs for c in text_of(pair.prompt) + pair.chosen + pair.rejected}))
+    tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else tokenizer_source(spec)), alphabet)
+    encoder, chat = Encoder(tokenizer), bool(tokenizer.chat_template)
+    rows = [encode_pairs(encoder, part, chat) for part in parts]
+    longest = max(len(row) for part in rows for side in part for row in side)
+    pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
+    lora = {name: given[name] for name in names_of(adapter)}
+    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"], **lora).to(device)
+    setattr(model.config, CHAT, chat)
+    limit = getattr(model.config, "max_position_embeddings", None) or longest
+    cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts
+    train, held_out = (Preferences(chosen, rejected, pad) for chosen, rejected in cut)
+    return model, tokenizer, train, held_out

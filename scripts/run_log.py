@@ -1,0 +1,191 @@
+"""progress.csv, samples.jsonl and TensorBoard's events, which a resumed run continues without a seam or a repeat."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
+from torch.utils.tensorboard import SummaryWriter
+from typing_extensions import override
+
+from agents.files import sync
+
+from .run_files import CSV, EPISODES, write_text
+from .terminal import plain
+
+EVENTS = "events.out.tfevents*"
+LONGEST = 600  # characters of a text in a table
+BINS = 30  # of a histogram: 0.7 kB
+
+
+class BetweenRollouts(BaseCallback):
+    """A callback that has nothing to do in a step."""
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class Table(CSVOutputFormat):
+    """stable-baselines3's CSV file, appended to instead of overwritten, and whole at any moment.
+
+    A new column, such as that of the first failure, changes all lines; that is done in another file, which then takes
+    the place of this one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.separator, self.quotechar = path, ",", '"'
+        path.touch()
+        self._open()
+
+    def _open(self) -> None:
+        self.file = self.path.open("r+", encoding="utf-8", errors="replace")
+        self.keys = next(csv.reader(self.file), [])
+        self.file.seek(0, io.SEEK_END)
+
+    @override
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        shown = {name for name in key_values if "csv" not in (key_excluded.get(name) or ())}
+        if fresh := sorted(shown - set(self.keys)):
+            self.file.seek(0)
+            rows = [line.rstrip("\n") + self.separator * len(fresh) for line in self.file][1:]
+            write_text(self.path, "\n".join([self.separator.join([*self.keys, *fresh]), *rows, ""]))
+            self.file.close()
+            self._open()
+        super().write(key_values, key_excluded, step)
+
+
+class LogPlace(TypedDict):
+    """How far the log of a run goes: rows of the table, bytes of the other files."""
+
+    rows: int
+    events: dict[str, int]
+    samples: int
+
+
+def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> Logger:
+    """Return a logger that writes progress.csv and events.
+
+    TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have
+    a separate folder.
+
+    Args:
+        folder: the run folder.
+        place: what `log_place` returned when the checkpoint was written; None continues after what is there.
+        name: of the folder of events, unless there are some.
+    """
+    cut_log(folder, place_in(folder) if place is None else place)
+    found = event_files(folder)
+    events = TensorBoardOutputFormat(str(found[0].parent if found else folder / name))
+    return Logger(str(folder), [Table(folder / CSV), events])
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the files of events of a run."""
+    return sorted(folder.glob(f"*/{EVENTS}"))
+
+
+def log_place(logger: Logger) -> LogPlace:
+    """Force the files of a logger to the disk; return how far they go, as `place_in` does."""
+    for output in logger.output_formats:
+        if isinstance(output, TensorBoardOutputFormat):
+            output.writer.flush()
+    folder = Path(str(logger.dir))
+    place = place_in(folder)
+    for name in (CSV, *place["events"], *([EPISODES] if place["samples"] else [])):
+        sync(folder / name)
+    return place
+
+
+def place_in(folder: Path) -> LogPlace:
+    """Return how far the log in a run folder goes."""
+    lines = 0
+    if (folder / CSV).is_file():
+        with (folder / CSV).open("rb") as table:
+            lines = sum(line.endswith(b"\n") for line in table)
+    samples = (folder / EPISODES).stat().st_size if (folder / EPISODES).is_file() else 0
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in event_files(folder)}
+    return {"rows": max(lines - 1, 0), "events": sizes, "samples": samples}
+
+
+def log_layout(logger: Logger, layout: dict[str, Any]) -> None:
+    """Write which charts TensorBoard shows in its tab Custom Scalars."""
+    for writer in _writers(logger):
+        if isinstance(writer, SummaryWriter):
+            writer.add_custom_scalars(layout)
+
+
+def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
+    """Write one figure to TensorBoard and trackers only, with its own count of steps."""
+    for writer in _writers(logger):
+        writer.add_scalar(name, value, step)
+
+
+def log_histogram(logger: Logger, name: str, values: torch.Tensor, step: int) -> None:
+    """Write the distribution of values [n] to TensorBoard and trackers, unless there are none or some not finite."""
+    if values.numel() and bool(values.isfinite().all()):
+        for writer in _writers(logger):
+            array = values.double().cpu().numpy()
+            writer.add_histogram(name, array, step, **({"bins": BINS} if isinstance(writer, SummaryWriter) else {}))
+
+
+def log_table(logger: Logger, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+    """Write a table of texts and numbers to TensorBoard, as Markdown, and to trackers."""
+    for writer in _writers(logger):
+        if hasattr(writer, "add_table"):
+            writer.add_table(name, columns, rows, step)
+        else:
+            writer.add_text(name, markdown(columns, rows), step)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table in Markdown: texts literally, as code, and numbers with four digits, NaN as an empty cell."""
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, str):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    text = value if len(value) <= LONGEST else f"{value[: LONGEST // 2]} ... {value[-LONGEST // 2 :]}"
+    return as_code(text) if text else ""
+
+
+def as_code(text: str) -> str:
+    """Return a text as code in a cell of a Markdown table: literally, with control characters spelled out."""
+    return "`" + plain(json.dumps(text, ensure_ascii=False)[1:-1]).replace("|", "\\|").replace("`", "'") + "`"
+
+
+def _writers(logger: Logger) -> list[Any]:
+    """Return what writes to TensorBoard, and trackers."""
+    outputs = [output for output in logger.output_formats if not isinstance(output, CSVOutputFormat)]
+    return [output.writer if isinstance(output, TensorBoardOutputFormat) else output for output in outputs]
+
+
+def cut_log(folder: Path, place: LogPlace) -> None:
+    """Remove what was logged after a checkpoint: the steps that are played again."""
+    for path in event_files(folder):
+        size = place["events"].get(path.relative_to(folder).as_posix())
+        if size is None:
+            path.unlink()
+        else:
+            _cut(path, size)
+    if (folder / EPISODES).is_file():
+        _cut(folder / EPISODES, place["samples"])
+    if (folder / CSV).is_file():
+        text = (folder / CSV).read_bytes().decode("utf-8", "replace")
+        lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []
+        write_text(folder / CSV, "".join(f"{line}\n" for line in lines))
+
+
+def _cut(path: Path, size: int) -> None:
+    if path.stat().st_size > size:
+        with path.open("r+b") as file:
+            file.truncate(size)

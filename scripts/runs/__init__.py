@@ -1,1 +1,0 @@
-"""A run folder and all that is in it: written, read, watched."""

@@ -1,0 +1,143 @@
+"""When the checkpoints of a run are written, and which are kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypedDict
+
+from agents import Agent, processes
+from agents.files import whole_folder
+from agents.training.checkpoint import misfit, read_facts
+
+from . import run_folder
+from .progress import say
+from .run_log import BetweenRollouts, LogPlace, log_place
+
+
+class RunState(TypedDict, total=False):
+    """What a run keeps in its checkpoints.
+
+    Attributes:
+        warm_start: figures of the warm start, once it has begun.
+        imitation: the warm start itself, until it is over.
+        initial: figures of the first evaluation.
+        best: figures of the best evaluation so far; see `Job`.
+        evaluated: updates after which the last evaluation of `--eval-every` was.
+        curve: steps or episodes after which the last evaluation of the curve was.
+        seconds: of training, without evaluations.
+        log: how far the files of the log go.
+    """
+
+    warm_start: dict[str, Any]
+    imitation: dict[str, Any]
+    initial: dict[str, Any] | None
+    best: dict[str, Any]
+    evaluated: int
+    curve: int
+    seconds: int | float
+    log: dict[str, Any] | None
+
+
+def checked_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a run that a checkpoint keeps.
+
+    Raises:
+        ValueError: if it is not a `RunState`.
+    """
+    for name in state.keys() - RunState.__annotations__.keys():
+        raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
+    log = state.get("log")
+    if wrong := misfit(state, RunState) or ("" if log is None else misfit(log, LogPlace)):
+        raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
+    return dict(state)
+
+
+class Saver(BetweenRollouts):
+    """Writes checkpoints of a run, between two rollouts and whenever asked.
+
+    Args:
+        run: the run folder.
+        agent: is saved.
+        minutes: at most this long between two checkpoints.
+        updates: save after every so many updates instead; None goes by the minutes.
+        keep: how many checkpoints are kept, besides the best, at least 1.
+    """
+
+    def __init__(self, run: Path, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
+        super().__init__()
+        self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
+        self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
+        self._last = time.monotonic()
+        self._saved = self._content() if self.state else None
+        self._clock: tuple[float, float, float] | None = None  # while training; see `seconds`
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
+        newest = whole_folder(self.run / run_folder.CHECKPOINT)
+        previous = self._name_of(newest) if self.keep > 1 else None
+        self._write(self.run / run_folder.CHECKPOINT, previous)
+        self._saved = self._content()
+        for path in run_folder.earlier(self.run)[self.keep - 1 :]:
+            shutil.rmtree(path, ignore_errors=True)
+        self._last = time.monotonic()
+
+    def save_changes(self) -> None:
+        """Write a checkpoint, unless the newest one is of this moment."""
+        if self._saved != self._content():
+            self.save()
+
+    def save_best(self) -> None:
+        """Write the checkpoint of the best evaluation so far."""
+        self._write(self.run / run_folder.BEST, None)
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, without evaluations."""
+        if self._clock is None:
+            return self.state.get("seconds", 0.0)
+        before, started, evaluations = self._clock
+        return before + time.perf_counter() - started - (self.agent.evaluation_seconds - evaluations)
+
+    def start_clock(self) -> None:
+        """Count the time from now on as training."""
+        self._clock = (self.seconds, time.perf_counter(), self.agent.evaluation_seconds)
+
+    def stop_clock(self) -> None:
+        """Stop counting."""
+        self.state["seconds"], self._clock = self.seconds, None
+
+    def due(self) -> bool:
+        """Tell whether it is time for a checkpoint."""
+        if self.updates is not None:
+            return self.agent.num_updates > 0 and self.agent.num_updates % self.updates == 0
+        return processes.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
+
+    def _on_rollout_start(self) -> None:
+        if self.due() and self._saved != self._content():
+            self.save()
+            say(f"checkpoint after {self.agent.num_updates} updates", quiet=True)
+
+    def _write(self, folder: Path, previous: Path | None) -> None:
+        self.state["seconds"] = self.seconds
+        with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
+            self.state["log"] = log_place(self.agent.logger)
+        self.agent.extra_state = self.state
+        self.agent.save(folder, previous)
+
+    def _content(self) -> tuple[int, dict[str, Any]]:
+        """Return what tells two checkpoints after the warm start apart."""
+        hidden = ("seconds", "log", "imitation")
+        return self.agent.num_updates, {name: value for name, value in self.state.items() if name not in hidden}
+
+    def _name_of(self, checkpoint: Path) -> Path | None:
+        """Return the name under which a checkpoint is kept; None for one that is not worth it."""
+        try:
+            number = read_facts(checkpoint)["num_updates"]
+        except (OSError, ValueError, KeyError):  # missing or damaged
+            return None
+        if number == self.agent.num_updates:
+            return None
+        return self.run / f"{run_folder.CHECKPOINT}-{number:06d}"

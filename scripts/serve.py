@@ -1,0 +1,77 @@
+"""rlenv serve: offer a verifier to other libraries, as an OpenEnv server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .command import Command
+from .options import problem_file
+from .parameters import KeyValue
+from .shell_completions import offer
+from .shell_completions import verifiers as verifier_names
+from .verifier_names import VerifierName
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv serve --verifier countdown": "One completion per episode, at http://127.0.0.1:8000",
+        "rlenv serve --verifier guess --port 8001 --max-sessions 16": "A dialogue: one step per turn",
+        "rlenv serve --verifier rewards.py:f --problems FILE": "Your own reward function",
+    },
+)
+@click.option(
+    "--verifier", type=VerifierName(), required=True, shell_complete=offer(verifier_names, "file"),
+    help="Verifier: a name, file.py:function or module:Name.",
+)  # fmt: skip
+@click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier.")
+@problem_file
+@click.option(
+    "--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 is for other machines too, with --token."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any that is free.")
+@click.option("--max-sessions", type=click.IntRange(min=1), default=64, help="Sessions at once.")
+@click.option(
+    "--idle-timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
+    help="Seconds without a message, or in which nothing is read, after which a session is closed.",
+)  # fmt: skip
+@click.option("--max-message-bytes", type=click.IntRange(min=256), default=2**20, help="Longest message.")
+@click.option(
+    "--token", envvar="OPENENV_TOKEN", show_default="none",
+    help="What clients have to send as a bearer token; better set in the environment variable OPENENV_TOKEN.",
+)  # fmt: skip
+@click.option("--insecure", is_flag=True, help="Serve other machines without a token.")
+def serve(
+    verifier: str, verifier_args: Any, host: str, port: int, max_sessions: int, idle_timeout: float,
+    max_message_bytes: int, token: str | None, insecure: bool, **file: Any,
+) -> None:  # fmt: skip
+    """Offer a verifier as an OpenEnv server, until Ctrl-C or SIGTERM.
+
+    An action is a turn of the model, an observation what it reads next; the last one has the verdict. docs/openenv.md
+    has a client to copy.
+    """
+    from verifiers import make_verifier
+    from verifiers.plugins.extras import require
+
+    from .verifiers import from_file
+
+    require("openenv.core.env_server", "openenv", "rlenv serve")
+    from rlenv.openenv_server import Limits, listen, make_app
+    from rlenv.openenv_server import serve as run
+    from rlenv.posing import Posed
+
+    bound = listen(host, port, for_others=bool(token) or insecure)
+    posed = Posed(make_verifier(verifier, **dict(verifier_args)), from_file(file))
+    try:
+        posed.problem(0)  # whatever is wrong with the problems is said before anybody connects
+        app = make_app(posed, Limits(max_sessions, idle_timeout, max_message_bytes, token or None))
+        click.echo(
+            f"{verifier} at http://{host}:{bound.getsockname()[1]}, {max_sessions} sessions at once; Ctrl-C ends"
+        )
+        run(app, bound)
+        click.echo("ended")
+    finally:
+        posed.close()
+        bound.close()

@@ -1,0 +1,274 @@
+"""What several commands do: build an agent from options, warm it up, evaluate it, show samples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub.utils import logging as hub_logging
+from rich.table import Table
+from rich.text import Text
+from transformers.utils import logging as transformers_logging
+
+from agents import Agent, Rollout, make_envs
+from agents.checks import MOST_SLOTS, check_count, check_number
+from agents.rollouts.envs import LOOP_OFFERS, full_id
+from agents.training.checkpoint import Checkpoint
+from agents.training.supervised import WarmStart
+from rlenv.demonstrations import NoDemonstrationError, demonstrate
+from rlenv.stream import EmptySplitError
+from rlenv.task import TextGenTask
+
+from . import run_folder
+from .agent_names import agent_class, is_own
+from .parameters import given_by_user
+from .progress import Interrupt, Rate, Show, before_first_end, progress_bar, say
+from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
+from .terminal import console, plain
+from .weights import announce
+
+transformers_logging.disable_progress_bar()  # the commands show their own
+hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
+
+EVAL_SLOTS = 256
+MOST_RATE = 1e30  # of learning: with more, Adam's step overflows
+
+
+def build_agent(name: str, options: dict[str, Any]) -> Agent:
+    """Return the agent that the options describe.
+
+    Raises:
+        ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
+    """
+    cls = agent_class(name)
+    model = run_folder.model_of(options["model"])
+    arguments = {
+        "policy_kwargs": policy_arguments(options),
+        "env_kwargs": env_arguments(options),
+        **agent_arguments(name, cls, options),
+    }
+    announce(model)
+    agent = cls(model, options["env_id"], **arguments)
+    _tell_class(agent, name)
+    return agent
+
+
+def _tell_class(agent: Agent, name: str) -> None:
+    """Have checkpoints name a class of the user's, so that the commands find it."""
+    if is_own(name):
+        agent.origin["agent"] = name
+
+
+def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
+    """Return the agent of a run that is resumed, with the device and the worker processes of the options.
+
+    Args:
+        checkpoint: of the run.
+        options: of the command.
+        changeable: names of options that need not be those of the checkpoint.
+
+    Raises:
+        ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
+    """
+    facts, path = checkpoint.facts, checkpoint.path
+    _check_same(path, {"agent": facts["agent"]}, {"agent": options["agent"]})
+    cls = agent_class(options["agent"])
+    settings = agent_arguments(options["agent"], cls, options)
+    fixed = {name: value for name, value in settings.items() if name not in changeable}
+    _check_same(path, facts["settings"], fixed)
+    if facts["env"] != full_id(options["env_id"]):
+        raise ValueError(f"{str(path)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
+    env_kwargs = dict(facts["env_kwargs"] or {})
+    if options["verifier_workers"] is not None:
+        env_kwargs["verifier_workers"] = options["verifier_workers"]
+    changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
+    changes["shard"] = bool(options["shard"])
+    if options["learning_rate"] is not None:
+        changes["learning_rate"] = options["learning_rate"]
+    agent: Agent = cls.load(checkpoint, continue_env=True, **changes)
+    _tell_class(agent, options["agent"])
+    return agent
+
+
+def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:
+    for name, value in named.items():
+        if name in saved and saved[name] != value:
+            raise ValueError(f"{str(checkpoint)!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
+
+
+def task_of(env: Any) -> TextGenTask:
+    """Return the task of the batched text environment."""
+    return env.unwrapped.task
+
+
+def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+    """Return the verifier's demonstrations of the first `sft_examples` training problems; None without a warm start.
+
+    Raises:
+        ValueError: for options of the warm start out of range, or a demonstration that is missing or too long.
+    """
+    steps = check_count("sft_steps", options["sft_steps"], low=0)
+    examples = check_count("sft_examples", options["sft_examples"])
+    check_count("sft_batch_size", options["sft_batch_size"], high=MOST_SLOTS)
+    if options["sft_learning_rate"] is not None:
+        check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, high=MOST_RATE, above=True)
+    return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
+
+
+def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+    """Return the same, also None, with a line, for a task without demonstrations, unless --sft-steps asks for them."""
+    try:
+        return demonstrations(agent, options)
+    except NoDemonstrationError as error:
+        if given_by_user("sft_steps"):
+            raise
+        say(f"no warm start: {str(error).partition(', and')[0]}")
+        return None
+
+
+def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rollout:
+    """Return the verifier's demonstrations of the first problems of a task, at all levels, in the order of a seed."""
+    task = copy.copy(task)
+    task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is
+    task.stream.curriculum = None  # the policy has to have seen every level
+    task.reseed(np.random.default_rng(seed))
+    shown = demonstrate(task, 0, count, device)
+    return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
+
+
+class Imitation:
+    """The warm start of a run, on demonstrations drawn with the run's seed; its state can be saved and continued."""
+
+    def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
+        self.generator = torch.Generator().manual_seed(options["seed"])
+        self.count = len(episodes)
+
+        self.tokens = 0  # imitated so far, in this process
+
+        def batch(size: int) -> Rollout:
+            drawn = self.draw(size)
+            self.tokens += int(lengths[drawn].sum())
+            return episodes.select(drawn)
+
+        lengths = episodes.lengths.cpu()
+
+        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
+        rate = agent.usual("sft_learning_rate") if rate is None else rate
+        passes: dict[str, Any] = {
+            "micro_batch_size": agent.micro_batch_size,
+            "micro_batch_tokens": agent.micro_batch_tokens,
+        }
+        self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch: drawn with replacement."""
+        return torch.randint(self.count, (size,), generator=self.generator)
+
+    def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
+        """Take the steps that are left, until a signal comes; return all losses."""
+        rate = Rate("tokens")
+        with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
+
+            def each(step: int, loss: float) -> bool:
+                show(step + 1, f"{rate(self.tokens)}, loss {loss:.3f}")
+                if on_step is not None:
+                    on_step(step, loss)
+                return not interrupt.asked
+
+            return self.loop.run(each)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps besides the policy."""
+        return {"loop": self.loop.state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.loop.load_state_dict(state["loop"])
+        self.generator.set_state(state["generator"])
+
+
+class EpochImitation(Imitation):
+    """Imitation that sees every demonstration once before any of them again, in a new order each time."""
+
+    order = torch.empty(0, dtype=torch.long)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch; the last one of a pass may be smaller."""
+        if not len(self.order):
+            self.order = torch.randperm(self.count, generator=self.generator)
+        batch, self.order = self.order[:size], self.order[size:]
+        return batch
+
+
+def arguments_of(agent: Agent) -> dict[str, Any]:
+    """Return the arguments of an agent's environment for others like it; of text, with the loaded tokenizer."""
+    tokenizer = getattr(agent.policy, "tokenizer", None)
+    return {**agent.origin["env_kwargs"], **({} if tokenizer is None else {"tokenizer": tokenizer})}
+
+
+def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
+    """Return new environments to evaluate in; for text, the problems of the split from the first one, at all levels."""
+    if is_text(env_id):
+        env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": 1}
+    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
+
+
+def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:
+    """Return the same of the test split; if no problem of a file is in it, of the training split, with a line."""
+    try:
+        return evaluation_envs(env_id, env_kwargs, device, episodes, "test")
+    except EmptySplitError as error:
+        say(f"{str(error).partition(';')[0]}: the evaluation plays training problems, and tells nothing about others")
+        return evaluation_envs(env_id, env_kwargs, device, episodes, "train")
+
+
+def evaluation_episodes(text: bool) -> int:
+    """Return how many episodes an evaluation plays by default."""
+    return 2000 if text else 100
+
+
+def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:
+    """Return an `on_step` that shows how many of the episodes have ended, and the steps per second in this unit."""
+    rate, done, steps = Rate(unit), 0, 0
+
+    def on_step(taken: int, local: dict[str, Any]) -> bool:
+        nonlocal done, steps
+        done, steps = done + int(local["dones"].sum()), steps + taken
+        show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
+        return True
+
+    return on_step
+
+
+def run_evaluation(
+    agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True, on_step: Any = None
+) -> tuple[dict[str, Any], Rollout]:
+    """Return the figures of an evaluation, with its split, and its episodes, which depend on the seed alone."""
+    figures, rollout = agent.evaluate(envs, episodes, deterministic, seed, on_step)
+    return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
+
+
+def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
+    """Print a table of samples on stderr."""
+    table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
+    for prompt, completion, reward in rows:
+        table.add_row(Text(plain(prompt)), Text(plain(completion)), f"{reward:g}")  # brackets are not rich's markup
+    console(error=True).print(table)
+
+
+def describe(figures: dict[str, Any]) -> str:
+    """Return an evaluation in one line."""
+    success = figures["success_rate"]
+    parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
+    if "mean_turns" in figures:
+        parts.append(f"mean turns {figures['mean_turns']:.2f}")
+    if success is not None:
+        known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
+        parts.insert(0, f"success {success:.3f}{known}")
+    mode = "greedy" if figures["deterministic"] else "sampled"
+    where = f", {figures['split']} split" if figures["split"] else ""
+    return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"

@@ -1,0 +1,158 @@
+"""From the options of a command to the arguments of the agent, its policy and its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agents import Agent
+from agents.checks import check_choice, check_count
+from agents.language.adapters import has_adapter, library
+from agents.policies import tokenizer_of
+from agents.rollouts.envs import find_spec
+from rlenv.chat import read_template
+from rlenv.task import TextGenTask
+
+from . import run_folder
+from .defaults import agent_settings, common_settings, keywords
+from .options import TEXT_ONLY, adapter
+from .parameters import flag_of, names_of, typed
+
+IN_TURN = {
+    "first_problem": 0,
+    "curriculum": None,
+    "prompt_choice": None,
+}  # of TextGen-v0: every problem, from the first
+POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
+
+
+def is_text(env_id: str) -> bool:
+    """Tell whether this id names the text environment.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    return find_spec(env_id).name == "TextGen"
+
+
+def resolved(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the running command as `--config` reads them, defaults of settings filled in."""
+    defaults = common_settings()
+    options = {name: defaults.get(name) if value is None else value for name, value in given.items()}
+    return {
+        name: dict(value) if name.endswith("_args") else value
+        for name, value in options.items()
+        if name not in run_folder.LOCAL and value is not None
+    }
+
+
+def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings among the options that were given, for the constructor of an agent.
+
+    Raises:
+        ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
+    """
+    from agents import AGENTS  # slow
+
+    accepted = agent_settings(cls)
+    known = set().union(*map(agent_settings, AGENTS.values()), accepted)
+    given = {key: value for key, value in options.items() if key in known and value is not None}
+    for key in given:
+        if key not in accepted:
+            raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
+    for key, value in dict(options.get("agent_args", ())).items():
+        if key in options:
+            raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
+        check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
+        given[key] = value
+    return given
+
+
+def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the policy's constructor.
+
+    Raises:
+        ValueError: for a --policy-arg that has an option, or an adapter without peft.
+    """
+    given = dict(options.get("policy_args", ()))
+    if not is_text(options["env_id"]):
+        return given
+    for name in given:
+        if name in POLICY_OPTIONS:
+            raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
+    if options.get("lora_rank") is not None or has_adapter(run_folder.model_of(options["model"])):
+        library()
+    values = {name: options.get(name) for name in POLICY_OPTIONS}
+    own = {name: value for name, value in values.items() if value is not None and value is not False}
+    return own | given
+
+
+def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the environment's constructor.
+
+    Raises:
+        ValueError: for an option of the text environment with another one, or an --env-arg that has an option.
+    """
+    given = dict(options["env_args"])
+    if not is_text(options["env_id"]):
+        for name in TEXT_ONLY:
+            if name in options and typed(name):
+                raise ValueError(f"{flag_of(name)} has no meaning for {options['env_id']}")
+        return given
+    for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
+        if name in given:
+            raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
+    unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
+    settings = {
+        **{name: options.get(name) for name in keywords(TextGenTask) if name != "group_size"},
+        **problem_file_arguments(options),
+        **_chat_arguments(options),
+        "tokenizer": _tokenizer(options),
+        "first_problem": given.get("first_problem", _first_problem(options)),
+    }
+    task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
+    return given | task | {name: value for name, value in settings.items() if value is not None}
+
+
+def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments for problems from a file; all None without a file.
+
+    Raises:
+        ValueError: for --column or --prompt-template without a file.
+    """
+    columns, template = dict(options.get("column_args", ())), options.get("prompt_template")
+    if options.get("problems") is None and (columns or template is not None):
+        raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
+    return {"problems": options.get("problems"), "columns": columns or None, "template": template}
+
+
+def _chat_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's chat template as text, which the checkpoint keeps, and its stop tokens."""
+    template, stops = options.get("chat_template"), options.get("stop_tokens") or ()
+    return {
+        "chat_template": None if template is None else read_template(Path(template)),
+        "stop_tokens": [int(stop) if stop.isascii() and stop.isdecimal() else stop for stop in stops] or None,
+    }
+
+
+def _tokenizer(options: dict[str, Any]) -> str | None:
+    """Return the tokenizer that was asked for, else the model's.
+
+    Raises:
+        ValueError: if one is to be trained for a model that has one.
+    """
+    asked, own = options["tokenizer"], tokenizer_of(run_folder.model_of(options["model"]))
+    if asked is None or own is None or not asked.startswith("train:"):
+        return asked or own
+    if run_folder.config_of(options["model"]).get("tokenizer") != asked:
+        model = options["model"]
+        raise ValueError(f"--tokenizer {asked} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
+    return own
+
+
+def _first_problem(options: dict[str, Any]) -> int | None:
+    """Return the number of the first training problem: after those of the warm start, also of an earlier run's."""
+    for run in (options, run_folder.config_of(options["model"])):
+        if run.get("sft_steps"):
+            return check_count("sft_examples", run["sft_examples"])
+    return None

@@ -1,1 +1,0 @@
-"""From options and config files to the settings of a run."""

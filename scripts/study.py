@@ -1,0 +1,240 @@
+"""A comparison in its folder: its settings, its runs and its report.
+
+compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
+warm/            the supervised checkpoint that all runs start from (text), with warm.log
+AGENT/seed-S/    a run folder of `rlenv train`, with AGENT/seed-S.log
+report.md, report.json, curves.png, report.html
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agents import processes
+from agents.files import Lock, read_table
+
+from . import run_folder, session
+from .agent_names import label
+from .children import Job, available_cores, rlenv_command, run_jobs
+from .comparison import write_report
+from .model_defaults import passes
+from .options import TEXT_ONLY, adapter
+from .parameters import names_of
+from .settings import is_text, resolved
+from .sft import sft
+from .torchrun import count_here, restarts
+from .train import train
+
+SETTINGS, WARM, LOCK = "compare.json", "warm", ".lock"
+THIS_TIME = ("jobs", "figures")  # these do not change the results
+GROWS = ("agents", "seeds")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One agent with one seed, and its run folder."""
+
+    agent: str
+    seed: int
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The output of its process."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+
+class Study:
+    """A comparison.
+
+    Args:
+        given: the options, with the defaults that depend on the environment filled in.
+        agents: all of this folder's, also those of earlier commands.
+        seeds: the number of seeds.
+        device: of the runs that this process starts.
+    """
+
+    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, device: str) -> None:
+        self.given, self.agents, self.seeds, self.device = given, agents, seeds, device
+        self.folder: Path = given["log_dir"]
+        self.text = is_text(given["env_id"])
+
+    @classmethod
+    @contextmanager
+    def open(cls, given: dict[str, Any], agents: list[str], device: str) -> Iterator[Study]:
+        """Lock the folder, and yield the comparison in it, with these agents and seeds added.
+
+        Raises:
+            ValueError: as `claim` says.
+        """
+        with ExitStack() as stack:
+            settings = processes.on_main(lambda: claim(given, agents, stack))
+            yield cls(given, settings["agents"].split(","), settings["seeds"], device)
+
+    def runs(self, agents: list[str], seeds: int) -> list[Run]:
+        """Return the runs: all agents with the first seed, then all with the second."""
+        first = self.given["seed"]
+        numbers = range(first, first + seeds)
+        return [Run(agent, seed, self.folder / label(agent) / f"seed-{seed}") for seed in numbers for agent in agents]
+
+    def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
+        """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
+        wanted = self.runs(agents, self.given["seeds"])
+        missing = processes.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
+        if len(missing) < len(wanted):
+            click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
+        if not missing:
+            return []
+        model = processes.on_main(self._start_model)
+        own = self._run(missing[processes.rank() :: processes.size()], model, len(wanted) - len(missing), len(wanted))
+        return [run for failed in processes.gather(own) for run in failed]
+
+    def _run(self, missing: list[Run], model: str, done: int, total: int) -> list[dict[str, Any]]:
+        """Run what is this process's, and say how each run ended; return those that failed."""
+        cores = max(1, available_cores() // count_here())
+        limit = self.given["jobs"] or (cores if processes.size() == 1 else 1)
+        together = min(limit, len(missing))
+        options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
+        jobs = {self._job(run, options[run.agent]): run for run in missing}
+        failed = []
+        with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
+            for count, (job, code) in enumerate(ended, 1):
+                run, result = jobs[job], finished(jobs[job].folder)
+                if code == 0 and result is not None:
+                    note = session.describe(result["eval"])
+                else:
+                    error = job.last_line()
+                    failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
+                    note = f"failed with exit code {code}: {error}  (see {job.log})"
+                number = min(done + count * processes.size(), total)
+                click.echo(f"{number}/{total}  {run.agent}, seed {run.seed}: {note}", err=True)
+        return failed
+
+    def _start_model(self) -> str:
+        """Return the model that the runs start from; make the supervised checkpoint first if it is needed.
+
+        Raises:
+            ClickException: if the warm start failed.
+        """
+        model = self.given["model"]
+        if not self.text or not self.given["sft_steps"] or run_folder.model_of(model) != model:
+            return model
+        warm = self.folder / WARM
+        if finished(warm) is None:
+            shutil.rmtree(warm, ignore_errors=True)
+            whole = dict.fromkeys(names_of(adapter))  # the warm start trains all weights, the runs an adapter
+            own = {"log_dir": warm, "as_json": True, "overwrite": False, "device": self.device}
+            options = self.given | whole | own
+            job = Job(rlenv_command(sft, options), warm.with_name(f"{WARM}.log"))
+            with closing(run_jobs([job], 1, available_cores())) as ended:
+                [(_, code)] = ended
+            result = finished(warm)
+            if code or result is None:
+                raise click.ClickException(f"the warm start failed: {job.last_line()}  (see {job.log})")
+            if result["eval"] is not None:
+                click.echo(f"checkpoint: {session.describe(result['eval'])}", err=True)
+        return str(warm)
+
+    def _options(self, agent: str, model: str, together: int) -> dict[str, Any]:
+        """Return the options of an agent's runs; several at a time share the free memory in their passes."""
+        options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
+        settings, of_train = dict(options["agent_args"]), {option.name for option in train.params}
+        options |= {name: settings.pop(name) for name in of_train & settings.keys()}  # which train refuses there
+        options |= {"agent": agent, "agent_args": settings, "model": model, "device": self.device}
+        options |= {"as_json": True, "overwrite": False, "log_kl": True, "report": False}
+        if self.text:
+            options["sft_steps"] = 0
+            with processes.alone():  # as each run is
+                options["micro_batch_tokens"] = passes(options, together)
+        return options
+
+    def _job(self, run: Run, options: dict[str, Any]) -> Job:
+        """Return the command of a run; delete what an interrupted one left.
+
+        Raises:
+            ValueError: if it still writes there: `kill -9` ends a comparison without its runs.
+        """
+        if run.folder.exists():
+            Lock(run.folder / run_folder.LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
+        shutil.rmtree(run.folder, ignore_errors=True)
+        run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
+        return Job(rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder}), run.log)
+
+    def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
+        """Write the report about every finished run; return what is in report.json."""
+        done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
+        named = [(path, result) for path, result in done.items() if result is not None]
+        results = [result | {"run_dir": str(path), "agent": label(result["agent"])} for path, result in named]
+        return write_report(self.folder, self.given, self.text, list(map(label, self.agents)), results, failed)
+
+
+def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:
+    """Write the settings of a comparison, and return them with the agents and seeds that were there before.
+
+    Args:
+        given: the options.
+        agents: asked for this time.
+        stack: at whose end the folder is free for others.
+
+    Raises:
+        ValueError: if the folder holds something else, or a comparison with other settings.
+    """
+    folder: Path = given["log_dir"]
+    left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
+    options = {name: value for name, value in given.items() if name not in left_out}
+    settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
+    run_folder.check_place(folder)
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / SETTINGS).is_file():
+            raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
+        hold(folder).close()
+        if given["overwrite"] and not restarts():  # else this command has done so, and torchrun started it again
+            shutil.rmtree(folder)
+        else:
+            settings = extend(read_table(folder / SETTINGS), settings, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stack.enter_context(hold(folder))
+    run_folder.write_json(folder / SETTINGS, settings)
+    return settings
+
+
+def hold(folder: Path) -> Lock:
+    """Lock a folder against other comparisons until the lock is closed.
+
+    Raises:
+        ValueError: if another comparison runs there.
+    """
+    return Lock(folder / LOCK, f"another rlenv compare is running in {str(folder)!r}")
+
+
+def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings with the agents and seeds of both.
+
+    Raises:
+        ValueError: naming the other settings that differ.
+    """
+    names = [name for name in sorted({*old, *new} - {*GROWS}) if old.get(name) != new.get(name)]
+    if names:
+        differ = ", ".join(f"{name} {json.dumps(old.get(name))}, now {json.dumps(new.get(name))}" for name in names)
+        raise ValueError(
+            f"{str(folder)!r} holds a comparison with other settings ({differ}); pass another --log-dir or --overwrite"
+        )
+    agents = dict.fromkeys([*old["agents"].split(","), *new["agents"].split(",")])
+    return new | {"agents": ",".join(agents), "seeds": max(old["seeds"], new["seeds"])}
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted or stopped."""
+    try:
+        result = read_table(folder / run_folder.RESULT)
+    except ValueError:
+        return None
+    return None if result.get("interrupted", True) or "stopped" in result else result

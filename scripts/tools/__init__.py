@@ -1,1 +1,0 @@
-"""The smaller commands, one per file."""

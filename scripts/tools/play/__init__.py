@@ -1,1 +1,0 @@
-"""rlenv play: choose the actions yourself, or watch a policy choose them."""

@@ -1,0 +1,168 @@
+"""Weights & Biases and MLflow as further outputs of the log: `rlenv train --track wandb` or `mlflow`."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+from stable_baselines3.common.logger import KVWriter
+from typing_extensions import override
+
+from agents.checks import first_line
+from agents.files import read_table
+from verifiers.plugins.extras import require
+
+from .progress import say
+from .run_folder import TRACKING, write_json
+from .run_log import markdown
+
+PROJECT, STEPS = "rlenv", "time/total_timesteps"
+
+
+def library(name: str) -> Any:
+    """Return the library of a tracker; a `ValueError` names the extra to install."""
+    return require(name, name, f"--track {name}")
+
+
+class Tracker(KVWriter):
+    """A run of an experiment tracker, which `--resume` continues: its id is in tracking.json.
+
+    Steps that a resumed run takes again are sent again. A failure of the library never ends the training. A subclass
+    has `_begin`, which takes the known id, if any, and returns it, and what sends.
+
+    Raises:
+        ValueError: if the tracker's library is missing or refuses to begin; one line that says what to do.
+    """
+
+    module: ClassVar[str]
+    _begin: Any
+    _figures: Any
+    _table: Any
+    _end: Any
+    failing = concluded = False
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder, self.library = folder, library(self.module)
+        known = read_table(folder / TRACKING) if (folder / TRACKING).is_file() else {}
+        name = self._begin(known.get("id") if known.get("tracker") == self.module else None, dict(config))
+        write_json(folder / TRACKING, {"tracker": self.module, "id": name})
+
+    @override
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        if figures := {name: float(value) for name, value in key_values.items() if isinstance(value, Real)}:
+            self._try(self._figures, figures, step, STEPS)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Send one figure that has its own count of steps."""
+        self._try(self._figures, {name: value}, step, f"{name.split('/')[0]}/step")
+
+    def add_histogram(self, name: str, values: Any, step: int) -> None:
+        """Send a distribution of values [n]."""
+        self._try(self._histogram, name, values, step)
+
+    def add_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """Send a table of samples."""
+        self._try(self._table, name, columns, rows, step)
+
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """Send the result of the run and end it."""
+        self.concluded = True
+        self._try(self._end, dict(result))
+
+    @override
+    def close(self) -> None:
+        if not self.concluded:
+            self._try(self._end, None)
+
+    def _histogram(self, name: str, values: Any, step: int) -> None:
+        """Leave it out, unless the tracker has histograms."""
+
+    def _try(self, function: Any, *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:  # of a server or a store of files
+            if not self.failing:
+                say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
+            self.failing = True
+
+
+class Wandb(Tracker):
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and its other variables apply."""
+
+    module = "wandb"
+
+    def _begin(self, known: str | None, config: dict[str, Any]) -> str:
+        wandb, name = self.library, known or uuid.uuid4().hex[:12]
+        project, title = os.environ.get("WANDB_PROJECT", PROJECT), self.folder.resolve().name
+        options = {"settings": wandb.Settings(console="off"), "config": config, "dir": str(self.folder)}
+        try:
+            self.run = wandb.init(
+                id=name, resume="allow", project=project, name=title, allow_val_change=True, **options
+            )
+        except wandb.errors.Error as error:
+            raise ValueError(f"wandb: {error}; log in with: wandb login, or set WANDB_MODE=offline") from error
+        self.run.define_metric("*", step_metric=STEPS)
+        self.run.define_metric("sft/*", step_metric="sft/step")
+        return name
+
+    def _figures(self, figures: dict[str, float], step: int, axis: str) -> None:
+        self.run.log(figures | {axis: step})
+
+    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        cells, titles = [[str(cell) for cell in row] for row in rows], [column or "note" for column in columns]
+        self.run.log({name: self.library.Table(columns=titles, data=cells), STEPS: step})
+
+    def _histogram(self, name: str, values: Any, step: int) -> None:
+        self.run.log({f"distributions/{name}": self.library.Histogram(values), STEPS: step})
+
+    def _end(self, result: dict[str, Any] | None) -> None:
+        try:
+            self.run.summary.update({} if result is None else {"result": result})
+        finally:
+            self.run.finish(exit_code=int(result is None))
+
+
+class MLflow(Tracker):
+    """A run of MLflow; MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and its other variables apply."""
+
+    module = "mlflow"
+
+    def _begin(self, known: str | None, config: dict[str, Any]) -> str:
+        mlflow = self.library
+        try:
+            if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
+                mlflow.set_experiment(PROJECT)
+            run = mlflow.start_run(run_id=known, run_name=None if known else self.folder.resolve().name)
+            if known is None:
+                mlflow.log_params(config)
+        except mlflow.exceptions.MlflowException as error:
+            message = f"mlflow: {first_line(error)}; set MLFLOW_TRACKING_URI, such as http://HOST:5000"
+            raise ValueError(message) from error
+        return str(run.info.run_id)
+
+    def _figures(self, figures: dict[str, float], step: int, axis: str) -> None:
+        self.library.log_metrics({_mlflow_name(name): value for name, value in figures.items()}, step=step)
+
+    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        self.library.log_text(markdown(columns, rows), f"{name}/{step:09d}.md")
+
+    def _end(self, result: dict[str, Any] | None) -> None:
+        try:
+            if result is not None:
+                self.library.log_dict(result, "result.json")
+        finally:
+            self.library.end_run("KILLED" if result is None else "FINISHED")
+
+
+TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "mlflow": MLflow}
+
+
+def _mlflow_name(name: str) -> str:
+    """Return a name that MLflow takes: one slash, for its files of metrics are in folders by name."""
+    group, _, rest = name.partition("/")
+    return re.sub(r"[^\w\-. :/]", "_", f"{group}/{rest.replace('/', '.')}" if rest else group)

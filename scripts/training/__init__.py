@@ -1,1 +1,0 @@
-"""`rlenv train` and `rlenv sft`."""

@@ -1,0 +1,283 @@
+"""rlenv verifiers: list, show and lint verifiers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from .command import Group
+from .options import problem_file
+from .parameters import KeyValue
+from .shell_completions import offer
+from .shell_completions import verifiers as verifier_names
+from .terminal import console, plain
+
+if TYPE_CHECKING:
+    from verifiers import Problem, Verifier
+    from verifiers.lint.report import Report
+
+arguments = click.option(
+    "--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+
+
+@click.group(
+    cls=Group,
+    examples={
+        "rlenv verifiers list": "Every verifier that has a name",
+        "rlenv verifiers show arith": "Its problems and verdicts",
+        "rlenv verifiers lint rewards.py:f --problems FILE": "Attack your own",
+    },
+)
+def verifiers() -> None:
+    """List verifiers, show their problems and verdicts, and lint them.
+
+    A verifier is a name ("arith"), a name with its first argument ("regex:[0-9]+"), or "module:Name", where Name is a
+    Verifier or a reward function f(prompts, completions, **columns). docs/verifiers.md says how to write one.
+    """
+
+
+@verifiers.command(
+    "list",
+    examples={
+        "rlenv verifiers list": "Names, what they judge, where they come from",
+        "rlenv verifiers list --json": "The same for a program",
+    },
+)
+@as_json
+def list_command(as_json: bool) -> None:  # fmt: skip
+    """List the verifiers that have a name, also those of installed packages."""
+    from verifiers import list_verifiers
+
+    rows = [_described(name) for name in list_verifiers()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table("verifier", "problems and reward", "from", "missing", box=None, pad_edge=False)
+    for row in rows:
+        missing = f"pip install 'rlenv-lm[{row['missing']}]'" if row["missing"] else ""
+        table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
+    console().print(table)
+
+
+def _described(name: str) -> dict[str, str]:
+    """Return the name, the first line of the documentation, the distribution, and the extra that is missing."""
+    import importlib.util
+
+    from verifiers.plugins.registry import find_verifier, verifier_origin
+
+    try:
+        found = find_verifier(name)
+    except ValueError as error:
+        return {"name": name, "summary": str(error), "from": verifier_origin(name), "missing": ""}
+    lines = (found.__doc__ or "").strip().splitlines() or [""]
+    absent = [extra for module, extra in getattr(found, "needs", {}).items() if not importlib.util.find_spec(module)]
+    return {
+        "name": name,
+        "summary": lines[0],
+        "from": verifier_origin(name),
+        "missing": ",".join(dict.fromkeys(absent)),
+    }
+
+
+@verifiers.command(
+    examples={
+        "rlenv verifiers show arith": "Three problems, with right, wrong and empty answers judged",
+        "rlenv verifiers show countdown -n 5 --seed 1 --verifier-arg numbers=3": "Five others, of another setting",
+        "rlenv verifiers show rewards.py:f --problems FILE --completion 42": "Your own, with an answer of yours",
+    },
+)
+@click.argument("name", shell_complete=offer(verifier_names, "file"))
+@click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
+@click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
+@arguments
+@problem_file
+@as_json
+def show(
+    name: str, count: int, seed: int, completions: tuple[str, ...], verifier_args: Any, as_json: bool, **file: Any
+) -> None:  # fmt: skip
+    """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
+    from verifiers import make_verifier
+    from verifiers.sandbox.pool import isolate
+
+    verifier = make_verifier(name, **dict(verifier_args))
+    listed = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
+    problems = listed or _sampled(name, verifier, count, seed)[:count]
+    judge = isolate(verifier)
+    try:
+        rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
+    finally:
+        judge.close()
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        _show_rows(rows)
+        if taken := _arguments_of(verifier):
+            click.echo(f"--verifier-arg, with defaults: {', '.join(taken)}")
+
+
+def _arguments_of(verifier: Verifier) -> list[str]:
+    """Return the arguments of a verifier's constructor with their defaults; none for a function."""
+    import inspect
+
+    from verifiers.function import FunctionVerifier
+
+    if isinstance(verifier, FunctionVerifier):
+        return []
+    taken = inspect.signature(type(verifier)).parameters.values()
+    return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
+
+
+def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
+    """Return the problems of --problems, None without the option."""
+    if not any(file.values()):
+        return None  # without the imports below, which take seconds
+    from rlenv.problems import load_problems
+
+    from .settings import problem_file_arguments
+
+    given = problem_file_arguments(file)
+    return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
+
+
+def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:
+    """Return sampled problems, one level after the other, or the examples of a verifier that samples none.
+
+    Raises:
+        ValueError: if it has neither.
+    """
+    import random
+
+    from verifiers.lint.report import examples
+
+    rng = random.Random(seed)
+    try:
+        return [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+    except NotImplementedError:
+        return examples(verifier, name)
+
+
+def _judged(
+    verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    from verifiers.lint.cases import wrong_cases
+
+    demonstration = verifier.demonstration(problem)
+    texts = [("demonstration", demonstration)] if demonstration else []
+    texts += [("wrong", case.text) for case in wrong_cases(verifier, problems, problem)[:1]]
+    texts += [("empty", ""), *(("yours", text) for text in completions)]
+    verdicts = verifier.verify_batch([problem] * len(texts), [text for _, text in texts])
+    for (kind, text), verdict in zip(texts, verdicts, strict=True):
+        yield {
+            "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
+            "success": verifier.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
+            "parts": dict(verdict.parts),
+        }  # fmt: skip
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    from verifiers.lint.cases import shorten
+
+    table = Table("problem", "", "completion", "reward", "solved", "status")
+    shown = None
+    for row in rows:
+        prompt = "" if row["prompt"] == shown else shorten(row["prompt"], 200)
+        if prompt:
+            table.add_section()
+        shown = row["prompt"]
+        status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+        solved = "yes" if row["success"] else "no"
+        cells = (prompt, row["kind"], shorten(row["completion"], 100), f"{row['reward']:g}", solved, status)
+        table.add_row(*(escape(plain(cell)) for cell in cells))
+    console().print(table)
+
+
+@verifiers.command(
+    examples={
+        "rlenv verifiers lint countdown": "Right answers must be paid for, wrong ones must not",
+        "rlenv verifiers lint rewards.py:f --problems FILE": "Your own, on your problems",
+        "rlenv verifiers lint --all --json": "Every verifier that needs no argument, for a program",
+    },
+)
+@click.argument("names", nargs=-1, shell_complete=offer(verifier_names, "file"))
+@click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
+@arguments
+@problem_file
+@as_json
+def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:
+    """Check the verifiers NAMES: right answers must be accepted, wrong ones rejected.
+
+    Each verifier judges its demonstrations and paraphrases, which must be successes, and wrong completions, which must
+    not: wrong answers, and eight attacks, such as the prompt again, all options listed, several answers, two boxes,
+    100,000 characters, and digits of other scripts. Verdicts must be fast and must not depend on order or batch.
+    Whether "12 or 13" is paid for is reported, and breaks no rule.
+
+    The exit code is 0 if all rules hold, else 1.
+    """
+    from verifiers import list_verifiers, make_verifier
+    from verifiers.lint.report import lint as examine
+
+    if everything == bool(names):
+        raise ValueError("pass the names of verifiers, or --all")
+    problems, reports, skipped = from_file(file), [], {}
+    for name in list_verifiers() if everything else names:
+        try:
+            verifier = make_verifier(name, **dict(verifier_args))
+            opened = None if problems is None else [verifier.opened(problem) for problem in problems]
+            reports.append(examine(verifier, opened, name))
+        except ValueError as error:
+            if not everything:
+                raise
+            skipped[name] = str(error)  # it needs arguments
+    if as_json:
+        click.echo(json.dumps({"verifiers": [report.as_dict() for report in reports], "skipped": skipped}))
+    else:
+        _show_reports(reports, skipped)
+    sys.exit(0 if all(report.passed for report in reports) else 1)
+
+
+def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
+    table = Table("verifier", "problems", "attacks", "paid for", "right answers", "rejected", "median", "p99", "")
+    for report in reports:
+        declared = f" ({sum(report.declared.values())} declared)" if report.declared else ""
+        counts = (report.problems, report.attacks, f"{report.false_accepts}{declared}", report.honest)
+        times = (f"{1000 * seconds:.3f} ms" for seconds in (report.median, report.p99))
+        result = "passes" if report.passed else f"{len(report.findings)} findings"
+        table.add_row(escape(report.verifier), *map(str, (*counts, report.false_rejects)), *times, result)
+    if reports:
+        console().print(table)
+    for report in reports:
+        _show_notes(report)
+    for name, reason in skipped.items():
+        click.echo(f"{name}: not linted: {reason}")
+
+
+def _show_notes(report: Report) -> None:
+    """Print the declared weaknesses, what was not checked, and the findings."""
+    name = report.verifier
+    for family, count in report.declared.items():
+        click.echo(f"{name}: declared: {family} is paid for, {count} times")
+    if report.without_demonstration:
+        click.echo(
+            f"{name}: {report.without_demonstration} of {report.problems} problems have no reference answer; "
+            "whether right answers to them are paid for was not checked"
+        )
+    if report.partial:
+        click.echo(f"{name}: {report.partial} attacks earn part of a success, at most {report.most:g}")
+    for form, count in report.hedges.items():
+        click.echo(f"{name}: the hedge {form!r} is paid for, {count} times")
+    for finding in report.findings:
+        times = f" ({finding.times} times)" if finding.times > 1 else ""
+        where = f"{finding.family}{times}: " if finding.family else ""
+        case = f"; {finding.problem} <- {finding.completion}" if finding.completion else ""
+        reward = "" if finding.reward is None else f"; reward {finding.reward:g}"
+        click.echo(f"{name}: {finding.rule}: {where}{finding.explanation}{case}{reward}")
