@@ -73,7 +73,7 @@ def test_ceilings_follow_what_was_cut():
 @pytest.mark.parametrize(
     ("job", "script", "ajar"),
     [
-        (JOBS[0], GRPO, {"agents/policies", "verifiers/dialogues", "verifiers/dialogues/tools"}),
+        (JOBS[0], GRPO, {"agents/policies", "verifiers/dialogues"}),
         (JOBS[1], POLE, set()),
     ],
 )

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_of_the_models_is_what_its_command_writes():
     command = loaded("docs/make_models.py")
-    held = dict.fromkeys(CHECKS, True)  # tests/agents/policies/language/test_architectures.py asserts it
+    held = dict.fromkeys(CHECKS, True)  # tests/agents/test_architectures.py asserts it
     results = {each.name: held if each.refused is None else run_checks(each) for each in ARCHITECTURES}
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert text == command.page(results), "run python docs/make_models.py"

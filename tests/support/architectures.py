@@ -1,6 +1,6 @@
 """Small models of many architectures, and what each is checked for.
 
-`tests/agents/policies/language/test_architectures.py` asserts the checks; `docs/make_models.py` writes their results
+`tests/agents/test_architectures.py` asserts the checks; `docs/make_models.py` writes their results
 into docs/models.md.
 """
 

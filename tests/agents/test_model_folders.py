@@ -34,7 +34,7 @@ def save(model, folder, tokenizer=None):
     ],
 )
 def test_padded_vocabularies_and_tied_heads_act_train_and_save_alike(vocab_size, tied, tmp_path):
-    """Tokens beyond the tokenizer's have no share of the probability; tests/scripts/tools/test_export.py generates."""
+    """Tokens beyond the tokenizer's have no share of the probability; tests/scripts/test_export.py generates."""
     model = tiny_model("llama", vocab_size)
     model.config.tie_word_embeddings = tied
     if tied:

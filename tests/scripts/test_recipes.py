@@ -10,7 +10,7 @@ from _rlenv_scripts.train import train
 from loaded import loaded
 from tiny_models import write_chat_model
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CONTROL_PAGE = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
 REAL = sorted((ROOT / "configs").glob("smollm2-*.yaml"))
 CONTROL = [path for path in sorted((ROOT / "configs").glob("*.yaml")) if "\nenv:" in path.read_text(encoding="utf-8")]
