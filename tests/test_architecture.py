@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 from imports import ROOT, SOURCES, circle, house, imports, nodes, rooms, tree
 
-from agents import GRPO
+from agents import AGENTS, LanguageModelPolicy
+from rlenv.textgen import TextGenEnv
+from rlenv.vector_env import TextGenVectorEnv
+from verifiers import list_verifiers
+from verifiers.plugins.registry import find_verifier
 
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
@@ -86,10 +90,46 @@ def test_no_import_runs_back_up():
     assert {folder: ring for folder in packages() if (ring := circle(rooms(graph, folder)))} == {}
 
 
-def test_five_own_classes_stand_above_grpo():
-    """Clipping, passes, the loop, stable-baselines3's methods, settings: one reason each."""
-    own = [cls for cls in GRPO.__mro__[1:] if cls.__module__.startswith("agents.")]
-    assert len(own) <= 5, own
+def test_no_file_lies_deeper_than_package_folder_file():
+    deep = [path for path in SOURCES if len(path.relative_to(ROOT).parts) > 3]
+    assert deep + [path for path in (ROOT / "tests").rglob("*.py") if len(path.relative_to(ROOT).parts) > 3] == []
+
+
+def test_no_file_is_longer_than_a_reader_holds_in_mind():
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
+    assert {str(path): length for path, length in lengths.items() if length > 450} == {}
+
+
+def test_no_class_has_more_than_twenty_public_methods():
+    wide = {}
+    for path in SOURCES:
+        for node in nodes(path.read_text(encoding="utf-8")):
+            if isinstance(node, ast.ClassDef):
+                methods = [part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                wide[f"{path}: {node.name}"] = sum(name[0] != "_" for name in methods)
+    assert {name: count for name, count in wide.items() if count > 20} == {}
+
+
+def floors(cls):
+    """Return the number of our classes above one, by the longest way up, without algorithms that others extend."""
+    ways = [
+        floors(base) + (base not in AGENTS.values())
+        for base in cls.__bases__
+        if base.__module__.partition(".")[0] in FORBIDDEN
+    ]
+    return max(ways, default=0)
+
+
+def test_no_class_has_more_than_five_of_ours_above_it():
+    """PPO has as many: clipping, passes, the loop, stable-baselines3's methods, settings."""
+    classes = [
+        *AGENTS.values(),
+        *map(find_verifier, list_verifiers()),
+        TextGenEnv,
+        TextGenVectorEnv,
+        LanguageModelPolicy,
+    ]
+    assert {cls: floors(cls) for cls in classes if floors(cls) > 5} == {}
 
 
 def test_every_folder_says_what_belongs_there():

@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import configure_logger
 
 from .. import processes
-from ..checks import check_count, check_goal, check_number
+from ..checks import check_count, check_goal
 from ..estimators import losses
 from ..estimators.returns import return_to_go
 from ..fsdp import deal_out, gather_weights, release_weights
@@ -23,7 +23,6 @@ from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
 from ..rollouts.envs import (
     LOOP_OFFERS,
-    MissingEnv,
     closed_on_error,
     env_maker,
     longest_episode,
@@ -62,7 +61,9 @@ class Agent(Sb3Face):
         advantages_stay: whether the advantages of `prepare` are all that an episode is weighed with, in every pass.
         reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
         policy: trained in place.
-        updater: what an update does; it has the KL anchor and the optimizer.
+        anchor: the KL anchor, with the frozen reference.
+        policy_optimizer: clips and applies gradients.
+        updater: what an update does.
         collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
         make_envs: makes the environment, given `num_envs`.
         origin: the id it was made from, and its arguments.
@@ -92,6 +93,8 @@ class Agent(Sb3Face):
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
     }
+    anchor: Anchor
+    updater: Update
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -140,6 +143,17 @@ class Agent(Sb3Face):
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.usual(name)))
+        self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
+        self.policy_optimizer = PolicyOptimizer(
+            self.policy,
+            self.learning_rate,
+            self.lr_schedule,
+            self.max_grad_norm,
+            warmup_updates=self.warmup_updates,
+            weight_decay=self.weight_decay,
+            betas=(self.adam_beta1, self.adam_beta2),
+            eps=self.adam_eps,
+        )
         self.updater = Update(self)
         processes.same_start(self.policy)
         self.generators = Generators(self.policy.device, self.seed)
@@ -282,15 +296,6 @@ class Agent(Sb3Face):
         self.before_rollout, self.updating = None, False
         return metrics
 
-    def check_ready(self) -> None:
-        """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
-
-        Raises:
-            ValueError: naming what is missing.
-        """
-        if isinstance(self.env, MissingEnv):
-            self.env.reset()
-
     def _fit_to_budget(self, total_timesteps: int) -> None:
         """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
 
@@ -371,29 +376,7 @@ class Agent(Sb3Face):
         """Return metrics of the log-probabilities of a loss; see `Update.diagnose`."""
         return self.updater.diagnose(log_probs, batch)
 
-    def present(self, name: str) -> Any:
-        """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
-        value = getattr(self, name)
-        if callable(value):
-            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
-        return value
-
     # What is saved; `saving.py` walks it.
-
-    @property
-    def anchor(self) -> Anchor:
-        """The KL anchor, with the frozen reference."""
-        return self.updater.anchor
-
-    @property
-    def policy_optimizer(self) -> PolicyOptimizer:
-        """Clips and applies gradients."""
-        return self.updater.optimizer
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Adam over the policy's parameters."""
-        return self.policy_optimizer.adam
 
     def parts(self) -> dict[str, Stateful]:
         """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""

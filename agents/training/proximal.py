@@ -112,6 +112,13 @@ class ProximalAgent(PassesAgent):
             high = self.clip_range_high
             check_number("max_ratio", self.max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
 
+    def present(self, name: str) -> Any:
+        """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
+        value = getattr(self, name)
+        if callable(value):
+            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
+        return value
+
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return what the ratio compares [N, T]: by default, the log-probability of each step."""
         return log_probs

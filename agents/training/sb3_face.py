@@ -31,8 +31,8 @@ from . import evaluation, log_entry, saving
 from .checkpoint import COUNTERS, Checkpoint, read_checkpoint
 from .generators import Generators
 from .health import FailureWatch
+from .optimizer import PolicyOptimizer
 from .settings import AgentSettings
-from .update import Update
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
 
@@ -54,7 +54,7 @@ class Sb3Face(AgentSettings):
     generator: torch.Generator
     failure_watch: FailureWatch
     unwritten: log_entry.Pending
-    updater: Update
+    policy_optimizer: PolicyOptimizer
     num_updates: int
     max_updates: int | None
     compares_groups: bool
@@ -73,7 +73,7 @@ class Sb3Face(AgentSettings):
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded: of metrics, the mean over the updates since the last time."""
-        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.updater.optimizer.total_skipped)
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
         shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
         for name, counter in shown.items():
             self.logger.record(f"time/{name}", getattr(self, counter))
@@ -200,6 +200,20 @@ class Sb3Face(AgentSettings):
         """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
         return self.num_envs
 
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over the policy's parameters."""
+        return self.policy_optimizer.adam
+
+    def check_ready(self) -> None:
+        """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
+
+        Raises:
+            ValueError: naming what is missing.
+        """
+        if isinstance(self.env, MissingEnv):
+            self.env.reset()
+
     def get_env(self) -> VecEnv | None:
         """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment.
 
@@ -279,7 +293,7 @@ class Sb3Face(AgentSettings):
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
         check_whole(self.policy, "get_parameters")
-        return copy.deepcopy({POLICY: dict(self.policy.state_dict()), OPTIMIZER: self.updater.optimizer.state_dict()})
+        return copy.deepcopy({POLICY: dict(self.policy.state_dict()), OPTIMIZER: self.policy_optimizer.state_dict()})
 
     def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
         """Replace weights and the optimizer's state.
@@ -305,7 +319,7 @@ class Sb3Face(AgentSettings):
             self.policy.load_state_dict(_fitting(self.policy, given[POLICY], exact_match), strict=False)
         if OPTIMIZER in given:
             try:
-                self.updater.optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+                self.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
             except (LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
 

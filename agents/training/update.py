@@ -15,7 +15,6 @@ from ..fsdp import gather_weights, passes, release_weights
 from ..policies import ControlPolicy, Policy
 from ..rollout import EARNED, Batch, Rollout, RolloutT
 from .divergence import check_log_probs, fault_of
-from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
 from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
@@ -35,9 +34,7 @@ class Update:
         agent: says what its advantages, surrogate and weights are, and has the settings.
 
     Attributes:
-        anchor: the KL anchor, with the frozen reference.
         reward_scale: of `normalize_rewards`.
-        optimizer: applies gradients.
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
             "train/ratio" (of each pass, to the policy before the update), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step.
@@ -46,18 +43,8 @@ class Update:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.policy: Policy = agent.policy
-        self.anchor = Anchor(agent.kl_coef, agent.kl_estimator, agent.kl_in, agent.kl_ratio)
+        self.optimizer: PolicyOptimizer = agent.policy_optimizer
         self.reward_scale = RewardScale(agent.gamma)
-        self.optimizer = PolicyOptimizer(
-            agent.policy,
-            agent.learning_rate,
-            agent.lr_schedule,
-            agent.max_grad_norm,
-            warmup_updates=agent.warmup_updates,
-            weight_decay=agent.weight_decay,
-            betas=(agent.adam_beta1, agent.adam_beta2),
-            eps=agent.adam_eps,
-        )
         self.arrays: dict[str, list[torch.Tensor]] | None = None
         self.watchers: list[Callable[[Batch], None]] = []
 
@@ -90,7 +77,8 @@ class Update:
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return a rollout with the KL penalty in its rewards, values, advantages and weights."""
-        agent, policies = self.agent, [each for each in (self.policy, self.anchor.reference) if each is not None]
+        agent = self.agent
+        policies = [each for each in (self.policy, agent.anchor.reference) if each is not None]
         gather_weights(*policies)  # here, where no process is without rows
         rollout = processes.with_parts(rollout, self._own_rows(rollout), agent.evaluated)
         release_weights(*policies)
@@ -118,7 +106,7 @@ class Update:
         if self.agent.mismatch is not None:
             trained = self.in_passes(lambda part: self.policy.evaluate(part)["log_probs"], rollout)
             rollout = replace(rollout, log_probs=trained, acting_log_probs=rollout.log_probs)
-        rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
+        rollout = self.agent.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         if self.agent.uses_score_norms:
             norms = self.in_passes(lambda part: self.policy.evaluate(part, ("score_norms",))["score_norms"], rollout)
             rollout = replace(rollout, score_norms=norms)
@@ -156,8 +144,8 @@ class Update:
         Metrics are tensors of one number, read once per optimizer step.
         """
         agent = self.agent
-        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * self.anchor.wants_kl)
-        found = self.policy.evaluate(batch, want, self.anchor.reference)
+        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * self.agent.anchor.wants_kl)
+        found = self.policy.evaluate(batch, want, self.agent.anchor.reference)
         log_probs = found["log_probs"].where(batch.learnable, 0)
         objective = agent.surrogate(log_probs, batch)
         correction = agent.correction(log_probs.detach(), batch)
@@ -165,8 +153,8 @@ class Update:
             objective = correction * objective
         if agent.ent_coef:
             objective = objective + agent.ent_coef * found["entropy"]
-        if self.anchor.is_in_loss:
-            objective = objective - self.anchor.loss_term(self.policy, batch, log_probs, found)
+        if self.agent.anchor.is_in_loss:
+            objective = objective - self.agent.anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * objective)
         if agent.actor_waits:
             loss = torch.zeros_like(loss)
@@ -235,7 +223,7 @@ class Update:
     @property
     def may_be_idle(self) -> bool:
         """Whether a row has no gradient if its advantages are all zero: no other term of the loss has one."""
-        other_terms = self.agent.ent_coef or self.agent.uses_critic or self.anchor.is_in_loss
+        other_terms = self.agent.ent_coef or self.agent.uses_critic or self.agent.anchor.is_in_loss
         return self.agent.advantages_stay and not other_terms
 
     def with_gradient(self, batch: Batch) -> torch.Tensor:

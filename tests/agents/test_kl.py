@@ -34,7 +34,7 @@ def test_k3_keeps_its_digits_near_the_reference():
 @pytest.mark.parametrize("place", ["reward", "loss"])
 def test_at_the_reference_the_anchor_charges_nothing(estimator, place):
     agent = make_agent()
-    agent.updater.anchor = Anchor(0.5, estimator, place)
+    agent.anchor = Anchor(0.5, estimator, place)
     agent.anchor.freeze_reference(agent.policy)
     rollout = random_episodes(agent.policy)
     prepared = agent.prepare(rollout)
