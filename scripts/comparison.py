@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import run_folder
 from .reports import page
 from .reports.curves import draw, figure_size, merge_panels, read_panels
 from .reports.plots import save_figure
 from .reports.statistics import Row, tabulate, worse
-from .run_log import CSV
+from .run import CSV, write_json
 
 CURVES = "curves.png"
 
@@ -49,7 +48,7 @@ def write_report(
         "runs": runs,
         "failed": failed,
     }
-    run_folder.write_json(folder / "report.json", report)
+    write_json(folder / "report.json", report)
     win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"
     table = as_markdown(rows, figure.replace("_", " "), win, digits=3 if text else 1)
     unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")

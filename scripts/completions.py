@@ -16,9 +16,8 @@ import numpy as np
 
 from agents.files import read_table
 
-from .logged import read_lines
 from .progress import say
-from .run_folder import write_json
+from .run import read_lines, write_json
 
 BLOCK = 1024  # completions; so many, per process, are lost at most when the command is killed
 Row = dict[str, Any]

@@ -14,7 +14,7 @@ import yaml
 
 from .defaults import advice
 from .parameters import KeyValue
-from .run_files import runs_in
+from .run import LOCAL, runs_in
 
 
 def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -24,8 +24,6 @@ def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> 
     if not (value / "config.json").is_file():
         missing = f"{str(value)!r} is not a run folder: there is no config.json in it"
         raise click.BadParameter(runs_in(value) or missing)
-    from .run_folder import LOCAL
-
     read_config(ctx, param, value / "config.json")
     ctx.default_map = {name: option for name, option in (ctx.default_map or {}).items() if name not in LOCAL}
     return value

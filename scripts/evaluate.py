@@ -277,7 +277,7 @@ def _show_samples(file: Any, given: dict[str, Any]) -> None:
     from verifiers.conversation import text_of
 
     from . import session
-    from .logged import said
+    from .run import said
 
     if not given["as_json"]:
         rows = [(text_of(row["prompt"]), said(row), row["reward"]) for row in file.rows()[:10]]

@@ -13,7 +13,7 @@ from typing import Any
 from agents.files import Lock
 
 from .progress import say
-from .run_folder import check_place
+from .run import check_place
 
 
 @contextmanager

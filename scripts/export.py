@@ -43,15 +43,15 @@ def export(
     AutoModelForCausalLM and AutoTokenizer load a language model, and its greedy generation is that of `rlenv evaluate`.
     AutoModelForSequenceClassification loads the reward model of a run of `rlenv reward-model`.
     """
-    from . import run_folder
     from .model_card import write_card
+    from .run import BEST, checkpoint_of, reward_model_of
 
     if private and push is None:
         raise ValueError("--private is about the repository of --push, which was not given")
-    if best and not (run / run_folder.BEST).is_dir():
+    if best and not (run / BEST).is_dir():
         raise ValueError(f"{str(run)!r} has no best checkpoint; a run with --eval-every writes one")
-    judge = run_folder.reward_model_of(run)
-    saved = run_folder.checkpoint_of(run / run_folder.BEST if best else run) if judge is None else None
+    judge = reward_model_of(run)
+    saved = checkpoint_of(run / BEST if best else run) if judge is None else None
     source = Path(judge or "") if saved is None else saved.path
     _check_target(folder, source, overwrite)
     fill = _language_model(saved, merge) if saved is not None else _reward_model(source, merge)
@@ -74,9 +74,9 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     from agents.policies import text_spaces
     from rlenv.tokenizer import load_tokenizer
 
-    from . import run_folder
+    from .run import MODEL
 
-    held, model = f"{str(saved.path)!r} holds no", saved.path / run_folder.MODEL
+    held, model = f"{str(saved.path)!r} holds no", saved.path / MODEL
     if saved.policy.kind != LanguageModelPolicy.kind:
         raise ValueError(f"{held} language model; rlenv export is for text")
     if not (model / "tokenizer_config.json").is_file():
@@ -108,11 +108,11 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
 
 def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
     """Refuse a folder with a run or a checkpoint, or without --overwrite, with anything but an earlier export."""
-    from . import run_folder
+    from .run import Run, check_place
 
-    run_folder.check_place(folder)
+    check_place(folder)
     inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))
-    if inside or run_folder.candidates(folder) or checkpoint.resolve().is_relative_to(folder.resolve()):
+    if inside or Run(folder).checkpoints() or checkpoint.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{str(folder)!r} holds a run or a checkpoint, or is in one; choose another folder")
     if _holds_others(folder) and not overwrite:
         advice = "choose another folder, or pass --overwrite to write into it"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,14 @@ import numpy as np
 from agents import Agent, Rollout, processes
 from agents.files import reading
 
-from . import panels, run_folder, samples, session
+from . import panels, samples, session
 from .agent_names import label
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
 from .reports.reward_rules import CURVE_EPISODES
-from .run_files import EPISODES
+from .run import EPISODES, SAMPLES, Run
 from .run_log import log_layout, log_scalar, log_table, open_log
 from .saver import Saver
 from .settings import is_text, resolved
@@ -40,7 +39,7 @@ class Job:
         episodes: of each evaluation.
         shown: demonstrations for the warm start; None without one.
         given: the options of the command.
-        run_dir: the run folder.
+        run: new, or the one that is resumed.
         interrupt: whether a signal came.
 
     Attributes:
@@ -56,23 +55,23 @@ class Job:
         episodes: int,
         shown: Rollout | None,
         given: dict[str, Any],
-        run_dir: Path,
+        run: Run,
         interrupt: Interrupt,
     ) -> None:
         self.agent, self.envs, self.episodes, self.shown = agent, envs, episodes, shown
-        self.given, self.run_dir, self.interrupt = given, run_dir, interrupt
-        self.saver = Saver(run_dir, agent, given["save_every"], given["save_every_updates"], given["keep"])
+        self.given, self.run, self.interrupt = given, run, interrupt
+        self.saver = Saver(run, agent, given["save_every"], given["save_every_updates"], given["keep"])
         self.state = self.saver.state
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
         self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
-        self.sample_log = samples.SampleLog(run_dir / EPISODES)
+        self.sample_log = samples.SampleLog(run.path / EPISODES)
         if is_text(given["env_id"]):
             agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.histograms = Histograms(given["log_interval"])
         self.evaluating = False
         self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
-        self.doctor = LiveDoctor(run_dir, self.config)
+        self.doctor = LiveDoctor(run.path, self.config)
 
     @property
     def finished(self) -> bool:
@@ -93,14 +92,14 @@ class Job:
             return "warm start"
         return "training" if self.agent.updating else "acting"
 
-    def run(self) -> dict[str, Any]:
+    def do(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
         name = f"{label(self.given['agent'])}-seed-{self.given['seed']}"
-        self.agent.set_logger(open_log(self.run_dir, self.state.get("log"), name))
+        self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
         try:
             if self.given["track"] is not None:
-                tracker = TRACKERS[self.given["track"]](self.run_dir, self.config)
+                tracker = TRACKERS[self.given["track"]](self.run.path, self.config)
                 self.agent.logger.output_formats.append(tracker)
             self._warm_start()
             self._first_evaluation()
@@ -277,7 +276,7 @@ class Job:
         self.sample_log.add(self.shown_samples)
         if self.shown_samples:
             page = samples.markdown(self.shown_samples)
-            (self.run_dir / run_folder.SAMPLES).write_text(page, encoding="utf-8")
+            (self.run.path / SAMPLES).write_text(page, encoding="utf-8")
         self._log_samples(self.shown_samples)
         record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
@@ -289,7 +288,7 @@ class Job:
         asked = self.interrupt.asked
         agent, warm_start = self.agent, self.state.get("warm_start", {})
         return {
-            "run_dir": str(self.run_dir),
+            "run_dir": str(self.run.path),
             "env": self.given["env_id"],
             "agent": self.given["agent"],
             "seed": self.given["seed"],

@@ -51,9 +51,10 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents.rollouts.envs import resolve_device
     from agents.settings import default_of
 
-    from . import run_folder, session
+    from . import session
     from .agent_names import agent_class
     from .defaults import agent_settings
+    from .run import model_of
     from .settings import agent_arguments, env_arguments, policy_arguments
 
     cls, ranks = agent_class(given["agent"]), processes.size()
@@ -89,7 +90,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         holders=ranks if settings.get("shard") else 1,
         **{name: value for name, value in (policy | settings).items() if name in SAME_NAME and value is not None},
     )
-    return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
+    return config_of(model_of(given["model"]), vocabulary, task.max_length), work
 
 
 def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
@@ -99,11 +100,11 @@ def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     from agents.language.memory import Workload, plan
     from agents.training.teacher import named_teacher
 
-    from . import run_folder
+    from .run import model_of
 
     if given.get("teacher") is None:
         return 0
-    own, model = (run_folder.model_of(given[name]) for name in ("model", "teacher"))
+    own, model = (model_of(given[name]) for name in ("model", "teacher"))
     bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0

@@ -12,11 +12,9 @@ from agents.files import read_table
 from agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
-from . import run_folder
 from .defaults import common_settings
 from .evaluation_figures import table
-from .logged import read_result
-from .run_files import RESULT
+from .run import CHECKPOINT, CONFIG, Run
 from .subject import FOLDER, content_of
 from .verifier_names import without_folders
 
@@ -55,8 +53,8 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
         is_judge: whether it is a reward model.
     """
     run = source.parent
-    config = read_table(run / run_folder.CONFIG) if (run / run_folder.CONFIG).is_file() else {}
-    result = read_result(run / RESULT)
+    config = Run(run).config if (run / CONFIG).is_file() else {}
+    result = Run(run).result
     about = (
         "A reward model trained on preferences" if is_judge else "A language model trained with reinforcement learning"
     )
@@ -121,7 +119,7 @@ def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
     rows: dict[str, Mapping[str, Any]] = {}
     if result.get("initial_eval"):
         rows["before training"] = result["initial_eval"]
-    if result.get("eval") and checkpoint.name == run_folder.CHECKPOINT:
+    if result.get("eval") and checkpoint.name == CHECKPOINT:
         rows["after training"] = result["eval"]
     for file in sorted((checkpoint.parent / FOLDER).glob("*.json")):
         facts = read_table(file)

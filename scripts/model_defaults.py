@@ -8,9 +8,9 @@ from typing import Any
 from agents import Agent
 from agents.policies import NAMES
 
-from . import run_folder
 from .memory_plan import available, workload
 from .progress import say
+from .run import model_of
 from .settings import is_text
 from .weights import count_parameters
 
@@ -62,7 +62,7 @@ def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
     from agents.language import memory
 
-    model = run_folder.model_of(given["model"])
+    model = model_of(given["model"])
     if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:
         return None
     config, work = workload(given)

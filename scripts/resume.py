@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from agents import Agent, processes
-from agents.files import read_table
 from agents.rollouts.envs import named_by_checkpoint
-from agents.training.checkpoint import Checkpoint, read_checkpoint
 
-from . import run_folder, session, settings
+from . import session, settings
 from .agent_names import check_trust
 from .parameters import flag_of, typed
 from .progress import say
+from .run import CONFIG, Run
 
 # These may differ from what the run began with.
 CHANGEABLE = (
@@ -28,8 +26,8 @@ CHANGEABLE = (
 )  # fmt: skip
 
 
-def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
-    """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run folder.
+def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
+    """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run.
 
     Args:
         given: the options of the running command, those of the run among them.
@@ -37,46 +35,26 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
     Raises:
         ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
     """
-    run: Path = given["resume"]
-    run_folder.check_links(run)
-    processes.on_main(lambda: run_folder.lock(run))
+    run = Run(given["resume"])
+    run.check_links()
+    processes.on_main(run.lock)
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
     check_trust(given)
-    begun = read_table(run / run_folder.CONFIG)
+    begun = run.config
     _check_options(given, begun)
     if "agent" not in begun:
         raise ValueError(
-            f"{str(run)!r} is a run of rlenv sft; continue with: rlenv train --model "
-            f"{shlex.quote(str(run))} --sft-steps 0"
+            f"{str(run.path)!r} is a run of rlenv sft; continue with: rlenv train --model "
+            f"{shlex.quote(str(run.path))} --sft-steps 0"
         )
-    checkpoint = processes.on_main(lambda: _newest(run))
+    checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
-        say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
+        say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run
     if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
-    agent = session.load_agent(checkpoint, given, CHANGEABLE)
-    processes.on_main(lambda: _forget_stop(run / run_folder.RESULT))
-    return agent, run
-
-
-def _forget_stop(result: Path) -> None:
-    """Remove the result of a run that stopped or was interrupted: it goes on, and nothing is to call it that."""
-    try:
-        found = read_table(result)
-    except ValueError:  # none, or damaged
-        return
-    if "stopped" in found or found.get("interrupted"):
-        result.unlink()
-
-
-def _newest(run: Path) -> Checkpoint | None:
-    """Return the newest whole checkpoint, which becomes the run's newest; None if there is none yet."""
-    found = run_folder.newest_whole(run)
-    if found is None or run_folder.promote(run, found.path) == found.path:
-        return found
-    return read_checkpoint(run / run_folder.CHECKPOINT)
+    return session.load_agent(checkpoint, given, CHANGEABLE), run
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
@@ -94,7 +72,7 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
                 f"with --resume these may change: {allowed}"
             )
     if typed("resume") and given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
-        config = str(given["resume"] / run_folder.CONFIG)
+        config = str(given["resume"] / CONFIG)
         raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
 
 

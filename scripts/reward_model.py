@@ -85,15 +85,15 @@ def reward_model(**given: Any) -> None:
 
     from agents.training.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
 
-    from . import run_folder as folder
     from . import settings
     from .progress import Interrupt, progress_bar
+    from .run import RESULT, REWARD_MODEL, Run, choose
 
     model, tokenizer, train, held_out = _prepared(given)
     steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
     rate = given["learning_rate"] or default_rate(model)
-    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}")
-    folder.create(run_dir, settings.resolved({**given, "learning_rate": rate}), given["overwrite"])
+    run = Run(choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}"))
+    run.create(settings.resolved({**given, "learning_rate": rate}), given["overwrite"])
     before = preference_figures(model, held_out) if len(held_out) else None
     started = time.perf_counter()
     with Interrupt() as interrupt, progress_bar("reward model", steps) as show:
@@ -106,18 +106,18 @@ def reward_model(**given: Any) -> None:
         size, center = given["batch_size"], given["center_coef"]
         losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
     seconds = time.perf_counter() - started
-    save_reward_model(model, run_dir / folder.REWARD_MODEL)
-    tokenizer.save_pretrained(run_dir / folder.REWARD_MODEL)
+    save_reward_model(model, run.path / REWARD_MODEL)
+    tokenizer.save_pretrained(run.path / REWARD_MODEL)
     after = preference_figures(model, held_out) if len(held_out) else None
     result = {
-        "run_dir": str(run_dir), "seed": given["seed"], "steps": len(losses), "learning_rate": rate,
+        "run_dir": str(run.path), "seed": given["seed"], "steps": len(losses), "learning_rate": rate,
         "pairs": len(train), "held_out_pairs": len(held_out), "loss": losses[-1] if losses else None,
         "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.asked),
     }  # fmt: skip
-    folder.write_json(run_dir / folder.RESULT, result)
+    run.write(RESULT, result)
     click.echo(json.dumps(result) if given["as_json"] else _described(result))
     if interrupt.asked:
-        click.echo(f"Interrupted; model written to {run_dir / folder.REWARD_MODEL}", err=True)
+        click.echo(f"Interrupted; model written to {run.path / REWARD_MODEL}", err=True)
         sys.exit(128 + interrupt.asked)
 
 
@@ -149,7 +149,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from verifiers.builtin.reward_model import CHAT
     from verifiers.conversation import text_of
 
-    from . import run_folder as folder
+    from .run import model_of, reward_model_of
 
     transformers_logging.disable_progress_bar()
     if given["learning_rate"] is not None:
@@ -158,7 +158,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     device = resolve_device(given["device"], "TextGen-v0")
     pairs = load_pairs(given["pairs"], dict(given["column_args"]))
     parts = split_pairs(pairs, given["test_fraction"])
-    spec = folder.reward_model_of(given["model"]) or folder.model_of(given["model"])
+    spec = reward_model_of(given["model"]) or model_of(given["model"])
     check_name(spec)
     alphabet = "".join(sorted({c for pair in pairs for c in text_of(pair.prompt) + pair.chosen + pair.rejected}))
     tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else tokenizer_source(spec)), alphabet)

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
@@ -16,12 +16,9 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoard
 from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
-from agents.files import sync
-
-from .run_files import CSV, EPISODES, write_text
+from .run import CSV, LogPlace, Run, write_text
 from .terminal import plain
 
-EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
 
@@ -62,57 +59,28 @@ class Table(CSVOutputFormat):
         super().write(key_values, key_excluded, step)
 
 
-class LogPlace(TypedDict):
-    """How far the log of a run goes: rows of the table, bytes of the other files."""
-
-    rows: int
-    events: dict[str, int]
-    samples: int
-
-
-def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> Logger:
-    """Return a logger that writes progress.csv and events.
+def open_log(run: Run, place: LogPlace | None = None, name: str = "run") -> Logger:
+    """Return a logger that writes progress.csv and events, which go on where a checkpoint was written.
 
     TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have
     a separate folder.
 
     Args:
-        folder: the run folder.
-        place: what `log_place` returned when the checkpoint was written; None continues after what is there.
+        run: the run.
+        place: what `Run.log_place` returned when the checkpoint was written; None begins the log anew.
         name: of the folder of events, unless there are some.
     """
-    cut_log(folder, place_in(folder) if place is None else place)
-    found = event_files(folder)
-    events = TensorBoardOutputFormat(str(found[0].parent if found else folder / name))
-    return Logger(str(folder), [Table(folder / CSV), events])
+    run.cut_log(place)
+    found = run.event_files()
+    events = TensorBoardOutputFormat(str(found[0].parent if found else run.path / name))
+    return Logger(str(run.path), [Table(run.path / CSV), events])
 
 
-def event_files(folder: Path) -> list[Path]:
-    """Return the files of events of a run."""
-    return sorted(folder.glob(f"*/{EVENTS}"))
-
-
-def log_place(logger: Logger) -> LogPlace:
-    """Force the files of a logger to the disk; return how far they go, as `place_in` does."""
+def flush(logger: Logger) -> None:
+    """Write what TensorBoard's writers still hold in memory."""
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.flush()
-    folder = Path(str(logger.dir))
-    place = place_in(folder)
-    for name in (CSV, *place["events"], *([EPISODES] if place["samples"] else [])):
-        sync(folder / name)
-    return place
-
-
-def place_in(folder: Path) -> LogPlace:
-    """Return how far the log in a run folder goes."""
-    lines = 0
-    if (folder / CSV).is_file():
-        with (folder / CSV).open("rb") as table:
-            lines = sum(line.endswith(b"\n") for line in table)
-    samples = (folder / EPISODES).stat().st_size if (folder / EPISODES).is_file() else 0
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in event_files(folder)}
-    return {"rows": max(lines - 1, 0), "events": sizes, "samples": samples}
 
 
 def log_layout(logger: Logger, layout: dict[str, Any]) -> None:
@@ -167,25 +135,3 @@ def _writers(logger: Logger) -> list[Any]:
     """Return what writes to TensorBoard, and trackers."""
     outputs = [output for output in logger.output_formats if not isinstance(output, CSVOutputFormat)]
     return [output.writer if isinstance(output, TensorBoardOutputFormat) else output for output in outputs]
-
-
-def cut_log(folder: Path, place: LogPlace) -> None:
-    """Remove what was logged after a checkpoint: the steps that are played again."""
-    for path in event_files(folder):
-        size = place["events"].get(path.relative_to(folder).as_posix())
-        if size is None:
-            path.unlink()
-        else:
-            _cut(path, size)
-    if (folder / EPISODES).is_file():
-        _cut(folder / EPISODES, place["samples"])
-    if (folder / CSV).is_file():
-        text = (folder / CSV).read_bytes().decode("utf-8", "replace")
-        lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []
-        write_text(folder / CSV, "".join(f"{line}\n" for line in lines))
-
-
-def _cut(path: Path, size: int) -> None:
-    if path.stat().st_size > size:
-        with path.open("r+b") as file:
-            file.truncate(size)

@@ -24,7 +24,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
 
-from .logged import said
+from .run import said
 from .run_log import BetweenRollouts, as_code
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept

@@ -12,9 +12,9 @@ from agents import Agent, processes
 from agents.files import whole_folder
 from agents.training.checkpoint import misfit, read_facts
 
-from . import run_folder
 from .progress import say
-from .run_log import BetweenRollouts, LogPlace, log_place
+from .run import BEST, CHECKPOINT, LogPlace, Run
+from .run_log import BetweenRollouts, flush
 
 
 class RunState(TypedDict, total=False):
@@ -59,14 +59,14 @@ class Saver(BetweenRollouts):
     """Writes checkpoints of a run, between two rollouts and whenever asked.
 
     Args:
-        run: the run folder.
+        run: is saved in its folder.
         agent: is saved.
         minutes: at most this long between two checkpoints.
         updates: save after every so many updates instead; None goes by the minutes.
         keep: how many checkpoints are kept, besides the best, at least 1.
     """
 
-    def __init__(self, run: Path, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
+    def __init__(self, run: Run, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
         super().__init__()
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
         self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
@@ -76,12 +76,14 @@ class Saver(BetweenRollouts):
 
     def save(self) -> None:
         """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
-        newest = whole_folder(self.run / run_folder.CHECKPOINT)
-        previous = self._name_of(newest) if self.keep > 1 else None
-        self._write(self.run / run_folder.CHECKPOINT, previous)
+        newest = self.run.path / CHECKPOINT
+        self._write(newest, self._name_of(whole_folder(newest)) if self.keep > 1 else None)
         self._saved = self._content()
-        for path in run_folder.earlier(self.run)[self.keep - 1 :]:
-            shutil.rmtree(path, ignore_errors=True)
+        kept = 0
+        for updates, path in self.run.earlier().items():
+            kept += updates < self.agent.num_updates  # later ones are damaged: the run goes on from before them
+            if updates >= self.agent.num_updates or kept >= self.keep:
+                shutil.rmtree(path, ignore_errors=True)
         self._last = time.monotonic()
 
     def save_changes(self) -> None:
@@ -91,7 +93,7 @@ class Saver(BetweenRollouts):
 
     def save_best(self) -> None:
         """Write the checkpoint of the best evaluation so far."""
-        self._write(self.run / run_folder.BEST, None)
+        self._write(self.run.path / BEST, None)
 
     @property
     def seconds(self) -> float:
@@ -123,7 +125,8 @@ class Saver(BetweenRollouts):
     def _write(self, folder: Path, previous: Path | None) -> None:
         self.state["seconds"] = self.seconds
         with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
-            self.state["log"] = log_place(self.agent.logger)
+            flush(self.agent.logger)
+            self.state["log"] = self.run.log_place()
         self.agent.extra_state = self.state
         self.agent.save(folder, previous)
 
@@ -138,6 +141,4 @@ class Saver(BetweenRollouts):
             number = read_facts(checkpoint)["num_updates"]
         except (OSError, ValueError, KeyError):  # missing or damaged
             return None
-        if number == self.agent.num_updates:
-            return None
-        return self.run / f"{run_folder.CHECKPOINT}-{number:06d}"
+        return self.run.path / f"{CHECKPOINT}-{number:06d}" if number < self.agent.num_updates else None

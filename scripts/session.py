@@ -23,10 +23,10 @@ from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
-from . import run_folder
 from .agent_names import agent_class, is_own
 from .parameters import given_by_user
 from .progress import Interrupt, Rate, Show, before_first_end, progress_bar, say
+from .run import model_of
 from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
 from .weights import announce
@@ -45,7 +45,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
     cls = agent_class(name)
-    model = run_folder.model_of(options["model"])
+    model = model_of(options["model"])
     arguments = {
         "policy_kwargs": policy_arguments(options),
         "env_kwargs": env_arguments(options),

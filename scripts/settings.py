@@ -13,10 +13,10 @@ from agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from . import run_folder
 from .defaults import agent_settings, common_settings, keywords
 from .options import TEXT_ONLY, adapter
 from .parameters import flag_of, names_of, typed
+from .run import LOCAL, config_of, model_of
 
 IN_TURN = {
     "first_problem": 0,
@@ -42,7 +42,7 @@ def resolved(given: dict[str, Any]) -> dict[str, Any]:
     return {
         name: dict(value) if name.endswith("_args") else value
         for name, value in options.items()
-        if name not in run_folder.LOCAL and value is not None
+        if name not in LOCAL and value is not None
     }
 
 
@@ -80,7 +80,7 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name in POLICY_OPTIONS:
             raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
-    if options.get("lora_rank") is not None or has_adapter(run_folder.model_of(options["model"])):
+    if options.get("lora_rank") is not None or has_adapter(model_of(options["model"])):
         library()
     values = {name: options.get(name) for name in POLICY_OPTIONS}
     own = {name: value for name, value in values.items() if value is not None and value is not False}
@@ -141,10 +141,10 @@ def _tokenizer(options: dict[str, Any]) -> str | None:
     Raises:
         ValueError: if one is to be trained for a model that has one.
     """
-    asked, own = options["tokenizer"], tokenizer_of(run_folder.model_of(options["model"]))
+    asked, own = options["tokenizer"], tokenizer_of(model_of(options["model"]))
     if asked is None or own is None or not asked.startswith("train:"):
         return asked or own
-    if run_folder.config_of(options["model"]).get("tokenizer") != asked:
+    if config_of(options["model"]).get("tokenizer") != asked:
         model = options["model"]
         raise ValueError(f"--tokenizer {asked} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
     return own
@@ -152,7 +152,7 @@ def _tokenizer(options: dict[str, Any]) -> str | None:
 
 def _first_problem(options: dict[str, Any]) -> int | None:
     """Return the number of the first training problem: after those of the warm start, also of an earlier run's."""
-    for run in (options, run_folder.config_of(options["model"])):
+    for run in (options, config_of(options["model"])):
         if run.get("sft_steps"):
             return check_count("sft_examples", run["sft_examples"])
     return None

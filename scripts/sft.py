@@ -68,9 +68,9 @@ def sft(**given: Any) -> None:
     from agents import processes
 
     from . import model_defaults, session, settings
-    from . import run_folder as folder
     from .progress import Interrupt
-    from .torchrun import own_folder
+    from .run import CHECKPOINT, Run, choose
+    from .torchrun import own_run
     from .verifier_names import short_name
 
     if not settings.is_text(given["env_id"]):
@@ -85,17 +85,17 @@ def sft(**given: Any) -> None:
     envs = session.held_out_envs(*evaluation, given["eval_episodes"]) if judged and given["eval_episodes"] else None
     held_out = None if shown is None else _held_out(agent, envs, partial(session.evaluation_envs, *evaluation), given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
-    run_dir = processes.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
-    run_dir, given = own_folder(run_dir, given)
-    folder.create(run_dir, settings.resolved(given), given["overwrite"])
+    place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
+    run, given = own_run(Run(place), given)
+    run.create(settings.resolved(given), given["overwrite"])
     started, before = time.perf_counter(), _loss(agent, held_out, given)
     with Interrupt() as interrupt:
         imitation = session.Imitation if given["epochs"] is None else session.EpochImitation
         losses = [] if shown is None else imitation(agent, shown, given).run(interrupt)
     seconds = time.perf_counter() - started
-    agent.save(run_dir / folder.CHECKPOINT)
+    agent.save(run.path / CHECKPOINT)
     result = {
-        "run_dir": str(run_dir),
+        "run_dir": str(run.path),
         "env": given["env_id"],
         "seed": given["seed"],
         "steps": len(losses),
@@ -109,9 +109,9 @@ def sft(**given: Any) -> None:
         else None,
         "interrupted": bool(interrupt.asked),
     }
-    _show(result, 0 if held_out is None else len(held_out), given["as_json"])
+    _show(run, result, 0 if held_out is None else len(held_out), given["as_json"])
     if interrupt.asked:
-        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
+        click.echo(f"Interrupted; checkpoint written to {run.path / CHECKPOINT}", err=True)
         sys.exit(128 + interrupt.asked)
 
 
@@ -138,13 +138,13 @@ def _agent(given: dict[str, Any]) -> Any:
     return agent
 
 
-def _show(result: dict[str, Any], held_out: int, as_json: bool) -> None:
+def _show(run: Any, result: dict[str, Any], held_out: int, as_json: bool) -> None:
     """Write the result into the run folder, and print it."""
-    from . import run_folder as folder
     from . import session
     from .progress import say
+    from .run import RESULT
 
-    folder.write_json(Path(result["run_dir"]) / folder.RESULT, result)
+    run.write(RESULT, result)
     if held_out:
         before, after = result["initial_eval_loss"], result["eval_loss"]
         say(f"loss on {held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")

@@ -21,19 +21,20 @@ import click
 from agents import processes
 from agents.files import Lock, read_table
 
-from . import run_folder, session
+from . import session
 from .agent_names import label
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .comparison import write_report
 from .model_defaults import passes
 from .options import TEXT_ONLY, adapter
 from .parameters import names_of
+from .run import LOCK, RESULT, check_place, model_of, write_json
 from .settings import is_text, resolved
 from .sft import sft
 from .torchrun import count_here, restarts
 from .train import train
 
-SETTINGS, WARM, LOCK = "compare.json", "warm", ".lock"
+SETTINGS, WARM = "compare.json", "warm"
 THIS_TIME = ("jobs", "figures")  # these do not change the results
 GROWS = ("agents", "seeds")
 
@@ -125,7 +126,7 @@ class Study:
             ClickException: if the warm start failed.
         """
         model = self.given["model"]
-        if not self.text or not self.given["sft_steps"] or run_folder.model_of(model) != model:
+        if not self.text or not self.given["sft_steps"] or model_of(model) != model:
             return model
         warm = self.folder / WARM
         if finished(warm) is None:
@@ -163,7 +164,7 @@ class Study:
             ValueError: if it still writes there: `kill -9` ends a comparison without its runs.
         """
         if run.folder.exists():
-            Lock(run.folder / run_folder.LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
+            Lock(run.folder / LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
         shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
         return Job(rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder}), run.log)
@@ -191,7 +192,7 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
     left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
     options = {name: value for name, value in given.items() if name not in left_out}
     settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
-    run_folder.check_place(folder)
+    check_place(folder)
     if folder.exists() and any(folder.iterdir()):
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
@@ -202,7 +203,7 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
             settings = extend(read_table(folder / SETTINGS), settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stack.enter_context(hold(folder))
-    run_folder.write_json(folder / SETTINGS, settings)
+    write_json(folder / SETTINGS, settings)
     return settings
 
 
@@ -234,7 +235,7 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 def finished(folder: Path) -> dict[str, Any] | None:
     """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted or stopped."""
     try:
-        result = read_table(folder / run_folder.RESULT)
+        result = read_table(folder / RESULT)
     except ValueError:
         return None
     return None if result.get("interrupted", True) or "stopped" in result else result

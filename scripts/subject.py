@@ -19,9 +19,10 @@ from agents.rollouts.envs import LOOP_OFFERS, named_by_checkpoint, resolve_devic
 from agents.training.checkpoint import Checkpoint
 from rlenv.task import TextGenTask
 
-from . import run_folder, session, settings
+from . import session, settings
 from .agent_names import class_saved
 from .parameters import given_by_user
+from .run import NotARunError, Run, checkpoint_of
 
 FOLDER = "evaluations"
 TEXT_ENV = "TextGen-v0"
@@ -116,12 +117,12 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
         ValueError: if it is neither a run, nor a checkpoint, nor a model, or the options do not fit it.
     """
     folder = whole_folder(spec)
-    is_run = (folder / "agent.json").is_file() or bool(run_folder.candidates(spec))
+    is_run = (folder / "agent.json").is_file() or bool(Run(spec).checkpoints())
     if not is_run and given_by_user("verifier"):
         return _model(spec, given)
     try:
-        found = run_folder.checkpoint_of(spec)
-    except run_folder.NotARunError as error:
+        found = checkpoint_of(spec)
+    except NotARunError as error:
         raise ValueError(f"{error}; to evaluate a model folder or id, say what judges it: --verifier NAME") from error
     for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
         if given_by_user(name):

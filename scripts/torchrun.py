@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from .run import Run
+
 FOREVER = 1e8  # seconds
 MEETING = 60.0  # seconds
 LOST = "another process has ended, or has not answered within --process-timeout; this one ends with it"
@@ -95,16 +97,16 @@ def join(device: str, limit: float | None) -> str:
     return device
 
 
-def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return where this process logs, and its options: the run folder, or for all but the main one, one that vanishes.
+def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
+    """Return the run that this process writes, and its options: for all but the main one, in a folder that vanishes.
 
     So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
     """
     if number() == 0:
         return run, given
     folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
-    own = Path(folder, "run")
-    own.mkdir()
+    own = Run(Path(folder, "run"))
+    own.path.mkdir()
     return own, given | {"report": False, "track": None}
 
 

@@ -18,7 +18,7 @@ from agents.files import read_table
 from verifiers.plugins.extras import require
 
 from .progress import say
-from .run_folder import TRACKING, write_json
+from .run import TRACKING, write_json
 from .run_log import markdown
 
 PROJECT, STEPS = "rlenv", "time/total_timesteps"

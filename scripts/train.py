@@ -57,10 +57,10 @@ def train(**given: Any) -> None:
     from verifiers.plugins.registry import trusting
 
     from . import model_defaults, resume
-    from . import run_folder as folder
     from .memory_plan import dry_run
     from .progress import Interrupt
-    from .torchrun import join, own_folder, restarts
+    from .run import CHECKPOINT
+    from .torchrun import join, own_run, restarts
 
     given = _checked(given)
     if restarts() and given["resume"] is None:
@@ -75,24 +75,22 @@ def train(**given: Any) -> None:
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
         here = given | {"device": device}
-        agent, run_dir = resume.continued(here) if resumed else _new(here)
-        run_dir, given = own_folder(run_dir, given)
-        job = _job(agent, given, run_dir, interrupt)
+        agent, run = resume.continued(here) if resumed else _new(here)
+        run, given = own_run(run, given)
+        job = _job(agent, given, run, interrupt)
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
-        _open_folder(job, run_dir, given, resumed)
-        with _told(job, run_dir, given):
-            result = job.run()
-    _show(result, job.shown_samples, given)
+        _open_folder(job, given, resumed)
+        with _told(job, given):
+            result = job.do()
+    _show(job, result, given)
     if interrupt.asked:
-        checkpoint = run_dir / folder.CHECKPOINT
-        click.echo(
-            f"Interrupted; checkpoint written to {checkpoint}. To go on: {resume_command(run_dir, given)}", err=True
-        )
+        saved, again = run.path / CHECKPOINT, resume_command(run.path, given)
+        click.echo(f"Interrupted; checkpoint written to {saved}. To go on: {again}", err=True)
         sys.exit(128 + interrupt.asked)
 
 
-def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) -> None:
+def _open_folder(job: Any, given: dict[str, Any], resumed: bool) -> None:
     """Write the options into the run folder, which is made if the run is new.
 
     Raises:
@@ -100,64 +98,61 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
     """
     from agents import processes
 
-    from . import run_folder as folder
+    from .run import CONFIG, RESULT
 
-    agent = job.agent
-    if resumed and job.finished and processes.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
-        more = f"pass --timesteps (or --episodes) above {job.goal}"
-        raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
+    run = job.run
     if not resumed:
-        folder.create(run_dir, job.config, given["overwrite"])
-    elif agent.num_updates == 0 and not agent.extra_state:
-        folder.begin_again(run_dir, job.config)
-    else:
-        folder.write_json(run_dir / folder.CONFIG, job.config)
+        run.create(job.config, given["overwrite"])
+        return
+    result = processes.on_main(lambda: run.result)
+    if job.finished and result.get("updates") == job.agent.num_updates and result.get("eval") is not None:
+        more = f"pass --timesteps (or --episodes) above {job.goal}"
+        raise ValueError(f"the run {str(run.path)!r} is complete; to go on, {more}")
+    if "stopped" in result or result.get("interrupted"):  # it goes on, and nothing is to call it that
+        (run.path / RESULT).unlink(missing_ok=True)
+    run.write(CONFIG, job.config)
 
 
 @contextmanager
-def _told(job: Any, run_dir: Path, given: dict[str, Any]) -> Iterator[None]:
+def _told(job: Any, given: dict[str, Any]) -> Iterator[None]:
     """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     from agents import DivergedError, VerifierError
     from agents.checks import first_line
 
-    from . import run_folder as folder
     from .errors import explain, is_out_of_memory, out_of_memory
     from .progress import say
+    from .run import CHECKPOINT
 
-    saved = run_dir / folder.CHECKPOINT
+    saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, given)
     try:
         yield
     except (VerifierError, DivergedError) as error:
-        _keep_reason(job, run_dir, error, str(error))
+        _keep_reason(job, error, str(error))
         if given["report"]:
-            _report(run_dir)
+            _report(job.run.path)
         hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
-        click.echo(
-            f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {resume_command(run_dir, given)}",
-            err=True,
-        )
+        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {again}", err=True)
         sys.exit(1)
     except Exception as error:
         if not is_out_of_memory(error):
             line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
-            _keep_reason(job, run_dir, error, line)
+            _keep_reason(job, error, line)
             raise
-        _keep_reason(job, run_dir, error, out_of_memory(job.phase))
+        _keep_reason(job, error, out_of_memory(job.phase))
         last = f"the last checkpoint: {saved}" if saved.exists() else "there is no checkpoint yet"
         click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        say(f"aborted; what was saved before goes on with: {resume_command(run_dir, given)}")
+        say(f"aborted; what was saved before goes on with: {again}")
         raise
 
 
-def _keep_reason(job: Any, run_dir: Path, error: Exception, why: str) -> None:
+def _keep_reason(job: Any, error: Exception, why: str) -> None:
     """Write why a run stopped into its folder, if that is possible: the disk may be full, or the folder gone."""
-    from . import run_folder as folder
+    from .run import RESULT
 
     with suppress(OSError):
-        record = job.result() | {"stopped": why, "error": type(error).__name__}
-        folder.write_json(run_dir / folder.RESULT, record)
+        job.run.write(RESULT, job.result() | {"stopped": why, "error": type(error).__name__})
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +180,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> Any:
+def _job(agent: Any, given: dict[str, Any], run: Any, interrupt: Any) -> Any:
     """Return the run, with its evaluation environments and, if its warm start is not over, demonstrations."""
     from . import session, settings
     from .job import Job
@@ -202,19 +197,18 @@ def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> An
         given["sft_steps"] = 0 if shown is None else given["sft_steps"]
     if episodes:
         envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
-    return Job(agent, envs, episodes, shown, given, run_dir, interrupt)
+    return Job(agent, envs, episodes, shown, given, run, interrupt)
 
 
-def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> None:
+def _show(job: Any, result: dict[str, Any], given: dict[str, Any]) -> None:
     """Write the result into the run folder, and print it."""
-    from . import run_folder as folder
     from . import session
-    from .logged import said
     from .progress import say
+    from .run import REPORT, RESULT, said
 
-    run_dir = Path(result["run_dir"])
-    folder.write_json(run_dir / folder.RESULT, result)
-    reported = given["report"] and _report(run_dir)
+    run, samples = job.run, job.shown_samples
+    run.write(RESULT, result)
+    reported = given["report"] and _report(run.path)
     if samples and not given["as_json"]:
         session.print_samples([(row["prompt"], said(row), row["reward"]) for row in samples], result["eval"]["split"])
     if missing := {name: count for name, count in result["failures"].items() if count}:
@@ -222,32 +216,32 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
     if given["as_json"]:
         click.echo(json.dumps(result))
     else:
-        click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
+        click.echo(f"Run folder: {run.path}  (tensorboard --logdir {run.path.parent})")
         if reported:
-            click.echo(f"Report: {run_dir / folder.REPORT}")
+            click.echo(f"Report: {run.path / REPORT}")
 
 
-def _report(run_dir: Path) -> bool:
+def _report(folder: Path) -> bool:
     """Write the report of a run; return whether that was possible: without one, the result is still shown."""
-    from . import run_folder as folder
     from .progress import say
     from .reports.page import write_report  # matplotlib takes half a second
+    from .run import REPORT
 
     try:
-        write_report([run_dir], run_dir / folder.REPORT)
+        write_report([folder], folder / REPORT)
     except (OSError, ValueError) as error:
         say(f"no report was written: {error}")
         return False
     return True
 
 
-def _new(given: dict[str, Any]) -> tuple[Any, Path]:
-    """Return the agent that the options describe and the path of its run folder; writes nothing."""
+def _new(given: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the agent that the options describe, and its run; writes nothing."""
     from agents import processes
 
-    from . import run_folder as folder
     from . import session, settings
     from .agent_names import label
+    from .run import Run, choose
     from .verifier_names import short_name
 
     agent = session.build_agent(given["agent"], given)
@@ -255,5 +249,5 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     if given["log_kl"] and agent.anchor.reference is not None:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
-    name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])])
-    return agent, processes.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))
+    name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])]).lower()
+    return agent, Run(processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], name)))

@@ -14,10 +14,9 @@ import numpy as np
 
 from agents.files import read_table
 
-from .. import run_folder
 from ..agent_names import label
-from ..logged import read_lines, read_result, read_rows
-from ..run_files import CSV, EPISODES, runs_in
+from ..run import CHECKPOINT, CONFIG, CSV, LOCAL, runs_in
+from ..run import Run as RunFolder
 from ..terminal import plain
 from ..verifier_names import short_name
 from .findings import Finding
@@ -28,7 +27,7 @@ COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
 OF_ONE_RUN = (
     "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "log_kl", "eval_every",
-    "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb", *run_folder.LOCAL,
+    "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb", *LOCAL,
 )  # fmt: skip
 
 
@@ -119,19 +118,19 @@ def _seed(folder: Path) -> int:
 
 
 def _read(folder: Path) -> Run:
-    if not (folder / run_folder.CONFIG).is_file():
+    if not (folder / CONFIG).is_file():
         what = "is not a run folder (no config.json)" if folder.is_dir() else "is not a folder"
         missing = f"{str(folder)!r} {what}; give folders that rlenv train or rlenv compare wrote"
         raise ValueError(runs_in(folder) or missing)
-    config = read_table(folder / run_folder.CONFIG)
+    config = read_table(folder / CONFIG)
     if not isinstance(config.get("agent"), str) or not isinstance(config.get("env_id"), str):
         raise ValueError(
             f"{str(folder)!r} is not a run of rlenv train: its config.json names no agent; give one that is"
         )
-    facts = folder / run_folder.CHECKPOINT / "agent.json"
+    facts = folder / CHECKPOINT / "agent.json"
     checkpoint = read_table(facts) if facts.is_file() else {}
     settings, updates = checkpoint.get("settings"), checkpoint.get("num_updates")
-    result = read_result(folder / run_folder.RESULT)
+    result = RunFolder(folder).result
     return Run(
         folder,
         config,
@@ -139,7 +138,7 @@ def _read(folder: Path) -> Run:
         updates if isinstance(updates, int) else None,
         result,
         _columns(folder, ended=bool(result)),
-        read_lines(folder / EPISODES, _checked) if (folder / EPISODES).is_file() else [],
+        RunFolder(folder).samples(_checked),
     )
 
 
@@ -149,8 +148,7 @@ def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
     Raises:
         ValueError: for a run without a line that has not ended: there is nothing to say yet.
     """
-    path = folder / CSV
-    rows = list(read_rows(path)) if path.is_file() else []
+    rows = list(RunFolder(folder).figures())
     if not rows and ended:
         return {}
     if not rows:

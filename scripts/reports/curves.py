@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..logged import read_rows
+from ..run import read_rows
 from .plots import PAPER, Palette
 from .statistics import interquartile_mean
 

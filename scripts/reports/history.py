@@ -12,8 +12,7 @@ from typing import Any
 
 from agents.files import read_table
 
-from ..logged import read_result, read_rows
-from ..run_files import CONFIG, CSV, RESULT, runs_in
+from ..run import CONFIG, CSV, Run, read_rows, runs_in
 
 GIVE = "give a folder that rlenv train wrote"
 UPDATE = "time/iterations"
@@ -174,7 +173,7 @@ def read_run(folder: Path) -> History:
     config = read_table(folder / CONFIG)
     if "env_id" not in config:
         raise ValueError(f"{str(folder)!r} is not a run folder: its {CONFIG} names no env_id; {GIVE}")
-    return History(read_metrics(folder / CSV), config, read_result(folder / RESULT))
+    return History(read_metrics(folder / CSV), config, Run(folder).result)
 
 
 def read_metrics(table: Path) -> dict[str, Series]:

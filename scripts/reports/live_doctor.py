@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import say
-from ..run_files import CSV
+from ..run import CSV
 from ..run_log import BetweenRollouts
 from .history import History, read_metrics
 from .rules import findings_of

@@ -12,7 +12,7 @@ from rlenv.version import __version__
 
 from ..agent_names import label
 from ..options import TEXT_ONLY
-from ..run_files import write_text
+from ..run import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .findings import Finding

@@ -9,8 +9,8 @@ import numpy as np
 
 from agents.files import is_locked
 
-from .. import run_folder
 from ..agent_names import resume_command
+from ..run import LOCK
 from .collect import Run
 
 SIGNALS = {
@@ -61,7 +61,7 @@ def _stop(run: Run) -> Stop | None:
         return Stop(folder, "interrupted", why, _advice(run), _command(run))
     if _is_current(run) and result.get("eval") is not None:
         return None
-    if is_locked(run.folder / run_folder.LOCK):
+    if is_locked(run.folder / LOCK):
         return Stop(folder, "running", "It is still running; this page has what it had logged when the page was made.")
     return Stop(folder, "ended", UNKNOWN, _advice(run), _command(run))
 

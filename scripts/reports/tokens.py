@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..logged import said
+from ..run import said
 from .collect import Kind
 
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown

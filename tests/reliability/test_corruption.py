@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from _rlenv_scripts import run_folder
+from _rlenv_scripts.run import Run
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
@@ -17,6 +17,7 @@ from runs import SHARED, arguments, differences, everything
 
 from agents import Agent
 from agents.training import state as packing
+from agents.training.checkpoint import read_checkpoint
 from rlenv import __version__
 
 
@@ -52,27 +53,27 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     names = files(text_run / "checkpoint")
     assert len(names) >= 15
     (tmp_path / "run").mkdir()
-    (earlier,) = run_folder.earlier(text_run)
+    (earlier,) = Run(text_run).earlier().values()
     (tmp_path / "run" / earlier.name).symlink_to(earlier)
     shutil.copytree(text_run / "checkpoint", tmp_path / "run" / "checkpoint")
     for name in names:
         damaged = tmp_path / "run" / "checkpoint" / name
         damage(damaged)
-        assert run_folder.newest_whole(tmp_path / "run").path.name == earlier.name, name
+        assert Run(tmp_path / "run").newest().path.name == earlier.name, name
         (line,) = capsys.readouterr().err.splitlines()
         assert str(tmp_path / "run" / "checkpoint") in line, line
         assert line.endswith(f"; '{tmp_path / 'run' / earlier.name}' is used instead")
         if damaged.is_dir():
             damaged.rmdir()
         shutil.copy(text_run / "checkpoint" / name, damaged)
-    assert run_folder.newest_whole(tmp_path / "run").path.name == "checkpoint", "all is whole again"
+    assert Run(tmp_path / "run").newest().path.name == "checkpoint", "all is whole again"
 
 
 @pytest.mark.parametrize("version", [3, 6, "5", None, True], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
-    assert run_folder.newest_whole(text_copy).path == run_folder.earlier(text_copy)[0]
+    assert [Run(text_copy).newest().path] == [*Run(text_copy).earlier().values()]
     (line,) = capsys.readouterr().err.splitlines()
     assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 5)" in line
 
@@ -85,26 +86,23 @@ def test_a_resumed_run_says_which_checkpoint_it_uses_and_ends_the_same(world, re
     outcome = done("train", "--resume", copy, "--json")
     first, *_ = outcome.stderr.splitlines()
     assert re.search(r"checkpoint' is damaged: training\.safetensors is not .*checkpoint-\d+' is used instead$", first)
-    assert (copy / "damaged" / "training.safetensors").is_file()
     assert differences(everything(run), everything(copy)) == []
 
 
 def test_a_whole_checkpoint_beside_a_damaged_one_is_used(text_copy, capsys):
     """A kill between the last two renames of a save leaves the one before under its third name."""
-    (earlier,) = run_folder.earlier(text_copy)
+    (earlier,) = Run(text_copy).earlier().values()
     earlier.rename(text_copy / ".checkpoint-old")
     flip(text_copy / "checkpoint" / "agent.json")
-    newest = run_folder.newest_whole(text_copy).path
+    newest = Run(text_copy).newest().path
     assert newest == text_copy / ".checkpoint-old"
     assert "is used instead" in capsys.readouterr().err
-    moved = run_folder.promote(text_copy, newest)
-    assert moved == text_copy / "checkpoint"
-    Agent.load(moved, device="cpu")
-    assert (text_copy / "damaged").is_dir()
+    done("train", "--resume", text_copy, "--episodes", 28)
+    Agent.load(text_copy / "checkpoint", device="cpu")
 
 
 def test_no_whole_checkpoint_is_one_line(text_copy):
-    for folder in (text_copy / "checkpoint", *run_folder.earlier(text_copy)):
+    for folder in (text_copy / "checkpoint", *Run(text_copy).earlier().values()):
         truncate(folder / "policy" / "model" / "model.safetensors")
     outcome = invoke("train", "--resume", text_copy)
     assert outcome.exit_code == 2
@@ -134,7 +132,7 @@ def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name
         agent.save(pole_copy / "checkpoint", pole_copy / "checkpoint-000099")
     assert caught.value is FULL
     assert everything(pole_copy)["checkpoint"] == before
-    assert run_folder.newest_whole(pole_copy).path == pole_copy / "checkpoint"
+    assert Run(pole_copy).newest().path == pole_copy / "checkpoint"
     assert not [path for path in pole_copy.iterdir() if path.name.startswith(".checkpoint")]
     agent.save(pole_copy / "checkpoint")
     Agent.load(pole_copy / "checkpoint", device="cpu")
@@ -162,13 +160,11 @@ def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
     assert differences(everything(run), everything(copy)) == []
 
 
-def test_every_damaged_checkpoint_is_moved_away(text_copy):
-    (earlier,) = run_folder.earlier(text_copy)
-    oldest = Path(shutil.copytree(earlier, text_copy / "checkpoint-000001"))
-    flip(text_copy / "checkpoint" / "agent.json")
-    flip(earlier / "agent.json")
-    assert run_folder.promote(text_copy, run_folder.newest_whole(text_copy).path) == text_copy / "checkpoint"
-    assert not oldest.exists() and run_folder.earlier(text_copy) == []
-    moved = {path.name for path in text_copy.glob("damaged*")}
-    assert moved == {"damaged", earlier.name.replace("checkpoint", "damaged")}
-    Agent.load(text_copy / "checkpoint", device="cpu")
+def test_damaged_checkpoints_take_no_place_of_whole_ones(pole_copy):
+    """They may be later than the one from which the run goes on."""
+    shutil.copytree(pole_copy / "best", pole_copy / "checkpoint-000002")
+    for folder in (pole_copy / "checkpoint", pole_copy / "checkpoint-000007"):
+        flip(folder / "training.safetensors")
+    done("train", "--resume", pole_copy, "--episodes", 36)
+    kept = [read_checkpoint(folder).facts["num_updates"] for folder in Run(pole_copy).checkpoints()]
+    assert kept == [9, 8]

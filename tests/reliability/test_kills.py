@@ -10,7 +10,7 @@ import inprocess
 import pytest
 from _rlenv_scripts import job
 from _rlenv_scripts.callbacks import ShowProgress
-from _rlenv_scripts.run_folder import choose
+from _rlenv_scripts.run import choose
 from inprocess import done
 from kills import Count, killed_run, seconds_of
 from runs import differences, everything, finished_run

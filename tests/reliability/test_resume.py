@@ -8,8 +8,8 @@ import signal
 
 import pytest
 from _rlenv_scripts import callbacks, session
-from _rlenv_scripts.run_folder import earlier, write_json
-from _rlenv_scripts.run_log import log_place, open_log
+from _rlenv_scripts.run import Run
+from _rlenv_scripts.run_log import flush, open_log
 from inprocess import error_of
 from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table
@@ -73,23 +73,15 @@ def test_a_finished_run_is_extended(run, tmp_path):
     assert json.loads((run / "config.json").read_text())["episodes"] == 40
 
 
-def test_only_files_of_a_run_are_removed_when_it_starts_again(run):
-    shutil.rmtree(run / "data", ignore_errors=True)
+def test_a_run_that_starts_again_removes_no_file_of_the_user(run):
     for path in [*run.glob("checkpoint*"), run / "best"]:
         shutil.rmtree(path)
     (run / "notes.txt").write_text("mine")
-    (run / "data" / "x").mkdir(parents=True)
-    before = content(run)
-    outcome = invoke("train", "--resume", run)
-    assert outcome.exit_code == 2, outcome.output
-    line = outcome.stderr.splitlines()[-1]
-    assert line.startswith(f"Error: '{run}' has no checkpoint, and data, notes.txt in it")
-    assert content(run) == before
-    (run / "notes.txt").unlink()
-    shutil.rmtree(run / "data")
     (run / ".checkpoint-new").mkdir()
+    rows = len(table(run))
     result, _ = done("train", "--resume", run)
-    assert result["episodes"] == 32
+    assert result["episodes"] == 32 and len(table(run)) == rows
+    assert (run / "notes.txt").read_text() == "mine"
 
 
 def test_a_run_of_sft_is_not_resumed(tmp_path):
@@ -104,7 +96,7 @@ def test_a_run_of_sft_is_not_resumed(tmp_path):
 
 def checkpoints(run):
     """Return the updates of each checkpoint, the newest first."""
-    return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *earlier(run))]
+    return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *Run(run).earlier().values())]
 
 
 def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run):
@@ -139,11 +131,12 @@ def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeyp
 def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     forced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (forced.append(os.fstat(fd).st_ino), real(fd)))
-    write_json(run / "config.json", {})
+    Run(run).write("config.json", {})
     assert (run / "config.json").stat().st_ino in forced
     agent = Agent.load(run / "checkpoint", device="cpu")
-    agent.set_logger(open_log(run))
-    log_place(agent.logger)
+    agent.set_logger(open_log(Run(run), agent.extra_state["log"]))
+    flush(agent.logger)
+    Run(run).log_place()
     agent.logger.close()
     assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
 

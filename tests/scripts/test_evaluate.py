@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from _rlenv_scripts import subject
-from _rlenv_scripts.run_folder import model_of
+from _rlenv_scripts.run import model_of
 from inprocess import done, error_of, result_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from _rlenv_scripts import callbacks, panels
+from _rlenv_scripts.run import Run
 from _rlenv_scripts.run_log import log_histogram, markdown, open_log
 from inprocess import done
 from runs import events_of, scalars
@@ -32,7 +33,7 @@ def run(tmp_path_factory):
 
 
 def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    log = open_log(tmp_path)
+    log = open_log(Run(tmp_path))
     log.record("a", 1)
     log.dump(1)
     log.record("a", 2)
@@ -43,7 +44,7 @@ def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monk
     assert (tmp_path / "progress.csv").read_text() == "a\n1\n"
     log.dump(2)
     log.close()
-    log = open_log(tmp_path)
+    log = open_log(Run(tmp_path), Run(tmp_path).log_place())
     log.record("c", 3)
     log.dump(3)
     log.close()
@@ -87,7 +88,7 @@ def test_histograms_are_of_what_was_trained_on(run):
 
 
 def test_a_distribution_without_values_or_with_nan_is_left_out(tmp_path):
-    logger = open_log(tmp_path, None, "here")
+    logger = open_log(Run(tmp_path), None, "here")
     log_histogram(logger, "empty", torch.empty(0), 1)
     log_histogram(logger, "nan", torch.tensor([torch.nan]), 1)
     log_histogram(logger, "equal", torch.ones(3), 1)

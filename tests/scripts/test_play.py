@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 from _rlenv_scripts.games import quoted
-from _rlenv_scripts.logged import said
 from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.collect import _checked
 from _rlenv_scripts.reports.tokens import sample_of
+from _rlenv_scripts.run import said
 from _rlenv_scripts.samples import Segment, segments
 from click.testing import CliRunner
 from inprocess import result_of, run

@@ -11,9 +11,10 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from _rlenv_scripts import callbacks, run_folder
+from _rlenv_scripts import callbacks
 from _rlenv_scripts.reports import page as page_module
 from _rlenv_scripts.reports.collect import kinds_of, read_runs
+from _rlenv_scripts.run import Run
 from inprocess import result_of, run
 
 from agents.files import Lock
@@ -173,11 +174,11 @@ def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(undrawn, tm
 def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
-    def full(path, value):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    def full(run, name, value):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
 
     def begin_to_fail():
-        monkeypatch.setattr(run_folder, "write_json", full)
+        monkeypatch.setattr(Run, "write", full)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "file"))
 
     stop_at(monkeypatch, begin_to_fail)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import processes
 from _rlenv_scripts.main import main
-from _rlenv_scripts.run_folder import newest_whole
+from _rlenv_scripts.run import Run
 
 import rlenv  # noqa: F401
 from agents import Agent
@@ -106,7 +106,7 @@ def killed_run(command, run, kills, rng, count):
 def check(run, promised, count):
     """Count a run whose newest checkpoint does not load, or is older than one that was acknowledged."""
     try:
-        newest = newest_whole(run)
+        newest = Run(run).newest()
         updates = -1 if newest is None else Agent.load(newest, device="cpu").num_updates
     except Exception as error:
         count.failures.append(f"unloadable: {type(error).__name__}: {error}")

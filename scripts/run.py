@@ -1,0 +1,405 @@
+"""A run is a folder, which `train`, `sft` and `reward-model` write, and the other commands read.
+
+config.json      the options of the run; `--config RUN/config.json` repeats it
+result.json      what --json prints
+progress.csv
+AGENT-seed-N/events.out.tfevents...   TensorBoard's
+tracking.json    of --track: which run of the tracker this is
+samples.md       completions of the trained policy
+samples.jsonl    episodes before, during and after training, token by token; see samples.py
+report.html      the run on one page, see reports/
+checkpoint/      the newest, see agents/training/checkpoint.py; checkpoint/policy/model loads with
+                 AutoModelForCausalLM
+checkpoint-000120/   an earlier one, after 120 updates
+best/            the best by evaluation during training
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+import click
+
+from agents.files import Lock, read_table, sync, versions, whole_folder
+
+from .progress import say
+
+if TYPE_CHECKING:
+    from agents.training.checkpoint import Checkpoint
+
+T = TypeVar("T")
+CONFIG, RESULT, REPORT, CSV = "config.json", "result.json", "report.html", "progress.csv"
+SAMPLES, EPISODES = "samples.md", "samples.jsonl"
+EVENTS = "events.out.tfevents*"
+TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
+REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name
+CHECKPOINT, BEST = "checkpoint", "best"
+LOCK = ".lock"  # while a run is writing
+MODEL = Path("policy", "model")  # in a checkpoint
+MOST_NAMED = 20  # runs in an error
+LOCAL = (
+    "log_dir",
+    "overwrite",
+    "as_json",
+    "resume",
+    "trust_checkpoint",
+    "dry_run",
+    "report",
+    "process_timeout",
+)  # options of one invocation, not of the run
+
+
+class NotARunError(ValueError):
+    """A path is neither a run folder nor a checkpoint."""
+
+
+class LogPlace(TypedDict):
+    """How far the log of a run goes: rows of the table, bytes of the other files."""
+
+    rows: int
+    events: dict[str, int]
+    samples: int
+
+
+class Run:
+    """A run folder: its configuration, log, samples and checkpoints.
+
+    Args:
+        path: of the folder, which need not exist.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options of the run; a `ValueError` if config.json is missing or damaged."""
+        return read_table(self.path / CONFIG)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the run printed at its end; empty if there is none, or if it is damaged, which is said."""
+        try:
+            return read_table(self.path / RESULT) if (self.path / RESULT).is_file() else {}
+        except ValueError as error:
+            say(f"{error}; it is left out")
+            return {}
+
+    def figures(self) -> Iterator[dict[str, float]]:
+        """Return the lines of progress.csv by column; none without the file."""
+        return read_rows(self.path / CSV) if (self.path / CSV).is_file() else iter(())
+
+    def samples(self, read: Callable[[Any], T]) -> list[T]:
+        """Return what `read` makes of each line of samples.jsonl; none without the file."""
+        return read_lines(self.path / EPISODES, read) if (self.path / EPISODES).is_file() else []
+
+    # Checkpoints.
+
+    def earlier(self) -> dict[int, Path]:
+        """Return the earlier checkpoints by their number of updates, the newest first."""
+        found = {path: re.fullmatch(rf"{CHECKPOINT}-(\d+)", path.name) for path in self.path.glob("checkpoint-*")}
+        return dict(sorted(((int(match[1]), path) for path, match in found.items() if match), reverse=True))
+
+    def checkpoints(self) -> list[Path]:
+        """Return all checkpoints but the best, the newest first."""
+        return [*versions(self.path / CHECKPOINT), *self.earlier().values()]
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint whose files are what was written; None before the first checkpoint.
+
+        Damaged ones are named on stderr, one line each.
+
+        Raises:
+            ValueError: if all are damaged.
+        """
+        from agents.training.checkpoint import read_checkpoint  # slow
+
+        faults = []
+        for path in self.checkpoints():
+            try:
+                found = read_checkpoint(path)
+            except ValueError as error:
+                faults.append(str(error))
+                continue
+            for fault in faults:
+                say(f"{fault}; {str(path)!r} is used instead")
+            return found
+        if faults:
+            raise ValueError(f"no whole checkpoint is left in {str(self.path)!r}: {'; '.join(faults)}")
+        return None
+
+    # The log.
+
+    def event_files(self) -> list[Path]:
+        """Return TensorBoard's files of events."""
+        return sorted(self.path.glob(f"*/{EVENTS}"))
+
+    def log_place(self) -> LogPlace:
+        """Force the log to the disk; return how far it goes."""
+        rows, samples = 0, 0
+        if (self.path / CSV).is_file():
+            sync(self.path / CSV)
+            with (self.path / CSV).open("rb") as table:
+                rows = max(sum(line.endswith(b"\n") for line in table) - 1, 0)
+        if (self.path / EPISODES).is_file():
+            sync(self.path / EPISODES)
+            samples = (self.path / EPISODES).stat().st_size
+        for path in self.event_files():
+            sync(path)
+        events = {path.relative_to(self.path).as_posix(): path.stat().st_size for path in self.event_files()}
+        return {"rows": rows, "events": events, "samples": samples}
+
+    def cut_log(self, place: LogPlace | None) -> None:
+        """Remove what was logged after a checkpoint, whose steps are played again; None removes everything."""
+        place = place or {"rows": 0, "events": {}, "samples": 0}
+        for path in self.event_files():
+            size = place["events"].get(path.relative_to(self.path).as_posix())
+            if size is None:
+                path.unlink()
+            else:
+                _cut(path, size)
+        if (self.path / EPISODES).is_file():
+            _cut(self.path / EPISODES, place["samples"])
+        if (self.path / CSV).is_file():
+            text = (self.path / CSV).read_bytes().decode("utf-8", "replace")
+            lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []
+            write_text(self.path / CSV, "".join(f"{line}\n" for line in lines))
+
+    # Writing.
+
+    def lock(self, advice: str = "wait for it, or stop it") -> None:
+        """Keep other commands from writing here until the running one ends; once is enough.
+
+        Raises:
+            ValueError: if another run is writing here.
+        """
+        context = click.get_current_context()
+        held = context.meta.setdefault(__name__, set())
+        if self.path not in held:
+            busy = f"another run is writing to the run folder {str(self.path)!r}; {advice}"
+            context.with_resource(Lock(self.path / LOCK, busy))
+            held.add(self.path)
+
+    def create(self, config: Mapping[str, Any], overwrite: bool) -> None:
+        """Make the folder, with config.json alone in it, and lock it until the command ends.
+
+        The old config.json is replaced last: without one, a folder that a kill left half empty could not be
+        overwritten.
+
+        Raises:
+            ValueError: if another run is writing here, or has since the folder was chosen.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock("pass another --log-dir")
+        self.check_free(overwrite)
+        for other in self.path.iterdir():
+            if other.is_dir() and not other.is_symlink():
+                shutil.rmtree(other)
+            elif other.name not in (LOCK, CONFIG):
+                other.unlink()
+        self.write(CONFIG, config)
+
+    def check_free(self, overwrite: bool) -> None:
+        """Check that a run may be written here.
+
+        Raises:
+            ValueError: if anything else is here that may not be replaced.
+        """
+        if self.path.exists() and any(path.name not in (LOCK, _fresh(CONFIG)) for path in self.path.iterdir()):
+            if not overwrite:
+                raise ValueError(f"the run folder {str(self.path)!r} exists; pass --overwrite to replace it")
+            if not (self.path / CONFIG).is_file():
+                raise ValueError(f"{str(self.path)!r} is not a run folder (no {CONFIG}); it is not overwritten")
+
+    def check_links(self) -> None:
+        """Refuse symbolic links: what is written through one goes to a file elsewhere.
+
+        Raises:
+            ValueError: naming the link.
+        """
+        for path in [*self.path.iterdir(), *self.event_files()]:
+            if path.is_symlink():
+                raise ValueError(f"{str(path)!r} is a symbolic link; a resumed run writes to its own files only")
+
+    def write(self, name: str, value: Any) -> None:
+        """Write a file of JSON, such as `CONFIG`."""
+        write_json(self.path / name, value)
+
+
+def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
+    """Return the path of a new run: `log_dir`, or the first runs/NAME that does not exist. Writes nothing.
+
+    Raises:
+        ValueError: if the folder exists and may not be replaced, or is not a run folder.
+    """
+    if log_dir is None:
+        candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
+        return next(path for path in candidates if not path.exists())
+    check_place(log_dir)
+    Run(log_dir).check_free(overwrite)
+    return log_dir
+
+
+def check_place(folder: Path) -> None:
+    """Check that a folder can be made here: no part of its path is a file.
+
+    Raises:
+        ValueError: naming what is in its place.
+    """
+    for part in (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise ValueError(f"the folder {str(folder)!r} cannot be made: {str(part)!r} is not a folder")
+
+
+# What a user's word for a run stands for.
+
+
+def runs_in(folder: Path) -> str:
+    """Return the error about a folder of runs in the place of a run, which names them; empty for any other folder."""
+    found = sorted(path for form in ("*", "*/seed-*") for path in folder.glob(f"{form}/{CONFIG}"))
+    runs = [path.parent for path in found if b'"env_id"' in path.read_bytes()]  # a model has a config.json as well
+    if not runs:
+        return ""
+    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+    names = ", ".join(repr(str(run)) for run in runs[:MOST_NAMED])
+    return f"{str(folder)!r} is a folder of runs, not a run; the runs in it: {names}{more}"
+
+
+def config_of(spec: str) -> dict[str, Any]:
+    """Return the options of the run in a folder; empty if `spec` is not a run with a checkpoint."""
+    is_run = Path(spec, CONFIG).is_file() and whole_folder(Path(spec, CHECKPOINT)).is_dir()
+    return Run(spec).config if is_run else {}
+
+
+def checkpoint_of(path: Path) -> Checkpoint:
+    """Return the newest whole checkpoint inside a run folder, or that of the folder itself if it is a checkpoint.
+
+    Raises:
+        NotARunError: if it is neither.
+        ValueError: if all its checkpoints are damaged.
+    """
+    from agents.training.checkpoint import read_checkpoint  # slow
+
+    folder = whole_folder(path)
+    if (folder / "agent.json").is_file():
+        return read_checkpoint(folder)
+    newest = Run(path).newest()
+    if newest is not None:
+        return newest
+    if named := runs_in(path):
+        raise ValueError(named)
+    raise NotARunError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
+
+
+def reward_model_of(run: str | Path) -> str | None:
+    """Return the model inside a run folder of `rlenv reward-model`; None for anything else."""
+    model = Path(run) / REWARD_MODEL
+    return str(model) if (Path(run) / CONFIG).is_file() and (model / "config.json").is_file() else None
+
+
+def model_of(spec: str) -> str:
+    """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged.
+
+    Raises:
+        ValueError: for a run folder without a language model, and for a class.
+    """
+    if re.search(r"\.py:\w+$", spec):
+        raise ValueError(
+            f"--model {spec}: the command line takes no class of a policy; in Python, pass an instance of it to an "
+            "agent (docs/tutorials/your-own-policy.md)"
+        )
+    checkpoint = whole_folder(Path(spec) / CHECKPOINT)
+    for model in (checkpoint / MODEL, whole_folder(Path(spec)) / MODEL):
+        if model.is_dir():
+            return str(model)
+    if checkpoint.is_dir():
+        raise ValueError(f"the run folder {spec!r} holds no language model")
+    return spec
+
+
+# Files of a log, of which nothing else depends: a damaged line is skipped, and counted on stderr.
+
+
+def read_rows(table: Path) -> Iterator[dict[str, float]]:
+    """Yield the lines of a progress.csv by column, NaN for cells that are empty or texts; not a half-written last one.
+
+    Lines with another number of cells are skipped.
+    """
+    lines = table.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    names, damaged = next(csv.reader(lines), []), 0
+    for line in lines[1:]:
+        cells = next(csv.reader([line]), [])
+        if len(cells) == len(names):
+            yield {name: _number(cell) for name, cell in zip(names, cells, strict=True)}
+        else:
+            damaged += 1
+    _say_skipped(table, damaged)
+
+
+def read_lines(file: Path, read: Callable[[Any], T]) -> list[T]:
+    """Return what `read` makes of each JSON value of a file with one per line; a half-written last one is left out."""
+    found, lines = [], file.read_bytes().split(b"\n")[:-1]
+    for line in lines:
+        try:
+            found.append(read(json.loads(line)))
+        except (ValueError, RecursionError, TypeError, KeyError):
+            continue
+    _say_skipped(file, len(lines) - len(found))
+    return found
+
+
+def _say_skipped(file: Path, damaged: int) -> None:
+    if damaged:
+        say(f"skipped {damaged} damaged line{'s' * (damaged > 1)} of {str(file)!r}")
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def said(row: Mapping[str, Any]) -> str:
+    """Return a completion of samples.jsonl; of a dialogue, all turns, each reply in brackets behind its turn."""
+    turns = row.get("dialogue") or [{"text": row["completion"], "reply": ""}]
+    return " ".join(f"{turn['text']} [{turn['reply'].strip()}]" if turn["reply"] else turn["text"] for turn in turns)
+
+
+# Files that are written whole or not at all.
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON; a kill or a power failure leaves the old file or the new one."""
+    write_text(path, json.dumps(value, indent=2, default=str) + "\n")
+    sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file; a kill or a power failure leaves the old one or the new one."""
+    new = path.with_name(_fresh(path.name))
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _fresh(name: str) -> str:
+    """Return the name under which a file is written before it takes the place of the old one."""
+    return f".{name}-new"
+
+
+def _cut(path: Path, size: int) -> None:
+    if path.stat().st_size > size:
+        with path.open("r+b") as file:
+            file.truncate(size)
