@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verifiers.base import NAMED_SPLITS
 from verifiers.conversation import as_conversation, shown, text_of
+from verifiers.problem import NAMED_SPLITS
 
 from .encoder import Encoder, PromptText
 from .problems import in_test_split

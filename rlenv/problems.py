@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verifiers import Problem, Verifier
-from verifiers.base import NAMED_SPLITS, template_parts
 from verifiers.conversation import shown
+from verifiers.problem import NAMED_SPLITS, template_parts
 
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 from .texts import NOT_UNICODE, is_unicode

@@ -169,7 +169,7 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
 def _judged(
     verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    from verifiers.lint.cases import wrong_cases
+    from verifiers.lint.attacks import wrong_cases
 
     demonstration = verifier.demonstration(problem)
     texts = [("demonstration", demonstration)] if demonstration else []
@@ -185,7 +185,7 @@ def _judged(
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    from verifiers.lint.cases import shorten
+    from verifiers.lint.attacks import shorten
 
     table = Table("problem", "", "completion", "reward", "solved", "status")
     shown = None

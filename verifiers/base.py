@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from .conversation import Message, as_conversation, as_reply, shown, text_of
+from .conversation import Message, as_reply
+from .problem import Problem
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 REASON_LENGTH = 300  # characters
@@ -23,151 +20,13 @@ ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 Status = Literal["ok", "timeout", "error", "not_applicable"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 VERIFIER_FAILED = ("error", "timeout")
-NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # by the names that rows give them
+POSES = (  # what a verifier that judges borrows of the one that poses its problems
+    "levels", "prompt_length", "answer_length", "sample", "sample_at", "demonstration", "extract", "split_key",
+)  # fmt: skip
 INFOS = (  # at the end of an episode
     "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
     "level",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A prompt, its reference answer if any, and whatever else a verifier needs to judge.
-
-    Args:
-        prompt: what the model reads: a text, or a conversation, which is a list of messages such as
-            {"role": "user", "content": "1+1="}. Roles are "system" (first message only), "user", "assistant", whose
-            messages may have `tool_calls`, and "tool"; the last message is the user's or a tool's. The environment
-            renders conversations with the tokenizer's chat template.
-        answer: the reference answer; empty if there is none.
-        metadata: further columns, passed on to reward functions by name.
-
-    Raises:
-        ValueError: for a malformed conversation.
-    """
-
-    prompt: str | list[Message]
-    answer: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.prompt, str):
-            object.__setattr__(self, "prompt", as_conversation(self.prompt))
-
-    @classmethod
-    def from_row(
-        cls, row: Mapping[str, Any], columns: Mapping[str, str] | None = None, template: str | None = None
-    ) -> Problem:
-        """Return the problem in a row of a table.
-
-        The columns `prompt` (without it, `messages`) and `answer`, if any, become its prompt and answer, the others its
-        metadata. `split` is train, test, or validation, which counts as test; `level` is a whole number from 1, or
-        "Level 3". A column that is used as prompt or answer under another name is also metadata of that name.
-
-        Args:
-            row: its values by column.
-            columns: which column holds what, such as {"prompt": "question", "answer": "target"}.
-            template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
-                are braces.
-
-        Raises:
-            ValueError: in one line, for a missing column, a value that cannot be used, or a malformed template.
-        """
-        names = dict(columns or {})
-        if template is None:
-            names.setdefault("prompt", "messages" if "messages" in row and "prompt" not in row else "prompt")
-        if "answer" in row:
-            names.setdefault("answer", "answer")
-        metadata, named = dict(row), {}
-        for name, column in names.items():
-            named[name] = _value(row, column)
-            # A reward function may ask for `solution`, the answer, by its own name; a conversation is in the prompt.
-            if name not in ("prompt", "answer") or isinstance(named[name], list):
-                metadata.pop(column, None)
-        metadata |= named
-        prompt = named["prompt"] if template is None else _filled_in(template, {**row, **named})
-        if not isinstance(prompt, (str, list, tuple)) or prompt == "":
-            raise ValueError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
-        metadata.pop("prompt", None)
-        metadata.pop("answer", None)
-        if "split" in metadata:
-            metadata["split"] = _split(metadata["split"])
-        if "level" in metadata:
-            metadata["level"] = _level(metadata["level"])
-        return cls(prompt, _answer(named.get("answer", "")), metadata)  # type: ignore[arg-type]
-
-    @property
-    def text(self) -> str:
-        """The prompt as text; a conversation of several messages has lines such as "user: 1+1="."""
-        return text_of(self.prompt)
-
-
-_LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
-
-
-@lru_cache
-def template_parts(template: str) -> list[tuple[str, str | None]]:
-    """Return a template for prompts as literal texts, each with the name of the column that follows it.
-
-    Raises:
-        ValueError: if it is malformed, or has no column.
-    """
-    if not isinstance(template, str):
-        raise ValueError(f"a prompt template must be text, got {template!r}")
-    try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"prompt template {template!r}: {error}; braces are written {{{{ and }}}}") from error
-    if all(name is None for _, name, _, _ in parts):
-        raise ValueError(f"prompt template {template!r} has no field such as {{question}}")
-    if any(name == "" or form or conversion for _, name, form, conversion in parts):
-        raise ValueError(f"prompt template {template!r}: only plain {{name}} fields are allowed")
-    return [(literal, name) for literal, name, _, _ in parts]
-
-
-def _filled_in(template: str, row: Mapping[str, Any]) -> str:
-    return "".join(
-        literal + ("" if name is None else _inserted(name, _value(row, name)))
-        for literal, name in template_parts(template)
-    )
-
-
-def _inserted(name: str, value: Any) -> str:
-    if value is None:
-        raise ValueError(f"there is nothing in {name!r}")
-    if isinstance(value, (list, dict, bool)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return str(value)
-
-
-def _value(row: Mapping[str, Any], column: str) -> Any:
-    if column not in row:
-        raise ValueError(f"there is no {column!r}")
-    return row[column]
-
-
-def _answer(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"the answer must be text or a number, got {shown(value)}")
-    return str(value)
-
-
-def _split(value: Any) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or value not in NAMED_SPLITS:
-        raise ValueError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(value)}")
-    return NAMED_SPLITS[value]
-
-
-def _level(value: Any) -> int:
-    found = _LEVEL.fullmatch(value) if isinstance(value, str) else None
-    level = value if found is None else int(found[1])
-    if not isinstance(level, (int, float)) or isinstance(level, bool) or level % 1 or not 1 <= level < 10**9:
-        raise ValueError(f"the level must be a whole number from 1, got {shown(value)}")
-    return int(level)
 
 
 @dataclass(frozen=True)
@@ -331,7 +190,7 @@ class Verifier:
             a reward outside is an error of the verifier.
         part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
-        isolated: run in worker processes by default, because it may hang, crash or take long; see `workers/pool.py`.
+        isolated: run in worker processes by default, because it may hang, crash or take long; see `sandbox/pool.py`.
         timeout: seconds per verdict in a worker process.
         prefers_batches: one large batch is cheaper than several small ones.
         slow: a verdict may take longer than 5 ms, because it runs a program or a model.
@@ -478,6 +337,20 @@ class Verifier:
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
+
+
+def borrow(borrower: Verifier, lender: Verifier, *names: str) -> None:
+    """Give a verifier attributes and methods of another one, by name."""
+    for name in names:
+        setattr(borrower, name, getattr(lender, name))
+
+
+def borrow_all(borrower: Verifier, lender: Verifier, own: Sequence[str]) -> None:
+    """Give a verifier all of another one, but for names of its own and what its classes define."""
+    classes = type(borrower).__mro__
+    defined = {name for each in classes[: classes.index(Verifier)] for name in vars(each)}.union(own)
+    lent = (name for name, value in vars(Verifier).items() if name[0] != "_" and not isinstance(value, property))
+    borrow(borrower, lender, *(name for name in lent if name not in defined))
 
 
 class MiscountError(ValueError):

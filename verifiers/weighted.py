@@ -9,9 +9,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, VERIFIER_FAILED, Problem, Verdict, Verifier, checked
+from .base import MAX_REWARD, POSES, VERIFIER_FAILED, Problem, Verdict, Verifier, borrow, checked
 from .function import in_their_loop
-from .plugins.borrow import POSES, borrow
 from .plugins.registry import make_verifier, register_verifier
 from .sandbox.pool import isolate
 

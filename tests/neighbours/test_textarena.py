@@ -7,7 +7,7 @@ import re
 import pytest
 
 from verifiers import make_verifier
-from verifiers.dialogues.textarena_games import GAMES, REFUSED, SEVERAL
+from verifiers.dialogues.textarena import GAMES, REFUSED, SEVERAL
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
 textarena = pytest.importorskip("textarena")

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
-from verifiers.lint.attacks import ATTACKS, LONG, all_but, attacks, wrong_answers
-from verifiers.lint.cases import WRONG, wrong_cases
+from verifiers.lint.attacks import ATTACKS, LONG, WRONG, all_but, attacks, wrong_answers, wrong_cases
 
 SUM = Problem("12+34=", "46")
 MADE = attacks(SUM, ["118", "109"], "<a>{}</a>")

@@ -12,7 +12,7 @@ from openenv_servers import TEXT, URL, PretendServer, http_server
 
 from rlenv.vector_env import TextGenVectorEnv
 from verifiers import make_verifier
-from verifiers.dialogues.openenv_actions import ActionForm, text_of
+from verifiers.dialogues.openenv import ActionForm, text_of
 from verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'

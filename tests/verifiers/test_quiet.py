@@ -7,7 +7,7 @@ import pytest
 
 from verifiers import Problem, make_verifier
 from verifiers.plugins import registry
-from verifiers.sandbox.quiet import quiet
+from verifiers.text import quiet
 
 # Each of them makes `re`, `ast` or the compiler warn, in one of the Pythons that we support.
 WARNS = [

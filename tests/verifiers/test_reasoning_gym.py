@@ -12,7 +12,7 @@ import pytest
 import reasoning_gym
 
 from verifiers import Problem, ReasoningGym, make_verifier
-from verifiers.builtin.reasoning_gym_rules import EXPRESSIONS, FORMS, LITERALS, SAME, TARGETS, is_formula, is_literal
+from verifiers.builtin.reasoning_gym import EXPRESSIONS, FORMS, LITERALS, SAME, TARGETS, is_formula, is_literal
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",

@@ -13,8 +13,7 @@ from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
 from verifiers.dialogues import begin, replay, reply_to
 from verifiers.dialogues.calculator import LONGEST, calc
 from verifiers.dialogues.calls import Call
-from verifiers.dialogues.tool import make_tool
-from verifiers.dialogues.toolbox import MOST_CALLS, NO_OUTPUT
+from verifiers.dialogues.toolbox import MOST_CALLS, NO_OUTPUT, make_tool
 from verifiers.dialogues.tools import WithTools
 from verifiers.plugins.registry import trusting
 

@@ -16,8 +16,7 @@ from ..base import Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
-from ..sandbox.quiet import quiet
-from ..text import last_line
+from ..text import last_line, quiet
 from .reference import ReferenceVerifier
 
 EXAMPLES = (

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import Problem, Verdict, Verifier, first_line
+from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag, whole_number
-from ..plugins.borrow import POSES, borrow
 from ..plugins.extras import require
 from ..plugins.registry import make_verifier, register_verifier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from ..dialogues.tool import Tool
+from ..dialogues.toolbox import Tool
 from ..sandbox.run import Limits, run, unavailable
 
 LIMITS = Limits(seconds=4.0)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from .tool import Tool
+from .toolbox import Tool
 
 LONGEST = 200  # characters
 LARGEST = 1000  # bits of a numerator or denominator, which a float still holds

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,14 +16,13 @@ from typing_extensions import override
 
 from ..base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
 from ..conversation import Message, last_of
-from ..function import ENVIRONMENTS, FunctionVerifier
+from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ..plugins.arguments import whole_number
 from ..plugins.registry import find_verifier, register_verifier
-from .class_instance import Instance
-from .randomness import Randomness
-from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH
-from .world import World
+from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
+from .world import Randomness, World
 
+OWN = ("reset", "get_reward")  # methods that are not tools
 PROBED = 4  # openings that the length of prompts is read off
 PROMPT = "prompt"  # the column with a listed problem's own prompt, before the observation is appended
 EMPTY = [{"role": "user", "content": ""}]  # what TRL passes for a prompt where no dataset has one
@@ -166,6 +166,47 @@ class EnvironmentClass(World):
             raise ValueError(f"environment {name}: {first_line(error)}") from error
 
 
+class Instance:
+    """One object of an environment class, with its tools.
+
+    Args:
+        env: the object.
+        result_length: characters of all results of a turn.
+
+    Raises:
+        ValueError: for an object without `reset`.
+    """
+
+    def __init__(self, env: Any, result_length: int) -> None:
+        self.env, self.name = env, type(env).__name__
+        methods = [name for name, _ in inspect.getmembers(type(env), inspect.isfunction) if name[0] != "_"]
+        if "reset" not in methods:
+            raise ValueError(f"{self.name} has no method reset(**columns), which TRL's environment classes have")
+        self.pays = "get_reward" in methods
+        tools = [Tool(getattr(env, name), isolated=False) for name in methods if name not in OWN]
+        self.box = Toolbox(tools, result_length)
+
+    def reset(self, columns: Mapping[str, Any], seed: int) -> str:
+        """Begin an episode; return what is appended to the prompt.
+
+        Args:
+            columns: of the problem.
+            seed: for a parameter of this name, if no column is called so.
+
+        Raises:
+            ValueError: if `reset` returns something other than a text or None.
+        """
+        observation = wait_for(self.env.reset(**_taken(self.env.reset, columns, seed)))
+        if not (observation is None or isinstance(observation, str)):
+            raise ValueError(f"{self.name}.reset must return a text or None, got {observation!r:.60}")
+        return observation or ""
+
+    def reward(self) -> Verdict:
+        """Return what `get_reward` says, and that it does not apply if there is none."""
+        paid = wait_for(self.env.get_reward()) if self.pays else None
+        return as_verdict(f"{self.name}.get_reward", paid)
+
+
 class Playing(Dialogue):
     """An episode.
 
@@ -218,6 +259,15 @@ class Playing(Dialogue):
         instance, self.instance = self.instance, None
         if instance is not None:
             self.verifier.give_back(instance)
+
+
+def _taken(method: Callable[..., Any], columns: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the columns that a method has parameters for; an empty answer only if it is asked for by name."""
+    parameters = inspect.signature(method).parameters.values()
+    named = {each.name: {"seed": seed, **columns}[each.name] for each in parameters if each.name in {"seed", *columns}}
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return {name: value for name, value in columns.items() if name != "answer" or value} | named
+    return named
 
 
 def _sum(verdicts: Mapping[str, Verdict], weights: Sequence[float]) -> Verdict:

@@ -13,9 +13,7 @@ from ..base import Reply, Verdict, first_line
 from ..plugins.arguments import hint, whole_number
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier, require_trust
-from .randomness import Randomness
-from .spelling import spelled
-from .world import Playing, World
+from .world import Playing, Randomness, World, spelled
 
 PROBED = 4  # games whose openings the lengths are read off
 TEXT_ONLY = "its observations and actions must be gymnasium.spaces.Text"

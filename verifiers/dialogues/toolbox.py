@@ -1,20 +1,147 @@
-"""The tools of an episode: reads calls in a turn, makes them, and words their results."""
+"""Tools: functions, called with arguments that the model wrote; and those of an episode, with the results of a turn."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
-from collections.abc import Sequence
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..base import Completion, Reply, first_line, message_of
 from ..conversation import Message
+from ..function import wait_for
+from ..plugins.registry import advice, reason_of, require_trust
+from ..plugins.user_code import import_user_module
 from .calls import MOST_CALLS, Call, read_calls
-from .tool import Tool
 
 CALLS, ERRORS = "tool_calls", "tool_errors"  # in the infos
 CALL_LENGTH = 128  # characters that the default length of a turn has room for
 RESULT_LENGTH = 500  # characters of all results of a turn
 FAULT_LENGTH = 200  # characters of what went wrong
 NO_OUTPUT = "(no output)"
+BUILT_IN = {
+    "calculator": "verifiers.dialogues.calculator:calculator",
+    "python": "verifiers.code.tool:python_tool",
+}
+_KINDS: dict[Any, tuple[type, ...]] = {kind: (kind,) for kind in (int, str, bool, list, dict, types.NoneType)}
+_KINDS[float] = (int, float)
+_UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+class Tool:
+    """A function that the model may call.
+
+    Args:
+        function: sync or async; called with keyword arguments. What it returns is shown as text: a text as it is,
+            anything else as JSON.
+        isolated: whether it should run in a worker process, because it may hang, crash or take long.
+
+    Raises:
+        ValueError: for something that is not a function with a name and a signature.
+    """
+
+    def __init__(self, function: Callable[..., Any], isolated: bool = True) -> None:
+        name = getattr(function, "__name__", "")
+        if not callable(function) or not name.isidentifier():
+            raise ValueError(f"a tool is a function with a name, or the name of one, got {function!r:.60}")
+        self.function, self.isolated, self.name = function, isolated, name
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError as error:
+            raise ValueError(f"tool {name!r}: {error}") from error
+        for each in parameters:
+            if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+                raise ValueError(
+                    f"tool {name!r}: the parameter {each} cannot be given by name, as models give arguments"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tool, (self.function, self.isolated)
+
+    def run(self, call: Call) -> str:
+        """Return the result of a call as text.
+
+        Raises:
+            ValueError: for arguments that the function does not take.
+            Exception: whatever the function raises.
+        """
+        arguments = self._read(call.arguments) if isinstance(call.arguments, str) else call.arguments
+        self._check(arguments)
+        result = wait_for(self.function(**arguments))
+        return str.__str__(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        try:
+            return get_type_hints(self.function)
+        except Exception:  # of names that are not there any more
+            return {}
+
+    @cached_property
+    def _text(self) -> str | None:
+        """The only parameter that has to be given, if it is a text."""
+        required = [each.name for each in self._signature.parameters.values() if each.default is each.empty]
+        return required[0] if len(required) == 1 and self._hints.get(required[0]) is str else None
+
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that are missing, unknown or of another type."""
+        try:
+            self._signature.bind(**arguments)
+        except TypeError as error:
+            takes = ", ".join(self._signature.parameters) or "none"
+            raise ValueError(f"{error}; the arguments of {self.name}: {takes}") from error
+        for name, value in arguments.items():
+            if not _fits(value, self._hints.get(name, Any)):
+                wanted = inspect.formatannotation(self._hints[name])
+                raise ValueError(f"the argument {name} must be {wanted}, got {value!r:.40}")
+
+    def _read(self, text: str) -> dict[str, Any]:
+        """Return the arguments in a plain call: literals, or all of the text for a function of one text."""
+        try:
+            call = ast.parse(f"f({text})", mode="eval").body
+            if not isinstance(call, ast.Call):  # such as 1) + f(2
+                raise ValueError("not the arguments of one call")
+            values = [ast.literal_eval(each) for each in call.args]
+            named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            read = self._signature.bind(*values, **named)
+        except _UNREADABLE as error:
+            if self._text is not None:
+                return {self._text: text}
+            raise ValueError(f"the arguments cannot be read: {self.name}({text:.40})") from error
+        if self._text is not None and not isinstance(read.arguments[self._text], str):
+            return {self._text: text}
+        return dict(read.arguments)
+
+
+def make_tool(spec: Any) -> Tool:
+    """Return the tool that `spec` describes: a function, "calculator", "python", "file.py:name" or "module:name".
+
+    Raises:
+        ValueError: for an unknown name, or a module that cannot be imported or is named by a checkpoint.
+    """
+    if not isinstance(spec, str):
+        return spec if isinstance(spec, Tool) else Tool(spec)
+    if spec in BUILT_IN:
+        module, _, name = BUILT_IN[spec].partition(":")
+        made: Tool = getattr(import_module(module), name)()
+        return made
+    module, _, name = spec.rpartition(":")
+    if not module:
+        raise ValueError(f"unknown tool {spec!r}; {advice(spec, [*BUILT_IN, 'file.py:function'])}")
+    require_trust(f"the tool {spec!r}")
+    try:
+        return make_tool(getattr(import_user_module(module), name))
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        raise ValueError(f"tool {spec!r} cannot be loaded: {reason_of(error)}") from error
 
 
 class Toolbox:
@@ -76,6 +203,17 @@ class Toolbox:
             return True, tool.run(call)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever the function raises
             return False, first_line(error) if isinstance(error, ValueError) else _named(error)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value from JSON is of an annotated type, as far as that can be told from its outermost type."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, each) for each in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    kinds = _KINDS.get(origin)
+    return kinds is None or (isinstance(value, kinds) and (origin is bool or not isinstance(value, bool)))
 
 
 def _message(text: str) -> Message:

@@ -10,12 +10,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Dialogue, Problem, Reply, Verdict, Verifier
-from ..plugins.borrow import borrow_all
+from ..base import Dialogue, Problem, Reply, Verdict, Verifier, borrow_all
 from .calls import Call
 from .running import begin
-from .tool import make_tool
-from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
+from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_tool
 
 TURNS = 4  # with calls
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..base import Problem, Verifier, describe
 from ..conversation import last_of
-from .attacks import ATTACKS
-from .cases import HEDGES, WRONG, cases_of, shorten
+from .attacks import ATTACKS, HEDGES, WRONG, cases_of, shorten
 from .trials import Trial, try_all
 
 USUAL, LONGEST = 0.005, 1.0  # seconds

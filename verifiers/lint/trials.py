@@ -13,7 +13,7 @@ from types import FrameType
 
 from ..base import VERIFIER_FAILED, Verdict, Verifier, checked, describe
 from ..sandbox.pool import isolate
-from .cases import Case
+from .attacks import Case
 
 HANGS = 10.0  # seconds
 ALONE = 32  # completions that a slow or isolated verifier judges alone, and again

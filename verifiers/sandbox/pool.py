@@ -16,8 +16,7 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ..base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, describe
-from ..plugins.borrow import borrow_all
+from ..base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow_all, describe
 from ..plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
