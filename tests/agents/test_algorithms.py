@@ -1,4 +1,4 @@
-"""Every agent of the registry: it trains on text and on control, a seed decides, bad settings are one clear line."""
+"""Every agent of the registry: it trains on text and on control, a seed decides; the warm-up of VAPO's critic."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agent_kinds import GROUPED, LIKE_GRPO, PASSES, each_agent_once, fitting, is_taught, with_teacher
+from agent_kinds import GROUPED, PASSES, each_agent_once, fitting, is_taught, with_teacher
+from tabular import make_agent as tabular_agent
 from tiny_models import text_envs, tiny_model
+from updates import sample, some_cut_off
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import AGENTS, Agent, ReinforceBaseline, find_agent
+from agents import AGENTS, VAPO, Agent, find_agent
 from agents.algorithms._actor_critic import ActorCritic
-from agents.policies.base import actor_parameters
+from agents.policies.base import actor_parameters, critic_parameters
 
-names = pytest.mark.parametrize("name", AGENTS)
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 
 
@@ -32,9 +33,6 @@ def make_agent(name: str, kind: str = "control", **settings: Any) -> Agent:
 
 def weights_of(agent: Agent) -> dict[str, torch.Tensor]:
     return copy.deepcopy(agent.policy.state_dict())
-
-
-# Training.
 
 
 @each_agent_once(text=("ppo", "gspo"))
@@ -57,8 +55,9 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert any(id(p) not in actor for p in moved) == (name in CRITICS), "only critics train critics"
 
 
-@each_agent_once(text=("dapo",), rare=LIKE_GRPO)
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("ppo", "control"), ("dapo", "text")])
+def test_a_seed_decides_alone_and_global_generators_stay(name: str, kind: str) -> None:
+    """Of every agent, `test_resume.py` compares two with one seed, beside which others have trained."""
     runs = []
     for attempt, seed in enumerate((3, 3, 4)):
         with torch.random.fork_rng():
@@ -71,13 +70,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str,
     assert any(not torch.equal(value, runs[2][key]) for key, value in runs[0].items())
 
 
-@names
+@pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_is_found_by_its_name_and_says_its_equation(name: str) -> None:
     assert find_agent(name) is AGENTS[name]
     assert "L = -" in (AGENTS[name].__doc__ or "")
-
-
-# Bad settings.
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS if name not in GROUPED])
@@ -92,13 +88,21 @@ def test_pkpo_takes_the_best_of_four_or_of_a_smaller_group() -> None:
     assert make_agent("pkpo", "text", k=3).best_of == 3
 
 
-def test_defaults_of_the_algorithm_go_before_those_of_the_policy() -> None:
-    ppo, text = make_agent("ppo"), make_agent("ppo", "text")
-    assert (ppo.num_epochs, ppo.num_minibatches, ppo.gae_lambda, ppo.gamma) == (4, 4, 0.95, 0.99)
-    assert (text.num_epochs, text.num_minibatches, text.gae_lambda, text.gamma) == (2, 2, 1.0, 1.0)
-    own = make_agent("ppo", num_epochs=1, num_minibatches=3, gae_lambda=0.5, clip_range=0.1)
-    assert (own.num_epochs, own.num_minibatches, own.gae_lambda) == (1, 3, 0.5)
-    assert (own.clip_range, own.clip_range_high) == (0.1, 0.1)
-    dapo = make_agent("dapo")
-    assert (dapo.clip_range, dapo.clip_range_high, dapo.num_epochs) == (0.2, 0.28, 1)
-    assert isinstance(make_agent("reinforce-baseline"), ReinforceBaseline)
+@pytest.mark.parametrize("critic", ["table", "head", "separate"])
+def test_in_the_warm_up_of_vapo_the_critic_learns_and_the_policy_stays_bit_for_bit(critic: str) -> None:
+    settings = {"value_warmup": 2, "ent_coef": 0.1, "kl_coef": 0.3, "kl_in": "loss"}  # and all else that moves it
+    if critic == "table":
+        agent = tabular_agent(VAPO, **settings)
+        rollout = some_cut_off(sample())
+    else:
+        agent = make_agent("vapo", "text", policy_kwargs={"critic": critic}, **settings)
+        agent.anchor.freeze_reference(agent.policy)
+        rollout = agent.collector.collect(agent.policy, 8, agent.generator)
+    for update in range(3):
+        sides = actor_parameters(agent.policy), critic_parameters(agent.policy)
+        actor, values = ([weight.detach().clone() for weight in side] for side in sides)
+        assert agent.actor_waits == (update < 2)
+        metrics = agent.update(rollout)
+        assert all(map(torch.equal, actor, sides[0])) == (update < 2)
+        assert not all(map(torch.equal, values, sides[1]))
+        assert (metrics["train/grad_norm"] == 0) == (update < 2)

@@ -1,14 +1,20 @@
-"""What equations of agents do not say of estimators: precision, exact zeros, groups apart, and numbers at the edge.
+"""What equations of agents do not say of estimators: known answers, exact zeros, groups apart, the running mean.
 
 `tests/laws/test_gradient.py` compares what they return with the agents' equations.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from drawn import drawn
@@ -18,144 +24,147 @@ from tabular import make_agent, random_episodes
 
 from agents import Rollout
 from agents.estimators.aggregation import constant_length, sequence_mean, sequence_sum, token_mean
+from agents.estimators.baselines import (
+    BASELINES,
+    RunningMean,
+    group_mean,
+    leave_one_out,
+    length_weighted,
+    optimal_token,
+)
 from agents.estimators.gates import largest
-from agents.estimators.losses import clipped_ratio, clipped_squared_error, policy_gradient, squared_error
+from agents.estimators.kl import k3
+from agents.estimators.losses import bradley_terry, clipped_ratio, clipped_squared_error, policy_gradient, squared_error
 from agents.estimators.mismatch import MODES, importance_weights
+from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
 from agents.estimators.returns import generalized_advantage, hold_last, overlong_penalty, return_to_go
 from agents.estimators.scaling import group_std, over_group_mean, standardize_groups, standardize_parts, whiten
+from agents.policies.choosing import score_norms
 from agents.rollout import ERROR
 
 NAN = torch.nan
 few = drawn(20)
-
-# Returns.
-
-
-REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])
+double = partial(torch.tensor, dtype=torch.float64)
+RETURNS = double([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]])
+GROUPS = [8, 3, 8, 3, 8]
 
 
-def test_hold_last_keeps_what_is_there_and_repeats_the_last() -> None:
-    found = hold_last(REWARDS[:3], ~REWARDS[:3].isnan())
-    assert found.tolist() == [[1.0, 2.0, 4.0], [8.0, -2.0, -2.0], [3.0, 3.0, 3.0]]
+def rollout_of(groups: list[int], steps: int = 1, lengths: list[int] | None = None, **more: Any) -> Rollout:
+    """Return episodes that only say which group they are of, and how long they are."""
+    mask = torch.arange(steps) < torch.tensor(lengths or [steps] * len(groups))[:, None]
+    made = Rollout.of_demonstrations(torch.zeros(len(groups)), torch.zeros(len(groups), steps), mask)
+    return replace(made, groups=torch.tensor(groups), **more)
 
 
-def test_returns_keep_the_precision_and_the_rewards() -> None:
-    rewards, mask = REWARDS.clone().double(), ~REWARDS.isnan()
-    for gamma in (0.5, 1.0):
-        assert return_to_go(rewards, mask, gamma).dtype == torch.float64
-        assert return_to_go(rewards.float(), mask, gamma).dtype == torch.float32
-    assert torch.equal(rewards.isnan(), REWARDS.isnan())
+def failed(*rows: int) -> dict[str, torch.Tensor]:
+    return {"status": torch.tensor([ERROR if row in rows else 0 for row in range(len(GROUPS))])}
 
 
-def test_lambdas_do_not_change_the_precision() -> None:
-    ones, mask = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
-    assert generalized_advantage(ones, ones, mask, 1.0, torch.tensor([0.5, 1.0]).double()).dtype == torch.float32
+def norms_of(*rows: float) -> dict[str, torch.Tensor]:
+    return {"score_norms": double(rows)[:, None].expand(-1, 2)}
 
 
-@few
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40))
-def test_overlong_penalty_follows_the_papers_three_cases(max_steps: int, buffer: int, length: int) -> None:
-    """Yu et al. 2025, eq. 13, whose rewards are the negative of these penalties."""
-    if length <= max_steps - buffer:
-        wanted = 0.0
-    elif length <= max_steps:
-        wanted = -((max_steps - buffer) - length) / buffer
+REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN]])
+CHOICES = torch.tensor([[3.0, 9.0, 1.0], [2.0, 2.0, NAN]])
+CHOSEN = torch.tensor([[True, False, True], [True, True, False]])
+ONE_GROUP = rollout_of([0, 0, 0])
+ALONE = rollout_of([0, 1, 2, 3, 4], 2, **norms_of(1, 1, 1, 1, 1))
+SURE = double([[0, -8, -9]]).log_softmax(-1)  # 1 - 2π + Σ π² is rounding errors in float32
+PI, NEAR = SURE[0].exp(), torch.tensor([-1 + 2**-10])
+FAR = torch.tensor([[0.0, 0.0], [-900.0, -900.0]])
+KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
+    "an ended episode keeps its last": (
+        lambda: hold_last(REWARDS, ~REWARDS.isnan()),
+        [[1, 2, 4], [8, -2, -2], [3, 3, 3]],
+    ),
+    "what is overlong pays in three cases": (  # Yu et al. 2025, eq. 13
+        lambda: overlong_penalty(torch.tensor([0, 6, 7, 8, 10, 12]), 10, 4),
+        [0, 0, 0.25, 0.5, 1, 1],
+    ),
+    "every step has statistics of its own": (
+        lambda: group_std(double([[0, 5], [2, 5]]), rollout_of([0, 0], 2)),
+        [[math.sqrt(2), 0]] * 2,
+    ),
+    "one step is whitened to zero": (lambda: whiten(torch.tensor([[3, NAN]]), torch.tensor([[True, False]])), [[0, 0]]),
+    "no step, too": (lambda: whiten(torch.tensor([[3, NAN]]), torch.tensor([[False, False]])), [[0, 0]]),
+    "a mean that is rounding divides nothing": (
+        lambda: over_group_mean(torch.tensor([[0.3], [-0.1], [-0.2]]), ONE_GROUP),
+        [[0]] * 3,
+    ),
+    "a mean that is none divides": (
+        lambda: over_group_mean(double([[1], [0], [0], [1]]), rollout_of([0] * 4)),
+        [[1], [-1], [-1], [1]],
+    ),
+    "the mean of others of one is zero": (lambda: leave_one_out(RETURNS, ALONE), 0 * RETURNS),
+    "also weighted with lengths": (lambda: length_weighted(RETURNS, ALONE), 0 * RETURNS),
+    "also weighted with norms": (lambda: optimal_token(RETURNS, ALONE), 0 * RETURNS),
+    "the mean of one is itself": (lambda: group_mean(RETURNS, ALONE), RETURNS),
+    "the plain mean of others who were certain": (
+        lambda: optimal_token(RETURNS, rollout_of(GROUPS, 2, **norms_of(0, 0, 0, 0, 0))),
+        leave_one_out(RETURNS, rollout_of(GROUPS, 2)),
+    ),
+    "one was not": (  # its baseline is the others', theirs is its return
+        lambda: optimal_token(RETURNS, rollout_of(GROUPS, 2, **norms_of(1, 0, 0, 0, 0)))[[0, 2, 4]],
+        [[2, 1.5], [1, 3], [1, 3]],
+    ),
+    "a score norm near certainty": (
+        lambda: (score_norms(SURE.float(), torch.tensor([0])) / (1 - 2 * PI[0] + PI.square().sum())).round(decimals=3),
+        [1],
+    ),
+    "of the least likely": (lambda: score_norms(SURE, torch.tensor([2])), [1 - 2 * PI[2] + PI.square().sum()]),
+    "k3 near the reference": (lambda: (k3(torch.tensor([-1.0]), NEAR) * 2**21).round(decimals=2), [1]),
+    "the largest one": (lambda: largest(CHOICES, CHOSEN, 1), [[True, False, False], [False, False, False]]),
+    "with those equal to it": (lambda: largest(CHOICES, CHOSEN, 2), [[True, False, False], [True, True, False]]),
+    "all": (lambda: largest(CHOICES, CHOSEN, 99), CHOSEN),
+    "of none": (lambda: largest(CHOICES, torch.zeros_like(CHOSEN), 3), torch.zeros_like(CHOSEN)),
+    "a preference by Bradley and Terry": (
+        lambda: bradley_terry(double([1.0, -2.0, 0.5]) + 9, double([0.0, 1.0, 0.5]) + 9),  # the level does not matter
+        [math.log1p(math.exp(-gap)) for gap in (1.0, -3.0, 0.0)],
+    ),
+    "finite far away": (lambda: bradley_terry(torch.tensor(-1e4), torch.tensor(1e4)), 2e4),
+    "attempts double": (lambda: [attempts(1), attempts(8), attempts(9)], [[1], [1, 2, 4, 8], [1, 2, 4, 8, 9]]),
+    "a tie counts half": (lambda: maj_at_k(((2, 2), (2, 0)), 0, (4,)), (0.5,)),
+    "no answer is wrong": (lambda: maj_at_k((), 4, (1, 4)), (0.0, 0.0)),
+    "one value has no interval": (lambda: bootstrap_mean([0.25], np.random.default_rng(0)), (0.25, 0.25)),
+    **{
+        f"weights of nothing: {name}": (partial(function, torch.zeros(3, 2, dtype=torch.bool)), [[0, 0]] * 3)
+        for name, function in (
+            ("sum", sequence_sum),
+            ("mean", sequence_mean),
+            ("token", token_mean),
+            ("constant", partial(constant_length, length=7)),
+        )
+    },
+    **{
+        f"ratios beyond all numbers: {mode}": (
+            partial(importance_weights, FAR, FAR.flip(0), torch.ones(2, 2, dtype=torch.bool), mode, 0.0, 3.0),
+            [[3, 3] if mode.endswith("truncate") else [0, 0], [0, 0]],
+        )
+        for mode in MODES
+    },
+}
+
+
+@pytest.mark.parametrize(("call", "wanted"), KNOWN.values(), ids=KNOWN)
+def test_known_answers(call: Callable[[], Any], wanted: Any) -> None:
+    found = call()
+    if isinstance(found, torch.Tensor):
+        torch.testing.assert_close(found.double(), torch.as_tensor(wanted).double(), rtol=1e-5, atol=1e-12)
     else:
-        wanted = 1.0
-    assert float(overlong_penalty(torch.tensor([length]), max_steps, buffer)) == pytest.approx(wanted)
+        assert found == wanted
 
 
-# Scaling.
+# Precision and derivatives.
 
 
-sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
-numbers = st.floats(-1e6, 1e6, width=32)
-
-
-def rollout_of(groups: list[int], failed: tuple[int, ...] = (), steps: int = 1) -> Rollout:
-    """Return episodes that only say which group they are of and which of them got no verdict."""
-    rollout = Rollout.of_demonstrations(
-        torch.zeros(len(groups), steps),
-        torch.zeros(len(groups), steps, dtype=torch.int64),
-        torch.ones(len(groups), steps, dtype=torch.bool),
-    )
-    rollout.groups = torch.tensor(groups)
-    rollout.status[list(failed)] = ERROR
-    return rollout
-
-
-def grouped(sizes: list[int]) -> list[int]:
-    return [group for group, size in enumerate(sizes) for _ in range(size)]
-
-
-def column(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)[:, None]
-
-
-def test_every_step_has_statistics_of_its_own() -> None:
-    returns = torch.tensor([[0.0, 5.0], [2.0, 5.0]], dtype=torch.float64)
-    assert group_std(returns, rollout_of([0, 0], steps=2))[0].tolist() == pytest.approx([math.sqrt(2), 0])
-    assert not standardize_groups(returns, rollout_of([0, 0], steps=2))[:, 1].any()
-
-
-@few
-@given(sizes, st.data())
-def test_equal_values_have_no_spread_exactly_whatever_the_value(sizes: list[int], data: st.DataObject) -> None:
-    levels = data.draw(st.lists(numbers, min_size=len(sizes), max_size=len(sizes)))
-    groups = grouped(sizes)
+def test_results_keep_the_precision_and_the_rewards() -> None:
+    rewards, mask = REWARDS.clone(), ~REWARDS.isnan()
     for dtype in (torch.float32, torch.float64):
-        returns = torch.tensor([[levels[group]] for group in groups], dtype=dtype)
-        assert not group_std(returns, rollout_of(groups)).any()
-        assert not standardize_groups(returns, rollout_of(groups)).any()
-        constant = returns[:1].expand(len(groups), 3).contiguous()
-        assert not whiten(constant, torch.ones_like(constant, dtype=torch.bool)).any()
-
-
-@few
-@given(sizes, st.data())
-def test_a_group_knows_nothing_of_the_others(sizes: list[int], data: st.DataObject) -> None:
-    """Uneven groups in any order of rows: each is what it would be alone, to the bit."""
-    groups = data.draw(st.permutations(grouped(sizes)))
-    returns = column(*data.draw(st.lists(numbers, min_size=len(groups), max_size=len(groups))))
-    together = standardize_groups(returns, rollout_of(groups))
-    assert torch.isfinite(together).all()
-    for group in set(groups):
-        rows = [i for i, other in enumerate(groups) if other == group]
-        alone = standardize_groups(returns[rows], rollout_of([group] * len(rows)))
-        assert torch.equal(together[rows], alone)
-
-
-def test_one_step_and_none_are_whitened_to_zero() -> None:
-    values = torch.tensor([[3.0, NAN]])
-    assert whiten(values, ~values.isnan()).tolist() == [[0, 0]]
-    assert whiten(values, torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[0, 0]]
-
-
-def test_a_mean_that_is_rounding_divides_nothing() -> None:
-    cancels = column(0.3, -0.1, -0.2).float()
-    assert not over_group_mean(cancels, rollout_of([0, 0, 0])).any()
-    found = over_group_mean(column(1, 0, 0, 1), rollout_of([0, 0, 0, 0]))
-    assert found[:, 0].tolist() == [1.0, -1.0, -1.0, 1.0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> None:
-    rollout = rollout_of(grouped([4, 4, 3]))
-    right = torch.rand(len(rollout), generator=torch.Generator().manual_seed(0), dtype=dtype)
-    assert not standardize_parts([(right, 0.3), (0.1 - right, 0.3)], rollout).any()
-    uneven = standardize_parts([(right, 0.3), (0.1 - right, 0.3 + 1e-4)], rollout)
-    assert float(uneven.square().mean()) == pytest.approx(1, rel=1e-2)
-
-
-# Weights and losses.
-
-
-FUNCTIONS = (sequence_sum, sequence_mean, token_mean, partial(constant_length, length=7))
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_nothing_to_learn_from_weighs_nothing(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    assert not function(torch.zeros(3, 2, dtype=torch.bool)).any()
+        for gamma in (0.5, 1.0):
+            assert return_to_go(rewards.to(dtype), mask, gamma).dtype == dtype
+        lambdas = double([0.5, 1.0, 0.7])
+        assert generalized_advantage(rewards.to(dtype), rewards.to(dtype), mask, 1.0, lambdas).dtype == dtype
+    assert torch.equal(rewards.isnan(), REWARDS.isnan())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -163,10 +172,8 @@ def test_the_weights_have_the_precision_of_the_rewards(dtype: torch.dtype) -> No
     """Rounded to single precision, 1/N is 5e-8 off, and so is the whole gradient."""
     agent = make_agent()
     rollout = random_episodes(agent.policy, groups=3, size=3)
-    rollout.rewards = rollout.rewards.to(dtype)
-    weights = agent.prepare(rollout).weights
-    assert weights.dtype == dtype
-    assert weights[0, 0] == torch.ones((), dtype=dtype) / 9
+    weights = agent.prepare(replace(rollout, rewards=rollout.rewards.to(dtype))).weights
+    assert weights.dtype == dtype and weights[0, 0] == torch.ones((), dtype=dtype) / 9
 
 
 def test_only_what_is_new_is_differentiated() -> None:
@@ -180,18 +187,127 @@ def test_only_what_is_new_is_differentiated() -> None:
         assert new.grad is not None and old.grad is None and other.grad is None
 
 
-def test_the_largest_values_and_those_equal_to_the_least_of_them() -> None:
-    values, mask = torch.tensor([[3.0, 9.0, 1.0], [2.0, 2.0, torch.nan]]), torch.ones(2, 3, dtype=torch.bool)
-    mask[0, 1] = mask[1, 2] = False
-    assert largest(values, mask, 1).tolist() == [[True, False, False], [False, False, False]]
-    assert largest(values, mask, 2).tolist() == [[True, False, False], [True, True, False]]
-    assert torch.equal(largest(values, mask, 99), mask)
-    assert not largest(values, torch.zeros_like(mask), 3).any()
+# Groups.
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_ratios_beyond_all_numbers_are_bounded(mode: str) -> None:
-    log_pi, log_mu = torch.tensor([[0.0, 0.0], [-900.0, -900.0]]), torch.tensor([[-900.0, -900.0], [0.0, 0.0]])
-    found = importance_weights(log_pi, log_mu, torch.ones(2, 2, dtype=torch.bool), mode, 0.0, 3.0)
-    assert found[0].tolist() == ([3, 3] if mode.endswith("truncate") else [0, 0])
-    assert found[1].tolist() == [0, 0]
+@few
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_a_group_knows_nothing_of_the_others_and_equal_values_have_no_spread(sizes: list[int], data: Any) -> None:
+    """Uneven groups in any order of rows: each is what it would be alone, to the bit; whatever the values are."""
+    numbers = st.floats(-1e6, 1e6, width=32)
+    groups = data.draw(st.permutations([group for group, size in enumerate(sizes) for _ in range(size)]))
+    drawn_values = double(data.draw(st.lists(numbers, min_size=len(groups), max_size=len(groups))))[:, None]
+    together = standardize_groups(drawn_values, rollout_of(groups))
+    assert torch.isfinite(together).all()
+    for group in set(groups):
+        rows = [i for i, other in enumerate(groups) if other == group]
+        assert torch.equal(together[rows], standardize_groups(drawn_values[rows], rollout_of([group] * len(rows))))
+    for equal in (drawn_values[groups], drawn_values[groups].float()):  # one value for each group
+        assert (
+            not group_std(equal, rollout_of(groups)).any() and not standardize_groups(equal, rollout_of(groups)).any()
+        )
+        constant = equal[:1].expand(len(groups), 3)
+        assert not whiten(constant, torch.ones_like(constant, dtype=torch.bool)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> None:
+    rollout = rollout_of([0] * 4 + [1] * 4 + [2] * 3)
+    right = torch.rand(len(rollout), generator=torch.Generator().manual_seed(0), dtype=dtype)
+    assert not standardize_parts([(right, 0.3), (0.1 - right, 0.3)], rollout).any()
+    uneven = standardize_parts([(right, 0.3), (0.1 - right, 0.3 + 1e-4)], rollout)
+    assert float(uneven.square().mean()) == pytest.approx(1, rel=1e-2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("baseline", [length_weighted, optimal_token])
+def test_an_episode_has_no_part_in_its_own_baseline(baseline: Callable[..., torch.Tensor], seed: int) -> None:
+    """Bit for bit: a difference of the group's sum and the episode's own would leave rounding errors of it."""
+    generator, mine = torch.Generator().manual_seed(seed), torch.arange(5)[:, None] == 4
+    returns, norms = (torch.rand(5, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    rollout = rollout_of(GROUPS, 3, [1, 2, 3, 3, 2], score_norms=norms, **failed(*[2] * (seed % 2)))
+    changed = replace(rollout, score_norms=norms.where(~mine, 1e12))
+    assert torch.equal(baseline(returns.where(~mine, -1e6), changed)[-1], baseline(returns, rollout)[-1])
+
+
+# The running mean, and rollouts without a verdict.
+
+
+def test_the_running_mean_by_hand() -> None:
+    baseline, rollout = RunningMean(decay=0.5), rollout_of(GROUPS, 2)
+    assert not baseline(RETURNS, rollout).any()  # nothing known: 0, and then the mean itself
+    assert baseline.mean.tolist() == pytest.approx([3.8, 3.6])
+    assert baseline(torch.ones_like(RETURNS), rollout).tolist() == [pytest.approx([3.8, 3.6])] * 5
+    assert baseline.mean.tolist() == pytest.approx([2.4, 2.3])
+    longer = torch.tensor([[2.0, 4.0, 6.0, 8.0]])
+    assert baseline(longer, rollout_of([0], 4)).tolist() == [pytest.approx([2.4, 2.3, 2.3, 2.3])]  # its last one stays
+    assert baseline.mean.tolist() == pytest.approx([2.2, 3.15, 4.15, 5.15])
+    shorter = torch.tensor([[4.0], [6.0]])  # ended episodes keep their last return
+    assert baseline(shorter, rollout_of([0, 0])).tolist() == [[pytest.approx(2.2)]] * 2
+    assert baseline.mean.tolist() == pytest.approx([3.6, 4.075, 4.575, 5.075])
+
+
+def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean() -> None:
+    baseline, alone = RunningMean(), RunningMean()
+    rollout = rollout_of(GROUPS, 2, **failed(1, 3))
+    baseline(torch.where(rollout.ok[:, None], RETURNS, NAN), rollout)
+    alone(RETURNS[rollout.ok], rollout.select(rollout.ok))
+    assert torch.equal(baseline.mean, alone.mean)
+    for bad in (torch.nan, torch.inf):
+        baseline(RETURNS.where(RETURNS != 1, bad), rollout)
+        assert torch.equal(baseline.mean, alone.mean)
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "value"])
+def test_no_verdict_at_all_is_defined(name: str) -> None:
+    baseline, norms = BASELINES[name](), norms_of(1, 1, 1, 1, 1)
+    for rollout in (rollout_of(GROUPS, 2, **failed(*range(5)), **norms), rollout_of(GROUPS, 2, **norms)):
+        found = baseline(RETURNS, rollout)
+        assert found.shape == RETURNS.shape and found.isfinite().all()
+        assert name != "running-mean" or not found.any(), "nothing has entered it"
+
+
+# pass@k and maj@k against every subset there is.
+
+
+def over_subsets(items: list[Any], k: int, score: Callable[[Any], Fraction]) -> float:
+    subsets = list(itertools.combinations(items, k))
+    return float(sum((score(subset) for subset in subsets), Fraction(0)) / len(subsets))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 8])
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples: int) -> None:
+    for right, k in itertools.product(range(samples + 1), range(1, samples + 1)):
+        brute = over_subsets([i < right for i in range(samples)], k, lambda subset: Fraction(any(subset)))
+        assert pass_at_k(samples, right, k) == pytest.approx(brute, abs=1e-14)
+
+
+def majority(subset: tuple[tuple[int | None, Fraction], ...]) -> Fraction:
+    """Return the expected score of a majority vote over (answer, right share) pairs; None does not vote."""
+    votes = Counter(answer for answer, _ in subset if answer is not None)
+    tied = [answer for answer, count in votes.items() if count == max(votes.values())]
+    return sum((dict(subset)[answer] for answer in tied), Fraction(0)) / max(len(tied), 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_maj_at_k_is_the_mean_over_all_subsets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    votes = tuple((int(count), int(rng.integers(count + 1))) for count in rng.integers(1, 4, size=rng.integers(1, 5)))
+    silent = int(rng.integers(3))
+    items = [(answer, Fraction(right, count)) for answer, (count, right) in enumerate(votes) for _ in range(count)]
+    items += [(None, Fraction(0))] * silent
+    sizes = tuple(range(1, len(items) + 1))
+    assert maj_at_k(votes, silent, sizes) == pytest.approx([over_subsets(items, k, majority) for k in sizes], abs=1e-13)
+
+
+def test_maj_at_k_of_many_samples_stays_a_probability() -> None:
+    values = maj_at_k(((180, 180), (90, 0), (15, 15)), 15, (1, 2, 150, 300))
+    assert values[0] == pytest.approx(0.65)
+    assert values[0] < values[2] <= 1 + 1e-12 and values[3] == pytest.approx(1.0)
+
+
+def test_the_interval_of_a_mean_has_its_known_width() -> None:
+    low, high = found = bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))
+    half = 1.96 * math.sqrt(0.21 / 1000)
+    assert (low, high) == (pytest.approx(0.3 - half, abs=3e-3), pytest.approx(0.3 + half, abs=3e-3))
+    assert found == bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))

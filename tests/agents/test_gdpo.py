@@ -16,15 +16,15 @@ from updates import N, sample
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GDPO, Agent, Rollout
 from agents.rollout import ERROR, join
-from verifiers import Verdict, Verifier, make_verifier
+from verifiers import make_verifier
 
 SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}
 WEIGHTS = {"arith": 1.0, "length": 0.25}
 SMALL = {"group_size": 4, "episodes_per_update": 16, "num_envs": 8, "seed": 3, "device": "cpu"}
 
 
-def made(cls: type[Agent] = GDPO, **settings: Any) -> Agent:
-    return cls("tiny", "TextGen-v0", **{"env_kwargs": SUM, **SMALL, **settings})
+def made(**settings: Any) -> GDPO:
+    return GDPO("tiny", "TextGen-v0", **{"env_kwargs": SUM, **SMALL, **settings})
 
 
 def test_an_environment_says_which_parts_its_reward_is_the_sum_of() -> None:
@@ -36,7 +36,7 @@ def test_an_environment_says_which_parts_its_reward_is_the_sum_of() -> None:
     finally:
         for env in kinds:
             env.close()
-    assert gym.make("TextGen-v0", verifier="arith").metadata["part_weights"] == {}
+    assert made(env_kwargs={"verifier": "arith"}).weight_of == {}
     assert make_verifier(["arith", "length=0.25"]).part_weights == WEIGHTS
 
 
@@ -50,54 +50,27 @@ def test_what_it_learns_from_is_what_the_verifier_said() -> None:
     assert {name: metrics[f"train/part_weight/{name}"] for name in WEIGHTS} == WEIGHTS
 
 
-def test_parts_stay_with_their_episodes_in_parts_and_together() -> None:
+def test_parts_stay_with_their_episodes_where_rollouts_are_joined() -> None:
     """Several processes join what each has collected."""
     rollout = replace(sample(), extras={"parts/right": torch.rand(N), "parts/tidy": torch.rand(N)})
     agent = made(part_weights={"right": 1.0, "tidy": 0.5})
     whole = agent.advantages(rollout)
     one, two = rollout.select(slice(0, 8)), rollout.select(slice(8, N))
     torch.testing.assert_close(agent.advantages(join([one, two], False)), whole, rtol=0, atol=1e-12)
-    order = torch.randperm(N)
-    torch.testing.assert_close(agent.advantages(rollout.select(order)), whole[order], rtol=0, atol=1e-12)
     del one.extras["parts/tidy"]  # as if none of its verdicts had the part
     lacking = torch.where(torch.arange(N) < 8, torch.nan, rollout.extras["parts/tidy"])
     wanted = agent.advantages(replace(rollout, extras=rollout.extras | {"parts/tidy": lacking}))
     torch.testing.assert_close(agent.advantages(join([one, two], False)), wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("given", [None, {"length": 2.0}])
-def test_weights_come_back_from_a_checkpoint(given: dict[str, float] | None, tmp_path: Path) -> None:
-    agent = made(part_weights=given).learn(total_episodes=16)
+def test_weights_come_back_from_a_checkpoint(tmp_path: Path) -> None:
+    agent = made(part_weights={"length": 2.0}).learn(total_episodes=16)
     agent.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent", device="cpu")
     assert isinstance(again, GDPO)
-    assert (again.part_weights, again.weight_of) == (given, given or WEIGHTS)
+    assert again.part_weights == again.weight_of == {"length": 2.0}
     ours, theirs = (next(one.updates(16, reset_num_timesteps=False))[1] for one in (agent, again))
     assert ours == theirs
-
-
-class Parted(Verifier):
-    """Pays for the first character and says so in parts, but declares no sum."""
-
-    alphabet, prompt_length, answer_length = "ab?", 1, 2
-
-    def sample(self, rng: Any) -> Any:
-        from verifiers import Problem
-
-        return Problem("?", "ab")
-
-    def verify(self, problem: Any, completion: str) -> Verdict:
-        right, long = float(completion.startswith("a")), float(len(completion))
-        return Verdict(right + long, {"right": right, "long": long})
-
-
-def test_parts_without_weights_are_named_by_the_user() -> None:
-    plain = made(env_kwargs={"verifier": Parted()})
-    plain.learn(total_episodes=16)
-    assert plain.weight_of == {} and not any("part_weight" in name for name in plain.last_metrics)
-    assert (
-        made(env_kwargs={"verifier": Parted()}, part_weights={"right": 1.0}).learn(total_episodes=16).num_updates == 1
-    )
 
 
 # Parts in a group.
@@ -130,12 +103,9 @@ def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean() -> None:
 
 def test_a_part_that_no_verdict_has_is_named_in_the_first_update() -> None:
     agent = make_agent(GDPO, 4, part_weights={"right": 1.0, "tody": 1.0})
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"^part_weights names 'tody', but the verdicts .* the parts right, tidy$"):
         agent.update(with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0]))
-    line = "part_weights names 'tody', but the verdicts of this environment have "
-    assert str(error.value) == line + "the parts right, tidy"
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"^part_weights names 'right', but the verdicts .* no named parts$"):
         agent.update(sample())
-    assert str(error.value) == line.replace("tody", "right") + "no named parts"
     failed = replace(sample(), status=torch.full((N,), ERROR))
     assert agent.update(failed)["train/grad_norm"] == 0  # they say nothing of names

@@ -171,6 +171,16 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: s
     assert relative_error(found, off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)) < TOLERANCE
 
 
+@pytest.mark.parametrize("estimator", ["sampled", "centred", "exact"])
+def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator: str) -> None:
+    agent = make_agent(agents.Distillation, 1, estimator=estimator)
+    policy, teacher = agent.policy, agent.anchor.reference
+    found = expected_gradient(agent)
+    assert relative_error(found, documented_kl_gradient("exact", "loss", policy, teacher)) < TOLERANCE
+    whole = kl_gradient(policy, teacher)  # of whole episodes, which has what an action does to later states
+    assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
+
+
 # Other objectives than the expected reward.
 
 
@@ -225,8 +235,8 @@ def bounded(mode: str, low: float, high: float | None) -> dict[str, Any]:
 
 PARTS = ({"right": 1.0, "short": 0.5}, {"right": 1.0}, {"short": -2.0, "right": 1.0})
 ACTED: dict[str, dict[str, Any]] = {
-    f"{cls.__name__}, {mode}, {low:g} to {high:g}": {"cls": cls, **bounded(mode, low, high)}
-    for cls, (low, high) in ((agents.RLOO, (0.0, 3.0)), (agents.GRPO, (0.7, 1.4)), (agents.GSPO, (0.5, 2.0)))
+    f"{cls.__name__}, {mode}, {low:g} to {high:g}": {"cls": cls, "ent_coef": 0.1, **bounded(mode, low, high)}
+    for cls, low, high in ((agents.RLOO, 0, 3), (agents.GRPO, 0.7, 1.4), (agents.GSPO, 0.5, 2), (agents.PPO, 0, 3))
     for mode in MODES
 } | {
     "SAPO, acted": {"cls": agents.SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
