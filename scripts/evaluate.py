@@ -12,11 +12,13 @@ import click
 
 from .command import Command
 from .options import common, processes, text
-from .parameters import KeyValue, given_by_user, options, without
+from .parameters import KeyValue, flag_of, given_by_user, options, without
 
 if TYPE_CHECKING:
+    from .completions import CompletionFile
     from .subject import Loaded, Subject
 
+MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 of_a_policy = options(  # that is evaluated, or played with
     click.option("--split", default="test", help="Split of the problems: train, test. Text only."),
@@ -86,7 +88,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     what it says about them; their defaults are those for a model.
     """
     from . import session
-    from .evaluation_figures import MORE, table
+    from .evaluation_figures import table
     from .progress import say
     from .reports.reward_rules import MOST_CUT
     from .torchrun import join
@@ -102,10 +104,8 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     if given["as_json"]:
         short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}
         click.echo(json.dumps(results if len(runs) > 1 else short))
-    elif len(runs) > 1 or given["samples"]:
-        click.echo(table(results))
     else:
-        click.echo(session.describe(figures))
+        click.echo(table(results) if len(runs) > 1 or given["samples"] else session.describe(figures))
 
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -113,14 +113,15 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 
     from . import session
     from .progress import progress_bar
+    from .settings import is_text
     from .subject import find
 
     subject = find(run, given)
-    if subject.text:
+    if is_text(subject.env_id):
         return _on_text(subject, given)
     for name in ("samples", "temperature", "top_p", "out"):
         if given_by_user(name):
-            raise ValueError(f"--{name.replace('_', '-')} has no meaning for {subject.env_id}")
+            raise ValueError(f"{flag_of(name)} has no meaning for {subject.env_id}")
     loaded = _load(subject, given, processes.gather(subject.content)[0])
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
@@ -132,24 +133,34 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
     from agents import processes
+    from verifiers.conversation import text_of
 
-    from .completions import CompletionFile
-    from .evaluation_place import claim
+    from . import session
+    from .completions import opened
     from .progress import say
+    from .run import said
 
     settings = _settings(subject, given)
-    name = f"{subject.label}-{given['split']}-{_title(settings)}"
+    how = [
+        "greedy" if given["deterministic"] else "sampled",
+        given["samples"] and f"{given['samples']}x",
+        given["temperature"] and f"t{given['temperature']:g}",
+        given["top_p"] != 1 and f"p{given['top_p']:g}",
+    ]
+    name = "-".join([settings["subject"], given["split"], *filter(None, how)])
     with ExitStack() as stack:  # the main process has the file; the others know what is in it
-        path = processes.on_main(lambda: stack.enter_context(claim(given["out"], subject.home, name, settings)))
-        file = processes.on_main(lambda: CompletionFile(path, settings, given["overwrite"]))
+        file = processes.on_main(
+            lambda: stack.enter_context(opened(given["out"], subject.home, name, settings, given["overwrite"]))
+        )
         if file.figures is None:
             _play(subject, file, given)
         else:
-            say(f"{path}: evaluated before, with the same settings; --overwrite evaluates again")
+            say(f"{file.path}: evaluated before, with the same settings; --overwrite evaluates again")
         assert file.figures is not None
-        if processes.is_main():
-            _show_samples(file, given)
-        return file.figures | {"completions": str(path)}
+        if processes.is_main() and not given["as_json"]:
+            rows = [(text_of(row["prompt"]), said(row), row["reward"]) for row in file.rows()[:10]]
+            session.print_samples(rows, given["split"])
+        return file.figures | {"completions": str(file.path)}
 
 
 def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
@@ -164,16 +175,15 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("--activation-checkpointing has no effect without training; leave it out")
     if not given["deterministic"] and given["samples"]:
         raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
-    if given["deterministic"] and not given["samples"]:
-        for name in ("temperature", "top_p"):
-            if given_by_user(name):
-                raise ValueError(f"--{name.replace('_', '-')} has no effect on greedy completions; add --samples N")
+    for name in ("temperature", "top_p"):
+        if given["deterministic"] and not given["samples"] and given_by_user(name):
+            raise ValueError(f"{flag_of(name)} has no effect on greedy completions; add --samples N")
     if given["temperature"] is not None:
         check_number("temperature", given["temperature"], low=0.0, above=True)
     check_number("top_p", given["top_p"], low=0.0, high=1.0, above=True)
     return {
         "version": __version__,
-        "subject": subject.label,
+        "subject": subject.path.name.lstrip("."),
         "content": subject.content,
         "policy_args": policy_arguments(given),
         "problems": subject.problems,
@@ -183,53 +193,49 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _title(settings: dict[str, Any]) -> str:
-    """Return the part of a file's name that says how the completions were made."""
-    parts = ["greedy" if settings["deterministic"] else "sampled"]
-    if settings["samples"]:
-        parts.append(f"{settings['samples']}x")
-    if settings["temperature"] is not None:
-        parts.append(f"t{settings['temperature']:g}")
-    if settings["top_p"] != 1:
-        parts.append(f"p{settings['top_p']:g}")
-    return "-".join(parts)
-
-
-def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
+def _play(subject: Subject, file: CompletionFile, given: dict[str, Any]) -> None:
     """Write the completions that are missing, and the figures."""
-    from agents import SampledPolicy, processes
+    from agents import SampledPolicy, VerifierError, processes
 
     from . import session
     from .answers import play
-    from .completions import Pass, blocks
+    from .completions import blocks
+    from .evaluation_figures import summarize
     from .progress import progress_bar, say
 
     settings = file.settings
     loaded = _load(subject, given, settings["content"])
     problems = settings["episodes"]
-    if listed := loaded.task.stream.listed:
+    if listed := session.task_of(loaded.env).stream.listed:
         problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
     loaded.env.close()
-    passes = [Pass("greedy" if given["deterministic"] else "sampled", 1)]
-    passes += [Pass("sampled", given["samples"])] if given["samples"] else []
-    planned = blocks(passes, problems)
+    modes = {"greedy": 1} if given["deterministic"] else {"sampled": 1}
+    modes |= {"sampled": given["samples"]} if given["samples"] else {}
+    planned = blocks(modes, problems, processes.size())
     todo = processes.on_main(lambda: file.resume(planned))
     policy = SampledPolicy(loaded.policy, given["temperature"], given["top_p"])
-    slots = {one: min(problems * one.samples, session.EVAL_SLOTS) for one in passes}
-
-    def envs_for(one: Pass) -> Any:
-        return subject.envs(loaded, slots[one], one.samples)
-
-    total, done = (sum(block.lines for block in part) for part in (planned, planned[: len(planned) - len(todo)]))
+    total = sum(block.lines for block in planned)
+    done = total - sum(block.lines for block in todo)
     if done:
         say(f"{file.path}: going on after {done} of {total} completions")
+
+    def envs_for(samples: int) -> Any:
+        return subject.envs(loaded, min(problems * samples, session.EVAL_SLOTS), samples)
+
     failure = ""
     with progress_bar("evaluate", total, done) as show:
         for rows, reason in play(policy, envs_for, todo, given["seed"], show, done):
             processes.on_main(partial(file.add, rows))
             failure = reason or failure
-    settings = settings | {"temperature": policy.temperature}
-    file.figures = processes.on_main(lambda: _concluded(file, settings, given["seed"], failure))
+
+    def conclude() -> dict[str, Any]:
+        try:
+            return file.finish(summarize(file.rows(), settings | {"temperature": policy.temperature}, failure))
+        except VerifierError:
+            file.remove()  # nothing to go on from
+            raise
+
+    file.figures = processes.on_main(conclude)
 
 
 def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
@@ -243,42 +249,11 @@ def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
     """
     from agents import processes
 
-    loaded: list[Loaded] = []
-
-    def load() -> None:
-        with processes.alone():  # the updates of the agent may not be for so many processes
-            loaded.append(subject.load(given))
-
-    before = subject.content
-    processes.together(load)
-    if processes.any_of(before != content or subject.content != content):
+    with processes.alone():  # the updates of the agent may not be for so many processes
+        loaded = subject.load(given)
+    if processes.any_of(subject.content != content):
         raise ValueError(
             f"{subject.spec!r} has been replaced by a later checkpoint while it was read: evaluate again, "
             "or name one that stays, such as RUN/checkpoint-000100"
         )
-    return loaded[0]
-
-
-def _concluded(file: Any, settings: dict[str, Any], seed: int, failure: str) -> dict[str, Any]:
-    """Write the figures of a complete file, and return them."""
-    from agents import VerifierError
-
-    from .evaluation_figures import summarize
-
-    try:
-        file.finish(summarize(file.rows(), seed, settings, failure))
-    except VerifierError:
-        file.remove()  # nothing to go on from
-        raise
-    return file.figures
-
-
-def _show_samples(file: Any, given: dict[str, Any]) -> None:
-    from verifiers.conversation import text_of
-
-    from . import session
-    from .run import said
-
-    if not given["as_json"]:
-        rows = [(text_of(row["prompt"]), said(row), row["reward"]) for row in file.rows()[:10]]
-        session.print_samples(rows, given["split"])
+    return loaded

@@ -1,10 +1,10 @@
-"""From the completions of an evaluation to its figures."""
+"""From the completions of an evaluation to its figures, and from figures to a table."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,56 +14,59 @@ from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass
 from agents.training.metrics import outcome_metrics
 
 Row = Mapping[str, Any]
-MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 
-def summarize(rows: Sequence[Row], seed: int, settings: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
+def summarize(rows: Sequence[Row], settings: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
     """Return the figures of an evaluation.
 
     Args:
         rows: the completions.
-        seed: of the bootstrap.
-        settings: of the evaluation: `split`, `samples`, `temperature`, `top_p`, `deterministic`.
+        settings: of the evaluation: `deterministic`, `samples`, `seed` (of the bootstrap), `split`, `temperature`,
+            `top_p`.
         failure: why the verifier failed the last time.
 
     Returns:
-        What `Agent.evaluate` returns, of the first pass; `success_interval`, `truncated_share`, `problems`; and under
-        `sampled` the figures of N samples per problem, if any.
+        What `Agent.evaluate` returns, of the greedy completions, if any; `success_interval`, `truncated_share`,
+        `problems`; and under `sampled` the figures of N samples per problem, if any.
 
     Raises:
         VerifierError: if the verifier reached no verdict at all.
     """
+    seed, samples = settings["seed"], settings["samples"]
     first = [row for row in rows if row["mode"] == ("greedy" if settings["deterministic"] else "sampled")]
-    figures = _outcomes(first, failure) | {"deterministic": settings["deterministic"], "split": settings["split"]}
-    figures |= _shares(first, seed) | {"problems": len({row["problem"] for row in first})}
-    if settings["samples"]:
+    figures = _outcomes(first, seed, failure) | {name: settings[name] for name in ("deterministic", "split")}
+    figures["problems"] = len({row["problem"] for row in first})
+    if samples:
         sampled = [row for row in rows if row["mode"] == "sampled"]
         how = {name: settings[name] for name in ("samples", "temperature", "top_p")}
-        curves = _attempts(sampled, settings["samples"], seed)
-        figures["sampled"] = how | _outcomes(sampled, failure) | _shares(sampled, seed) | curves
-        if by_level := _by_level(sampled, settings["samples"]):
-            figures["sampled"]["by_level"] = by_level
+        figures["sampled"] = how | _outcomes(sampled, seed, failure)
+        judged = [row for row in sampled if row["status"] == "ok"]
+        for name, at in _attempts(judged, samples).items():
+            figures["sampled"][name] = {k: _with_bounds(values, seed) for k, values in at.items()}
+        by_level: dict[str, Any] = {}
+        for level in sorted({row["level"] for row in judged if row["level"] is not None}):
+            own = [row for row in judged if row["level"] == level]
+            curves = _attempts(own, samples)
+            by_level[str(level)] = {"problems": len(by_problem(own))} | {
+                name: {k: float(np.mean(values)) for k, values in at.items()} for name, at in curves.items()
+            }
+        figures["sampled"] |= {"by_level": by_level} if by_level else {}
     return figures
 
 
-def _outcomes(rows: Sequence[Row], failure: str) -> dict[str, Any]:
-    """Return the figures that `Agent.evaluate` computes from a rollout, from its rows."""
+def _outcomes(rows: Sequence[Row], seed: int, failure: str) -> dict[str, Any]:
+    """Return what `Agent.evaluate` computes, the interval of the success over problems, and the share cut off."""
 
     def column(name: str) -> torch.Tensor:
-        return torch.tensor(
-            [math.nan if row.get(name) is None else float(row[name]) for row in rows], dtype=torch.float64
-        )
+        values = [math.nan if row.get(name) is None else float(row[name]) for row in rows]
+        return torch.tensor(values, dtype=torch.float64)
 
     ok = torch.tensor([row["status"] == "ok" for row in rows])
     turns = column("turns") if any("turns" in row for row in rows) else None
-    return outcome_metrics(ok, column("success"), column("reward"), column("tokens"), column("level"), failure, turns)
-
-
-def _shares(rows: Sequence[Row], seed: int) -> dict[str, Any]:
-    """Return the share of completions that were cut off, and the interval of the success rate over problems."""
+    found = outcome_metrics(ok, column("success"), column("reward"), column("tokens"), column("level"), failure, turns)
     judged = [row for row in rows if row["status"] == "ok"]
     rates = [float(np.mean([row["success"] for row in group])) for group in by_problem(judged)]
-    return {
+    return found | {
         "success_interval": list(bootstrap_mean(rates, np.random.default_rng(seed))),
         "truncated_share": float(np.mean([row["truncated"] for row in judged])),
     }
@@ -77,42 +80,16 @@ def by_problem(rows: Sequence[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def _attempts(rows: Sequence[Row], samples: int, seed: int) -> dict[str, Any]:
-    """Return pass@k and maj@k with their intervals; a problem with fewer than k verdicts does not count at k."""
-    groups = by_problem([row for row in rows if row["status"] == "ok"])
-    curves: dict[str, dict[str, Any]] = {"pass_at_k": {}, "maj_at_k": {}}
+def _attempts(judged: Sequence[Row], samples: int) -> dict[str, dict[str, list[float]]]:
+    """Return pass@k and maj@k of each problem by k; a problem with fewer than k verdicts does not count at k."""
+    found: dict[str, dict[str, list[float]]] = {"pass_at_k": {}, "maj_at_k": {}}
     for k in attempts(samples):
-        for name, values in _values_at(groups, k).items():
-            if values:
-                low, high = bootstrap_mean(values, np.random.default_rng(seed))
-                mean = float(np.mean(values))
-                curves[name][str(k)] = {"value": mean, "low": low, "high": high, "problems": len(values)}
-    return curves
-
-
-def _by_level(rows: Sequence[Row], samples: int) -> dict[str, Any]:
-    """Return the same by level, without intervals; empty if the problems have no levels."""
-    levels = sorted({row["level"] for row in rows if row["level"] is not None})
-    made: dict[str, Any] = {}
-    for level in levels:
-        groups = by_problem([row for row in rows if row["level"] == level and row["status"] == "ok"])
+        groups = [group for group in by_problem(judged) if len(group) >= k]
         if groups:
-            made[str(level)] = {"problems": len(groups), "pass_at_k": {}, "maj_at_k": {}}
-        for k in attempts(samples):
-            for name, values in _values_at(groups, k).items():
-                if values:
-                    made[str(level)][name][str(k)] = float(np.mean(values))
-    return made
-
-
-def _values_at(groups: Sequence[Sequence[Row]], k: int) -> dict[str, list[float]]:
-    """Return pass@k and maj@k of each problem with at least k verdicts."""
-    enough = [group for group in groups if len(group) >= k]
-    return {"pass_at_k": [_pass(group, k) for group in enough], "maj_at_k": [_majority(group, k) for group in enough]}
-
-
-def _pass(group: Sequence[Row], k: int) -> float:
-    return pass_at_k(len(group), sum(row["success"] for row in group), k)
+            right = [sum(row["success"] for row in group) for group in groups]
+            found["pass_at_k"][str(k)] = [pass_at_k(len(group), c, k) for group, c in zip(groups, right, strict=True)]
+            found["maj_at_k"][str(k)] = [_majority(group, k) for group in groups]
+    return found
 
 
 def _majority(group: Sequence[Row], k: int) -> float:
@@ -123,57 +100,43 @@ def _majority(group: Sequence[Row], k: int) -> float:
     return maj_at_k(votes, silent, (k,))[0]
 
 
-FIGURES: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
-    "problems": lambda figures: str(figures["problems"]) if "problems" in figures else None,
-    "success": lambda figures: _with_interval(figures.get("success_rate"), figures.get("success_interval")),
-    "mean reward": lambda figures: f"{figures['mean_reward']:.3f}",
-    "mean length": lambda figures: f"{figures['mean_ep_length']:.1f}",
-    "mean turns": lambda figures: None if "mean_turns" not in figures else f"{figures['mean_turns']:.2f}",
-    "truncated": lambda figures: None if "truncated_share" not in figures else f"{figures['truncated_share']:.3f}",
-    "sampled success": lambda figures: (
-        None
-        if "sampled" not in figures
-        else _with_interval(figures["sampled"]["success_rate"], figures["sampled"]["success_interval"])
-    ),
-}
+def _with_bounds(values: Sequence[float], seed: int) -> dict[str, Any]:
+    low, high = bootstrap_mean(values, np.random.default_rng(seed))
+    return {"value": float(np.mean(values)), "low": low, "high": high, "problems": len(values)}
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table in Markdown with a column per run and a row per figure; intervals in brackets."""
-    figures = dict(FIGURES)
-    for name, title in (("pass_at_k", "pass"), ("maj_at_k", "maj")):
-        ks = {k for found in results.values() for k in found.get("sampled", {}).get(name, {})}
-        figures |= {f"{title}@{k}": _cell(name, k) for k in sorted(ks, key=int)}
-    numbers = {number for found in results.values() for number in found.get("by_turns", {})}
-    figures |= {f"success in {number} turns": _of_turns(number) for number in sorted(numbers, key=int)}
-    lines = [["", *results]]
-    for title, cell in figures.items():
-        cells = [cell(found) for found in results.values()]
-        if any(cells):
-            lines.append([title, *(each or "-" for each in cells)])
+    columns = [_cells(figures) for figures in results.values()]
+    titles = sorted(set().union(*columns))
+    lines = [["", *results], *([title[-1], *(cells.get(title, "-") for cells in columns)] for title in titles)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     return "\n".join([rows[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows[1:]])
 
 
-def _of_turns(number: str) -> Callable[[Mapping[str, Any]], str | None]:
-    def cell(figures: Mapping[str, Any]) -> str | None:
-        found = figures.get("by_turns", {}).get(number)
-        rate = None if found is None or found["success_rate"] is None else f"{found['success_rate']:.3f}"
-        return rate and f"{rate} of {found['episodes']}"
+def _cells(figures: Mapping[str, Any]) -> dict[tuple[int, int, str], str]:
+    """Return the cells of a run by place, k or number of turns, and title."""
+    sampled = figures.get("sampled", {})
+    cells = {
+        (0, 0, "problems"): figures.get("problems"),
+        (1, 0, "success"): _interval(figures.get("success_rate"), figures.get("success_interval")),
+        (2, 0, "mean reward"): f"{figures['mean_reward']:.3f}",
+        (3, 0, "mean length"): f"{figures['mean_ep_length']:.1f}",
+        (4, 0, "mean turns"): f"{figures['mean_turns']:.2f}" if "mean_turns" in figures else None,
+        (5, 0, "truncated"): f"{figures['truncated_share']:.3f}" if "truncated_share" in figures else None,
+        (6, 0, "sampled success"): _interval(sampled.get("success_rate"), sampled.get("success_interval")),
+    }
+    for place, name in enumerate(("pass", "maj"), 7):
+        for k, found in sampled.get(f"{name}_at_k", {}).items():
+            cells[place, int(k), f"{name}@{k}"] = _interval(found["value"], (found["low"], found["high"]))
+    for number, found in figures.get("by_turns", {}).items():
+        if found["success_rate"] is not None:
+            cells[9, int(number), f"success in {number} turns"] = f"{found['success_rate']:.3f} of {found['episodes']}"
+    return {title: str(cell) for title, cell in cells.items() if cell is not None}
 
-    return cell
 
-
-def _cell(name: str, k: str) -> Callable[[Mapping[str, Any]], str | None]:
-    def cell(figures: Mapping[str, Any]) -> str | None:
-        found = figures.get("sampled", {}).get(name, {}).get(k)
-        return None if found is None else _with_interval(found["value"], (found["low"], found["high"]))
-
-    return cell
-
-
-def _with_interval(value: float | None, interval: Sequence[float] | None) -> str | None:
+def _interval(value: float | None, interval: Sequence[float] | None) -> str | None:
     if value is None:
         return None
-    return f"{value:.3f}" + ("" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]")
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")

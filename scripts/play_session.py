@@ -17,7 +17,7 @@ from agents.checks import first_line
 from agents.rollouts.action_probabilities import Choices, Onlooker
 from agents.rollouts.envs import find_spec
 
-from . import settings
+from . import session, settings
 from . import subject as subjects
 from .games import HELP, QUIT, ControlGame, TextGame, show
 from .parameters import flag_of, given_by_user
@@ -42,8 +42,8 @@ def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlo
     loaded = subject.load(given)
     loaded.env.close()
     policy, env_kwargs = loaded.policy, subject.env_kwargs
-    if subject.text:
-        env_kwargs = env_kwargs | {"tokenizer": loaded.task.tokenizer}
+    if settings.is_text(subject.env_id):
+        env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).tokenizer}
         policy = SampledPolicy(policy, given["temperature"], given["top_p"])
     elif useless := next(filter(given_by_user, ("temperature", "top_p", "top")), None):
         raise ValueError(f"{flag_of(useless)} has no meaning for {subject.env_id}")

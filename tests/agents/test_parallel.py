@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from _rlenv_scripts.answers import rounds
-from _rlenv_scripts.completions import Pass, blocks
+from _rlenv_scripts.completions import blocks
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal
 from tabular import T, make_agent
@@ -238,16 +237,13 @@ def test_a_warm_start_is_shared(two):
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
-def test_every_problem_is_dealt_to_one_process_and_keeps_its_place(processes):
-    greedy, sampled = Pass("greedy", 1), Pass("sampled", 500)
-    planned = blocks([greedy, sampled], 7)
-    made = [block for dealt in rounds(planned, processes) for block in dealt]
-    for one in (greedy, sampled):
-        own = [block for block in made if block.of == one]
-        numbers = [number for block in own for number in range(block.start, block.start + block.count)]
-        assert numbers == list(range(7))
-    assert [block for block in made if block.of == sampled] == [block for block in planned if block.of == sampled]
-    assert all(len(dealt) <= processes for dealt in rounds(planned, processes))
+def test_every_problem_is_in_one_block_and_sampled_blocks_are_those_of_one_process(processes):
+    planned = blocks({"greedy": 1, "sampled": 500}, 7, processes)
+    for mode in ("greedy", "sampled"):
+        own = [block for block in planned if block.mode == mode]
+        assert [number for block in own for number in range(block.start, block.start + block.count)] == list(range(7))
+        assert mode == "sampled" or len(own) >= min(processes, 4), "each process has some"
+    assert planned[-4:] == blocks({"greedy": 1, "sampled": 500}, 7)[-4:]
 
 
 # Bugs after which the processes do not meet again: they end in an error, as no process waits forever.

@@ -1,16 +1,160 @@
-"""`rlenv evaluate`: what a checkpoint names is not run on its own word, and a save that was killed is no loss."""
+"""`rlenv evaluate`: figures, the file of completions, models without a run, and what a checkpoint names is not run."""
 
 import json
 import sys
+from pathlib import Path
 
+import inprocess
 import pytest
-from _rlenv_scripts import subject
+import torch
+from _rlenv_scripts import completions, subject
+from _rlenv_scripts.evaluation_figures import summarize
 from _rlenv_scripts.run import model_of
-from inprocess import done, error_of, result_of, run
+from inprocess import done, error_of, run
 
-import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
 from agents.files import seal
+
+SETTINGS = {"deterministic": False, "split": "test", "samples": 2, "temperature": 1.0, "top_p": 1.0, "seed": 0}
+SAMPLED = ("--episodes", 6, "--samples", 4, "--temperature", 0.8, "--top-p", 0.9, "--device", "cpu")
+SUMS = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "levels": 2}}
+
+
+def result_of(*args):
+    return inprocess.result_of(run("evaluate", *args, "--json"))
+
+
+def rows_in(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def saved(folder, env_kwargs):
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=env_kwargs, episodes_per_update=4, device="cpu")
+    agent.save(folder / "checkpoint")
+    return agent
+
+
+def name(folder, **facts):
+    """Change what a checkpoint says of itself."""
+    file = folder / "checkpoint" / "agent.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | facts))
+    seal(folder / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a run folder with an untrained policy on two levels of sums, and a tenth of the resamples."""
+    path = tmp_path_factory.mktemp("runs") / "sums"
+    saved(path, SUMS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agents.estimators.pass_at_k.bootstrap_mean.__defaults__", (200, 0.95))
+        yield path
+
+
+def row(problem, answer, success, **changes):
+    usual = {"mode": "sampled", "status": "ok", "reward": 1.0, "truncated": False, "tokens": 1, "level": None}
+    return usual | {"problem": problem, "extracted": answer, "success": success} | changes
+
+
+def test_figures_count_verdicts_and_levels_only_where_there_are_some():
+    rows = [row(0, "1", True, level=1), row(0, "2", False, status="timeout", reward=0.0, level=1)]
+    figures = summarize([*rows, row(1, "1", False, level=2), row(1, None, False, level=2)], SETTINGS)
+    assert (figures["episodes"], figures["failed"], figures["success_rate"]) == (3, 1, 1 / 3)
+    at = figures["sampled"]["pass_at_k"]
+    assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2) and at["1"]["low"] <= 0.5 <= at["1"]["high"]
+    assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
+    rows[1] = row(0, "2", False, level=1)
+    by_level = summarize([*rows, row(1, None, False, level=2)], SETTINGS)["sampled"]["by_level"]
+    assert by_level["1"] == {"problems": 1, "pass_at_k": {"1": 0.5, "2": 1.0}, "maj_at_k": {"1": 0.5, "2": 0.5}}
+    assert by_level["2"]["maj_at_k"] == {"1": 0.0}
+
+
+def test_samples_add_their_figures_and_every_completion_is_kept(folder):
+    figures = result_of(folder, *SAMPLED)
+    assert figures["episodes"] == 6 and figures["deterministic"] and set(figures["success_by_level"]) <= {"1", "2"}
+    sampled = figures["sampled"]
+    assert (sampled["episodes"], sampled["samples"], sampled["temperature"], sampled["top_p"]) == (24, 4, 0.8, 0.9)
+    assert list(sampled["pass_at_k"]) == list(sampled["maj_at_k"]) == ["1", "2", "4"]
+    rows = rows_in(figures["completions"])
+    assert [(one["mode"], one["problem"], one["sample"]) for one in rows] == [
+        *(("greedy", problem, 0) for problem in range(6)),
+        *(("sampled", problem, sample) for problem in range(6) for sample in range(4)),
+    ]
+    assert {one["prompt"] for one in rows[:6]} == {one["prompt"] for one in rows[6:]}
+    assert all(str(sum(map(int, one["prompt"].rstrip("=").split("+")))) == one["answer"] for one in rows)
+    assert all(one["success"] == (one["completion"] == one["answer"]) for one in rows)
+    assert all(one["tokens"] >= len(one["completion"]) + (not one["truncated"]) for one in rows)  # one token each
+    assert len({one["completion"] for one in rows[6:]}) > 6
+
+
+def test_a_file_that_was_cut_off_is_continued_as_if_it_had_not_been(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(completions, "BLOCK", 8)
+    whole = tmp_path / "whole.jsonl"
+    expected = result_of(folder, *SAMPLED, "--out", whole)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 30
+    facts = json.loads(whole.with_suffix(".json").read_text())
+    for kept in (3, 17, 30):  # in the first block, in another one, after the last
+        part = tmp_path / f"part-{kept}.jsonl"
+        part.write_bytes(b"".join(lines[:kept]) + (lines[kept][:9] if kept < 30 else b""))
+        part.with_suffix(".json").write_text(json.dumps({"settings": facts["settings"]}))
+        found = result_of(folder, *SAMPLED, "--out", part)
+        assert part.read_bytes() == whole.read_bytes(), kept
+        assert {**found, "completions": ""} == {**expected, "completions": ""}
+    assert "holds another evaluation" in error_of(run("evaluate", folder, "--out", whole, "--episodes", 3))
+
+
+def test_a_finished_evaluation_is_reused_and_other_settings_have_another_file(folder, monkeypatch):
+    first = result_of(folder, *SAMPLED)
+    assert result_of(folder, *SAMPLED, "--seed", 1)["completions"] != first["completions"]
+    greedy = result_of(folder, "--episodes", 6, "--device", "cpu")
+    assert greedy == {name: first[name] for name in greedy}
+    monkeypatch.delattr(subject.Subject, "load")
+    assert result_of(folder, *SAMPLED) == first
+    outcome = run("evaluate", folder, *SAMPLED)
+    assert "evaluated before" in outcome.stderr and "| pass@4" in outcome.stdout
+    assert isinstance(run("evaluate", folder, *SAMPLED, "--overwrite").exception, AttributeError)
+
+
+def test_a_changed_checkpoint_is_evaluated_again(tmp_path):
+    agent = saved(tmp_path, SUMS)
+    before = result_of(tmp_path, "--episodes", 2, "--samples", 1)["completions"]
+    with torch.no_grad():
+        for weight in agent.policy.parameters():
+            weight.mul_(1.5)
+    agent.save(tmp_path / "checkpoint")
+    assert result_of(tmp_path, "--episodes", 2, "--samples", 1)["completions"] != before
+
+
+def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problems = [{"prompt": f"{n}+{n}=", "answer": str(2 * n), "split": "test"} for n in range(10, 14)]
+    Path("sums.json").write_text(json.dumps(problems))
+    task = ("--verifier", "exact", "--problems", "sums.json", "--max-prompt-tokens", 6, "--max-new-tokens", 4)
+    figures = result_of(folder / "checkpoint" / "policy" / "model", *task, *SAMPLED)
+    assert figures["problems"] == 4  # no problem twice, although --episodes is 6
+    assert figures["completions"].startswith("evaluations")
+    assert {one["prompt"] for one in rows_in(figures["completions"])} == {one["prompt"] for one in problems}
+    again = result_of(folder, *task, *SAMPLED, "--overwrite")  # the same model, and the same verifier, of a run
+    assert again["sampled"] == figures["sampled"]
+
+
+def test_nothing_is_kept_of_an_evaluation_without_any_verdict_or_a_right_to_write(folder, tmp_path, monkeypatch):
+    out, problems = tmp_path / "all.jsonl", tmp_path / "words.json"
+    problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))
+    task = ("--verifier", "numeric", "--problems", problems, "--max-prompt-tokens", 6, "--max-new-tokens", 4)
+    outcome = run("evaluate", folder, *task, "--out", out, "--episodes", 2)
+    assert outcome.exit_code == 1 and "reached no verdict on all 1 episodes" in outcome.stderr
+    assert not out.exists() and not out.with_suffix(".json").exists()
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(completions, "Lock", refuse)
+    assert "(Permission denied); pass another --out" in error_of(run("evaluate", folder, "--episodes", 4))
+
+
+# A run folder whose agent.json names a reward function of a module of the user's.
 
 MODULE = "somebodys_reward"
 SOURCE = """
@@ -25,70 +169,56 @@ PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split"
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """Return a run folder whose agent.json names a reward function of a module of the user's."""
+def own(tmp_path, monkeypatch):
     kwargs = {"verifier": "length", "problems": PROBLEMS, "max_new_tokens": 4}
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, device="cpu")
-    folder = tmp_path / "run"
-    agent.save(folder / "checkpoint")
-    name(folder, env_kwargs={**kwargs, "verifier": f"{MODULE}:shout"})
+    saved(tmp_path / "run", kwargs)
+    name(tmp_path / "run", env_kwargs={**kwargs, "verifier": f"{MODULE}:shout"})
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
-    yield folder
+    yield tmp_path / "run"
     sys.modules.pop(MODULE, None)
 
 
-def name(folder, **facts):
-    saved = json.loads((folder / "checkpoint" / "agent.json").read_text())
-    (folder / "checkpoint" / "agent.json").write_text(json.dumps(saved | facts))
-    seal(folder / "checkpoint")
-
-
 @pytest.mark.parametrize("inner", ["", "checkpoint"])
-def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, trained, tmp_path):
-    (trained / "checkpoint").rename(trained / ".checkpoint-old")
-    assert model_of(str(trained / inner)) == str(trained / ".checkpoint-old" / "policy" / "model")
-    done("evaluate", trained / inner, "--episodes", 2, "--json", "--trust")
+def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, own):
+    (own / "checkpoint").rename(own / ".checkpoint-old")
+    assert model_of(str(own / inner)) == str(own / ".checkpoint-old" / "policy" / "model")
+    outcome = done("evaluate", own / inner, "--episodes", 2, "--max-new-tokens", 1, "--json", "--trust")
+    assert "of the answers are cut off; raise --max-new-tokens" in outcome.stderr
 
 
-def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
+def test_training_from_a_checkpoint_reads_its_model_alone(own, tmp_path):
     problems = tmp_path / "problems.json"
     problems.write_text(json.dumps(PROBLEMS))
     tiny = ["--sft-steps", 0, "--timesteps", 4, "--eval-episodes", 2, "--episodes-per-update", 4, "--max-new-tokens", 4]
     choice = ["--verifier", "length", "--problems", problems, "--log-dir", tmp_path / "next"]
-    done("train", "--agent", "reinforce", "--model", trained, *tiny, *choice)
+    done("train", "--agent", "reinforce", "--model", own, *tiny, *choice)
     assert not (tmp_path / "imported").exists()
 
 
-def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(trained, tmp_path):
+def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(own, tmp_path):
     """The hash that holds problems out is of the run's own file; a copy of that file is still split by it."""
-    own, copied, other = (tmp_path / f"{name}.json" for name in ("own", "copied", "other"))
-    for path, numbers in ((own, range(12)), (copied, range(12)), (other, range(20, 32))):
+    trained, copied, other = (tmp_path / f"{name}.json" for name in ("trained", "copied", "other"))
+    for path, numbers in ((trained, range(12)), (copied, range(12)), (other, range(20, 32))):
         path.write_text(json.dumps([{"prompt": f"{number}+1="} for number in numbers]))
-    name(trained, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(own), "max_new_tokens": 4})
+    name(own, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(trained), "max_new_tokens": 4})
 
     def asked(path, *more):
-        given = ["--problems", path, "--trust", "--samples", 1, *more, "--json"]
-        return result_of(run("evaluate", trained, *given))["problems"]
+        return result_of(own, "--problems", path, "--trust", "--samples", 1, *more)["problems"]
 
-    assert asked(own) == asked(copied) < 12 == asked(other)
+    assert asked(trained) == asked(copied) < 12 == asked(other)
     assert asked(other, "--test-fraction", 0.25) < 12
 
 
-def test_answers_that_are_mostly_cut_off_are_told(trained):
-    outcome = run("evaluate", trained, "--episodes", 2, "--max-new-tokens", 1, "--trust")
-    assert "of the answers are cut off; raise --max-new-tokens" in outcome.stderr
-
-
-def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(trained, monkeypatch):
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(own, monkeypatch):
     load = subject.Subject.load
 
     def replaced(self, given):
         loaded = load(self, given)
-        name(trained, num_updates=7)
+        name(own, num_updates=7)
         return loaded
 
     monkeypatch.setattr(subject.Subject, "load", replaced)
-    line = error_of(run("evaluate", trained, "--episodes", 2, "--trust"))
-    assert f"'{trained}' has been replaced by a later checkpoint while it was read: evaluate again" in line
-    assert not list(trained.glob("evaluations/*.json"))
+    line = error_of(run("evaluate", own, "--episodes", 2, "--trust"))
+    assert f"'{own}' has been replaced by a later checkpoint while it was read: evaluate again" in line
+    assert not list(own.glob("evaluations/*.json"))
