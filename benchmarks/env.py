@@ -15,19 +15,23 @@ from agents.rollouts.collector import Collector
 from .measure import Case, clock
 from .worlds import arith_envs, endless_model, letter_envs, letter_prompts, warm_model
 
-TOKENS = 32
+TOKENS, TEXTS = 32, {1: 64, 64: 2, 256: 2}  # slots: rollouts of a measurement
+SUMS, POLES = (256, 10), (16, 64)
 
 
 def cases(name: str) -> Iterator[Case]:
     """Yield text and CartPole: the whole step over the policy's part, so 1.1 means a share of 9 %."""
-    for batch in (1, 64, 256):
+    for batch, repeats in TEXTS.items():
         envs = letter_envs(batch, letter_prompts(batch, 8), TOKENS)
         model = endless_model(envs.task.vocab_size, envs.task.max_length, envs.task.eos_token_id)
         label = f"text, {batch} slots, {TOKENS} tokens"
-        yield _share(label, envs, _text_policy(envs, model), batch, repeats=max(64 // batch, 2))
-    envs = arith_envs(256, group_size=8)
-    yield _share("arith, 32 prompts x 8 short answers", envs, _text_policy(envs, warm_model()), 256, repeats=10)
-    for slots in (16, 64):
+        yield _share(label, envs, _text_policy(envs, model), batch, repeats)
+    slots, repeats = SUMS
+    envs = arith_envs(slots, group_size=8)
+    yield _share(
+        f"arith, {slots // 8} prompts x 8 short answers", envs, _text_policy(envs, warm_model()), slots, repeats
+    )
+    for slots in POLES:
         envs = make_envs("CartPole-v1", slots, None, skip_finished=True)
         policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
         yield _share(f"CartPole, {slots} slots", envs, policy, 4 * slots, repeats=3)

@@ -18,18 +18,18 @@ from .floors import acting_floor
 from .measure import Case, clock, in_turn
 from .worlds import chat_envs, endless_model, letter_envs, letter_prompts, never_ends, smollm2, stories
 
-TINY = (1, 64, 256)  # batch sizes
+TINY = {1: 8, 64: 4, 256: 2}  # batch size: rollouts of a measurement
 BATCHES, DTYPES, TOKENS, RANK = (1, 8, 32), ("float32", "bfloat16"), 64, 16  # of SmolLM2
 
 
 def cases(name: str) -> Iterator[Case]:
     """Yield a case for each batch size; of SmolLM2 in both precisions, without an adapter and with one."""
     if name == "generate":
-        for batch in TINY:
+        for batch, repeats in TINY.items():
             envs = letter_envs(batch, letter_prompts(batch, 8), 32)
             task = envs.task
             model = endless_model(task.vocab_size, task.max_length, task.eos_token_id)
-            yield case(f"batch {batch}", Sampling(envs, model, repeats=max(256 // batch, 2) if batch > 1 else 8))
+            yield case(f"batch {batch}", Sampling(envs, model, repeats))
         return
     for dtype in DTYPES:
         for batch in BATCHES:

@@ -12,79 +12,57 @@ import _rlenv_benchmarks
 import pytest
 from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, peers, sb3, update, verifier, worlds
 from _rlenv_benchmarks.measure import Case, measured
-from _rlenv_scripts.main import main
-from chat_families import chatml
-from click.testing import CliRunner
-from transformers import LlamaConfig, LlamaForCausalLM
-
-SMALL = {"groups": 2, "k": 2, "tokens": 4, "updates": 4, "steps": 2}
+from inprocess import result_of, run
+from tiny_models import write_chat_model
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch, tmp_path_factory):
+def small(monkeypatch, tmp_path):
     """Make every benchmark small, SmolLM2 included."""
     model = worlds.endless_model(15, 16, 1)
     monkeypatch.setattr(worlds, "_warm_model", lambda: model)
     fast = partial(floors.product_speed, work=1e5)
-    jobs = {name: replace(job, **SMALL) for name, job in against_trl.JOBS.items()}
+    jobs = {name: replace(job, groups=2, k=2, tokens=4, updates=4, steps=2) for name, job in against_trl.JOBS.items()}
     for module, values in {
-        generate: {
-            "acting_floor": lambda *sizes: 1.0,
-            "TINY": (3,),
-            "BATCHES": (2,),
-            "DTYPES": ("float32",),
-            "TOKENS": 4,
-        },
-        verifier: {"GROUPS": 2, "WORKERS": (2,), "REPEATS": 1, "DELAY": 0.01},
+        generate: {"acting_floor": lambda *sizes: 1.0, "TINY": {3: 1}},
+        verifier: {"GROUPS": 1, "K": 2, "WORKERS": (1,), "REPEATS": 1},
         sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
-        env: {"TOKENS": 3},
+        env: {"TOKENS": 3, "TEXTS": {2: 1}, "SUMS": (8, 1), "POLES": (1,)},
         against_trl: {"product_speed": fast, "JOBS": jobs},
         update: {"product_speed": lambda model, **how: fast(model), "JOBS": jobs},
-        worlds: {"model_folder": lambda name: tmp_path_factory.getbasetemp() / "chat"},
+        worlds: {"model_folder": lambda name: tmp_path / "chat"},
     }.items():
         for name, value in values.items():
             monkeypatch.setattr(module, name, value)
 
 
-@pytest.fixture
-def chat():
-    """Write a small model that reads conversations to where SmolLM2 is looked for."""
-    tokenizer = chatml()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=256, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(worlds.smollm2())
-    tokenizer.save_pretrained(worlds.smollm2())
-
-
 def rows_of(cases):
     rows = [measured(case, 1) for case in cases]
     assert all(row.ours > 0 and row.peer > 0 and row.quality and row.pairs == 1 for row in rows)
-    return rows
+    return [row.name for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "count"),
-    [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 6), (verifier, "verifier", 2)],
-)
+@pytest.mark.parametrize(("module", "name", "count"), [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 3)])
 def test_a_benchmark_yields_rows(module, name, count):
     assert len(rows_of(module.cases(name))) == count
 
 
-def test_the_gpu_benchmark_runs_on_a_small_model():
+def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
+    assert len(rows_of(verifier.cases("verifier"))) == 2
     scale = h200.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
-    names = [row.name for row in rows_of(h200.cases("gpu", scale))]
+    names = rows_of(h200.cases("gpu", scale))
     assert len(names) == 5 and "captured" in names[0] and names[2] == "GRPO, 2 x 2: training"
 
 
 @pytest.mark.parametrize("name", ["trl-grpo", "trl-smollm2"])
-def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, chat, monkeypatch, tmp_path):
-    job, posed = against_trl.JOBS[name], {}
+def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, monkeypatch, tmp_path):
+    write_chat_model(tmp_path / "chat", context=256)
+    job, posed, place = against_trl.JOBS[name], {}, str(tmp_path)
     start = job.start()
-    if not isinstance(start, str):
-        start.save_pretrained(tmp_path)
-    place = start if isinstance(start, str) else str(tmp_path)
+    if isinstance(start, str):
+        place = start
+    else:
+        start.save_pretrained(place)
 
     def trainer(model, task, batch, reward, updates, callback, **settings):
         posed.update(task=task, settings=settings, problems=peers.problems(task, settings["seed"], 4))
@@ -110,10 +88,9 @@ def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, chat, monkeyp
 
 
 def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better():
-    order = itertools.count(1)
+    order, speeds = itertools.count(1), iter([(10.0, 10.0), (30.0, 10.0)])
     row = measured(Case("x", "s", measure.in_turn(lambda: float(next(order)), lambda: 2.0 * next(order))), 2)
     assert (row.ours, row.peer) == (4.0, 10.0), "of 3 and 5, 8 and 12: the first pair is dropped"
-    speeds = iter([(10.0, 10.0), (30.0, 10.0)])
     case = Case("x", "tokens/s", lambda: next(speeds), details=lambda: {"note": 1}, less_is_better=False, warm_up=0)
     row = measured(case, 2)
     assert (row.ratio, row.details) == ({"median": 2.0, "min": 1.0, "max": 3.0}, {"note": 1})
@@ -122,9 +99,8 @@ def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better
 def test_the_command_writes_rows_with_machine_versions_and_command(monkeypatch, tmp_path):
     cases = lambda name: iter([Case(name, "s", lambda: (1.0, 2.0))])  # noqa: E731
     monkeypatch.setattr(_rlenv_benchmarks, "find_benchmark", lambda name: cases)
-    outcome = CliRunner().invoke(main, ["bench", "generate", "--pairs", "7", "--out", str(tmp_path / "new"), "--json"])
-    assert outcome.exit_code == 0, outcome.output
+    found = result_of(run("bench", "generate", "--pairs", 7, "--out", tmp_path / "new", "--json"))
     [row] = json.loads((tmp_path / "new" / "generate.json").read_text())
     assert row["pairs"] == 7 and row["command"] == "rlenv bench generate --pairs 7"
     assert {"processor", "cores", "gpu"} == set(row["machine"]) and "torch" in row["versions"] and row["date"]
-    assert json.loads(outcome.stdout.splitlines()[-1]) == {"generate": [row]}
+    assert found == {"generate": [row]}
