@@ -12,9 +12,8 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -36,21 +35,14 @@ from .train import train
 
 SETTINGS, WARM = "compare.json", "warm"
 THIS_TIME = ("jobs", "figures")  # these do not change the results
-GROWS = ("agents", "seeds")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One agent with one seed, and its run folder."""
 
     agent: str
     seed: int
     folder: Path
-
-    @property
-    def log(self) -> Path:
-        """The output of its process."""
-        return self.folder.with_name(f"{self.folder.name}.log")
 
 
 class Study:
@@ -82,8 +74,7 @@ class Study:
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
         """Return the runs: all agents with the first seed, then all with the second."""
-        first = self.given["seed"]
-        numbers = range(first, first + seeds)
+        numbers = range(self.given["seed"], self.given["seed"] + seeds)
         return [Run(agent, seed, self.folder / label(agent) / f"seed-{seed}") for seed in numbers for agent in agents]
 
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
@@ -125,16 +116,14 @@ class Study:
         Raises:
             ClickException: if the warm start failed.
         """
-        model = self.given["model"]
+        model, warm = self.given["model"], self.folder / WARM
         if not self.text or not self.given["sft_steps"] or model_of(model) != model:
             return model
-        warm = self.folder / WARM
         if finished(warm) is None:
             shutil.rmtree(warm, ignore_errors=True)
             whole = dict.fromkeys(names_of(adapter))  # the warm start trains all weights, the runs an adapter
             own = {"log_dir": warm, "as_json": True, "overwrite": False, "device": self.device}
-            options = self.given | whole | own
-            job = Job(rlenv_command(sft, options), warm.with_name(f"{WARM}.log"))
+            job = Job(rlenv_command(sft, self.given | whole | own), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended
             result = finished(warm)
@@ -167,14 +156,15 @@ class Study:
             Lock(run.folder / LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
         shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
-        return Job(rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder}), run.log)
+        command = rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder})
+        return Job(command, run.folder.with_name(f"{run.folder.name}.log"))
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the report about every finished run; return what is in report.json."""
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
         named = [(path, result) for path, result in done.items() if result is not None]
         results = [result | {"run_dir": str(path), "agent": label(result["agent"])} for path, result in named]
-        return write_report(self.folder, self.given, self.text, list(map(label, self.agents)), results, failed)
+        return write_report(self.folder, self.given, list(map(label, self.agents)), results, failed)
 
 
 def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:
@@ -186,43 +176,32 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         stack: at whose end the folder is free for others.
 
     Raises:
-        ValueError: if the folder holds something else, or a comparison with other settings.
+        ValueError: if the folder holds something else, or a comparison with other settings, or one runs there.
     """
     folder: Path = given["log_dir"]
     left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
     options = {name: value for name, value in given.items() if name not in left_out}
     settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
+    busy = f"another rlenv compare is running in {str(folder)!r}"
     check_place(folder)
     if folder.exists() and any(folder.iterdir()):
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
-        hold(folder).close()
+        Lock(folder / LOCK, busy).close()
         if given["overwrite"] and not restarts():  # else this command has done so, and torchrun started it again
             shutil.rmtree(folder)
         else:
-            settings = extend(read_table(folder / SETTINGS), settings, folder)
+            settings = _extended(folder, settings)
     folder.mkdir(parents=True, exist_ok=True)
-    stack.enter_context(hold(folder))
+    stack.enter_context(Lock(folder / LOCK, busy))
     write_json(folder / SETTINGS, settings)
     return settings
 
 
-def hold(folder: Path) -> Lock:
-    """Lock a folder against other comparisons until the lock is closed.
-
-    Raises:
-        ValueError: if another comparison runs there.
-    """
-    return Lock(folder / LOCK, f"another rlenv compare is running in {str(folder)!r}")
-
-
-def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings with the agents and seeds of both.
-
-    Raises:
-        ValueError: naming the other settings that differ.
-    """
-    names = [name for name in sorted({*old, *new} - {*GROWS}) if old.get(name) != new.get(name)]
+def _extended(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with the agents and seeds of both; a `ValueError` names the others that differ."""
+    old = read_table(folder / SETTINGS)
+    names = [name for name in sorted({*old, *new} - {"agents", "seeds"}) if old.get(name) != new.get(name)]
     if names:
         differ = ", ".join(f"{name} {json.dumps(old.get(name))}, now {json.dumps(new.get(name))}" for name in names)
         raise ValueError(

@@ -1,18 +1,27 @@
-"""`rlenv compare`, as a person runs it, with everything made small."""
+"""`rlenv compare`, as a person runs it, with everything made small; its statistics against known answers."""
 
 import json
+import math
 
 import inprocess
+import numpy as np
 import pytest
 from _rlenv_scripts import model_defaults
-from _rlenv_scripts.study import finished, hold
-from inprocess import result_of
+from _rlenv_scripts.comparison import write_report
+from _rlenv_scripts.reports.curves import POINTS, merge_equal, read_curves, spread
+from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
+from _rlenv_scripts.study import finished
+from drawn import drawn
+from hypothesis import given
+from hypothesis import strategies as st
+from inprocess import error_of, result_of
 
 from agents import AGENTS
 from agents.files import Lock
 
 SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
 SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
+POLE = ["--env", "CartPole-v1", "--agents", "rloo"]
 
 
 def compare(*args):
@@ -45,40 +54,26 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         assert (config["group_size"], config["verifier_args"]) == (4, {"digits": 1})
 
 
-def test_the_same_command_again_repeats_no_run(compared):
+def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):
     folder, report = compared
     before = times(folder)
     outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
-    assert result_of(outcome) == report
-    assert "4 of 4 runs are finished already" in outcome.stderr
-    assert times(folder) == before
-
-
-def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):
-    folder, _ = compared
-    before = times(folder)
-    line = inprocess.error_of(compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder))
+    assert result_of(outcome) == report and "4 of 4 runs are finished already" in outcome.stderr
+    line = error_of(compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder))
     assert "other settings (episodes 16, now 17, verifier_args" in line
     assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
 
 
 def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", inprocess.run_jobs)
-    few = ["--agents", "grpo,ppo", "--seeds", 1, "--sft-steps", 0, "--num-envs", 8]
-    compare(*SMALL, *few, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "passes", "--no-figures")
-    configs = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("passes/*/seed-0/config.json"))]
-    assert [(config["agent"], config["agent_args"]) for config in configs] == [
-        ("grpo", {"num_epochs": 3}), ("ppo", {"num_epochs": 3}),
-    ]  # fmt: skip
-    few[1] = "reinforce-baseline"
-    compare(*SMALL, *few, "--agent-arg", "baseline=optimal-token", "--log-dir", tmp_path / "tokens", "--no-figures")
-    [config] = tmp_path.glob("tokens/*/seed-0/config.json")
-    assert json.loads(config.read_text())["baseline"] == "optimal-token", "train has an option for it"
-    assert "'reinforce'" in inprocess.error_of(
-        compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no")
-    )
-    assert not (tmp_path / "no").exists()
+    few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
+    commands, *_ = jobs_of(monkeypatch, "--agents", "grpo,ppo", "--agent-arg", "num_epochs=3", *few)
+    assert ["--agent-arg=num_epochs=3" in command for command in commands] == [True, True]
+    given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
+    [command], *_ = jobs_of(monkeypatch, *given, *few)
+    assert "--baseline=optimal-token" in command, "train has an option for it"
+    line = error_of(compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
+    assert "'reinforce'" in line and not (tmp_path / "no").exists()
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
@@ -87,9 +82,8 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("_rlenv_scripts.study.run_jobs", interrupted)
-    outcome = compare("--env", "CartPole-v1", "--agents", "rloo", "--log-dir", tmp_path / "run", "--no-figures")
-    assert outcome.exit_code == 130
-    assert outcome.stderr.strip() == "Interrupted; the same command continues from here."
+    outcome = compare(*POLE, "--log-dir", tmp_path / "run", "--no-figures")
+    assert (outcome.exit_code, outcome.stderr) == (130, "Interrupted; the same command continues from here.\n")
 
 
 def jobs_of(monkeypatch, *args):
@@ -111,10 +105,9 @@ def jobs_of(monkeypatch, *args):
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 8)
-    few = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 2, "--seed", 3, "--log-dir", tmp_path / "few"]
-    commands, limit, threads = jobs_of(monkeypatch, *few)
+    commands, limit, threads = jobs_of(monkeypatch, *POLE, "--seeds", 2, "--seed", 3, "--log-dir", tmp_path / "few")
     assert (limit, threads) == (8, 1) and "--seed=3" in commands[0] and "--seed=4" in commands[1]
-    commands, limit, threads = jobs_of(monkeypatch, "--env", "CartPole-v1", "--jobs", 3, "--log-dir", tmp_path / "run")
+    commands, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
     alone = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
     assert (len(commands), limit, threads) == (len(alone) * 5, 3, 2)
     assert {command[0] for command in commands} == {"train"}
@@ -134,23 +127,10 @@ def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
     runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--log-dir", tmp_path / "run"]
     commands, *_ = jobs_of(monkeypatch, *runs, "--seeds", 2, "--jobs", 3)
     assert sorted(planned) == [("ppo", True, 0, 3), ("rloo", True, 0, 3)], "once for each agent"
-    assert [("--micro-batch-tokens=40" in each, "--agent=ppo" in each) for each in commands] == [
-        (False, False),
-        (True, True),
-    ] * 2
+    given = [("--micro-batch-tokens=40" in command, "--agent=ppo" in command) for command in commands]
+    assert given == [(False, False), (True, True)] * 2
     jobs_of(monkeypatch, *runs, "--seeds", 1, "--jobs", 8, "--overwrite")
     assert {together for *_, together in planned[2:]} == {2}, "no more than there are runs"
-
-
-def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
-    """As after `kill -9` of the comparison."""
-    given = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    jobs_of(monkeypatch, *given)
-    folder = tmp_path / "run" / "rloo" / "seed-0"
-    folder.mkdir()
-    with Lock(folder / ".lock", "busy"):
-        assert "an earlier run still writes to" in inprocess.error_of(compare(*given))
-        assert folder.is_dir()
 
 
 @pytest.mark.parametrize("given", ["run folder", "no warm start"])
@@ -162,25 +142,35 @@ def test_without_a_warm_start_the_runs_start_from_the_model(compared, given, tmp
     assert {f"--model={model}", "--sft-steps=0", "--episodes=60000", "--group-size=4", "--log-kl"} <= set(command)
 
 
-def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    command = ["--env", "CartPole-v1", "--agents", "rloo", "--overwrite", "--log-dir", folder]
-    jobs_of(monkeypatch, *command)
-    (folder / "finished").touch()
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    jobs_of(monkeypatch, *command)
-    assert (folder / "finished").exists()
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    jobs_of(monkeypatch, *command)
-    assert not (folder / "finished").exists()
-
-
 def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", folder)
-    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "ppo", "--seeds", 2, "--log-dir", folder)
+    jobs_of(monkeypatch, *POLE, "--seeds", 1, "--log-dir", folder)
+    jobs_of(monkeypatch, *POLE[:3], "ppo", "--seeds", 2, "--log-dir", folder)
     settings = json.loads((folder / "compare.json").read_text())
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
+
+
+def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
+    command = [*POLE, "--overwrite", "--log-dir", tmp_path / "run"]
+    jobs_of(monkeypatch, *command)
+    for restarts, kept in (("1", True), ("0", False)):
+        (tmp_path / "run" / "finished").touch()
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        jobs_of(monkeypatch, *command)
+        assert (tmp_path / "run" / "finished").exists() is kept
+
+
+def test_two_comparisons_do_not_share_a_folder_and_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
+    """The latter as after `kill -9` of the comparison."""
+    given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
+    jobs_of(monkeypatch, *given)
+    with Lock(tmp_path / "run" / ".lock", "busy"):
+        assert "another rlenv compare is running in" in error_of(compare(*given))
+    folder = tmp_path / "run" / "rloo" / "seed-0"
+    folder.mkdir()
+    with Lock(folder / ".lock", "busy"):
+        assert "an earlier run still writes to" in error_of(compare(*given))
+        assert folder.is_dir()
 
 
 @pytest.mark.parametrize(
@@ -192,8 +182,108 @@ def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
     assert finished(tmp_path) is None
 
 
-def test_two_comparisons_do_not_share_a_folder(tmp_path):
-    (tmp_path / "compare.json").write_text("{}")
-    with hold(tmp_path):
-        said = inprocess.error_of(compare("--env", "CartPole-v1", "--agents", "reinforce", "--log-dir", tmp_path))
-    assert "another rlenv compare is running in" in said and not list(tmp_path.glob("reinforce*"))
+# Statistics and table.
+
+FIGURES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([7.0], 7.0),
+        ([1.0, 2.0, 6.0], 3.0),  # fewer than four: nothing is cut off
+        ([100.0, 2.0, 4.0, -100.0], 3.0),
+        ([0.0, 1.0, 2.0, 3.0, 100.0], 2.0),  # scipy.stats.trim_mean([0, 1, 2, 3, 100], 0.25)
+        ([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0], 2.5),
+    ],
+)
+def test_the_interquartile_mean_cuts_a_quarter_from_each_end(values, expected):
+    assert interquartile_mean(values) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_interval_of_the_mean_of_three_runs_agrees_with_enumeration():
+    values = np.array([0.0, 1.0, 5.0])
+    means = np.sort([values[[i, j, k]].mean() for i in range(3) for j in range(3) for k in range(3)])
+    low, high = bootstrap_interval(values, np.random.default_rng(0), level=0.8)
+    # 3 of the 27 equally likely resamples below the 10 % quantile: the fourth smallest; the same from above.
+    assert (low, high) == pytest.approx((means[math.floor(0.1 * 27)], means[-1 - math.floor(0.1 * 27)]), abs=1e-12)
+
+
+@given(FIGURES, st.randoms(use_true_random=False))
+@drawn(50)
+def test_the_interval_contains_the_mean_lies_in_the_data_and_ignores_the_order_of_the_runs(values, random):
+    row = summarize("a", values)
+    assert row.min - 1e-9 <= row.low <= row.iqm + 1e-9 and row.iqm - 1e-9 <= row.high <= row.max + 1e-9
+    assert summarize("a", random.sample(values, len(values))) == row
+
+
+def run(agent, seed, initial, final, seconds, timesteps):
+    return {
+        "agent": agent,
+        "seed": seed,
+        "initial": initial,
+        "final": final,
+        "seconds": seconds,
+        "timesteps": timesteps,
+    }
+
+
+RUNS = [
+    run("rloo", 0, 0.25, 0.5, 3.0, 100),
+    run("rloo", 1, 0.75, 0.75, 5.0, 300),
+    run("reinforce", 0, 0.25, 1.0, 4.0, 200),
+    run("reinforce", 1, 0.75, 0.5, 8.0, 400),
+]
+
+
+def test_the_table_has_a_row_for_the_start_and_for_each_agent_and_counts_wins():
+    start, reinforce, rloo = tabulate(RUNS, ["reinforce", "grpo", "rloo"], None, from_start=True)
+    assert (start.agent, start.runs, start.iqm, start.min, start.max) == ("before training", 2, 0.5, 0.25, 0.75)
+    assert (start.wins, start.seconds, start.timesteps) == (None, None, None)
+    assert (reinforce.agent, reinforce.iqm, reinforce.min, reinforce.max) == ("reinforce", 0.75, 0.5, 1.0)
+    assert (reinforce.wins, reinforce.seconds, reinforce.timesteps) == (1, 6.0, 300.0)
+    assert (rloo.agent, rloo.iqm, rloo.low, rloo.high) == ("rloo", 0.625, 0.5, 0.75)
+    assert rloo.wins == 1  # as good as before is not better
+    for goal, wins in ((0.75, 1), (None, None)):
+        [row] = tabulate(RUNS, ["rloo"], goal, from_start=False)
+        assert row.wins == wins
+
+
+def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
+    def result(agent, seed, after):
+        figures = {"episodes": 500, "mean_reward": 0.9, "reward_std": 0.3, "success_rate": 0.9}
+        facts = {"timesteps": 1, "episodes": 1, "updates": 1, "seconds": 1.0, "run_dir": str(tmp_path)}
+        evals = {"initial_eval": figures, "eval": figures | {"success_rate": after}}
+        return facts | evals | {"agent": agent, "seed": seed}
+
+    (tmp_path / "progress.csv").write_text("time/episodes,rollout/ep_rew_mean\n1,0.9\n")
+    given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
+    results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
+    made = write_report(tmp_path, given, ["rloo", "grpo"], results, [])
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert page.count("worse than before") == 1
+    assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
+    assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True]
+
+
+def test_a_curve_leaves_out_rows_that_lack_a_figure(tmp_path):
+    progress = tmp_path / "progress.csv"
+    progress.write_text("time/episodes,rollout/ep_rew_mean,eval/mean_reward\n16,0.5,\n32,1.5,\n,2.5,\n,,9\n")
+    rewards, kls = read_curves(progress, "time/episodes")
+    assert rewards.tolist() == [[16, 32], [0.5, 1.5]] and kls.shape == (2, 0)
+
+
+def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_last_figure():
+    short, long = np.array([[0.0, 1.0], [0.0, 4.0]]), np.array([[0.0, 2.0], [0.0, 2.0]])
+    grid, middle, low, high = spread([short, long])
+    assert (grid[0], grid[-1], len(grid)) == (0.0, 2.0, POINTS)
+    assert (low[-1], middle[-1], high[-1]) == (2.0, 3.0, 4.0)
+    half = np.argmin(abs(grid - 0.5))
+    assert (high[half], low[half]) == pytest.approx((4 * grid[half], grid[half]))
+
+
+def test_only_equal_curves_are_merged():
+    one, other = np.array([[0.0, 1.0], [1.0, 2.0]]), np.array([[0.0, 1.0], [1.0, 2.5]])
+    nothing = np.empty((2, 0))
+    curves = {"a": [one, other], "b": [one], "c": [one, other], "d": [other, one], "e": [nothing], "f": [nothing]}
+    assert merge_equal(curves) == {"a = c": ["a", "c"], "b": ["b"], "d": ["d"], "e": ["e"], "f": ["f"]}
