@@ -51,9 +51,7 @@ def play(run: Path | None, **given: Any) -> None:
     """
     import torch
 
-    from .games import ControlGame, TextGame, show
-    from .play_session import open_subject, person, watched
-    from .play_session import play as play_episodes
+    from .games import ControlGame, TextGame, open_subject, person, play_episodes, show, watched
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
