@@ -1,4 +1,4 @@
-"""What `rlenv train` does between the steps of training: show progress, log distributions, evaluate, stop."""
+"""What `rlenv train` does between the steps of training: show progress, log distributions and a KL, evaluate, stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import Rollout
-from agents.training.metrics import thinned
+from agents.estimators.kl import k1
+from agents.training.metrics import is_logged, thinned
 
 from .progress import Interrupt, Rate, before_first_end
 from .run_log import BetweenRollouts, log_histogram
@@ -153,6 +154,38 @@ class Histograms(BetweenRollouts):
 
     def _on_rollout_start(self) -> None:
         self.write_pending()
+
+
+class KLFromStart(BetweenRollouts):
+    """Logs the KL to the policy that training started from, as `rollout/kl_start`.
+
+        KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
+
+    The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats per step.
+    Costs one forward pass of a frozen copy, the reference of the KL anchor, which checkpoints keep.
+
+    Args:
+        every: updates between two estimates; use the log's interval.
+    """
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+
+    def _on_training_start(self) -> None:
+        self.model.anchor.freeze_reference(self.model.policy, always=True)
+        self.start = self.model.anchor.reference
+
+    @torch.no_grad()
+    def _on_rollout_end(self) -> None:
+        if not is_logged(self.every, self.model.num_updates + 1):
+            return
+        rollout = self.locals["rollout"]
+        total = 0.0
+        for rows in self.model.updater.micro_batches(rollout):
+            start_log_probs = self.start.evaluate(rows)["log_probs"]
+            total += float(rows.total(k1(rows.log_probs, start_log_probs)))
+        self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))
 
 
 class StopOnReward(BaseCallback):

@@ -8,25 +8,26 @@ import time
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.logger import HParam
 
 from agents import Agent, Rollout, processes
 from agents.files import reading
 
-from . import panels, samples, session
+from . import samples, session
 from .agent_names import label
-from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
+from .callbacks import Evaluations, HeldOutCurve, Histograms, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
 from .reports.reward_rules import CURVE_EPISODES
 from .run import EPISODES, SAMPLES, Run
-from .run_log import log_layout, log_scalar, log_table, open_log
+from .run_log import log_scalar, log_table, open_log
 from .saver import Saver
 from .settings import is_text, resolved
 from .terminal import interactive
 from .trackers import TRACKERS
-from .tracking import KLFromStart, record_evaluation, record_outcome
 
+OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
 POINTS = 10  # of the curve of held-out success by default
 
 
@@ -152,11 +153,9 @@ class Job:
             return
         initial, rollout = self._evaluate(self.given["seed"])
         rows = self._samples(rollout, "before")
-        record_evaluation(self.agent, initial)
+        self._record(initial)
         try:
             self.sample_log.add(rows)
-            missing = panels.absent(self.agent, initial, rollout.extras, self.given)
-            log_layout(self.agent.logger, panels.layout(missing))
             self._log_samples(rows)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
@@ -245,10 +244,18 @@ class Job:
 
     def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
         figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)
-        record_evaluation(self.agent, figures)
+        self._record(figures)
         self._log_samples(self._samples(rollout, "during"))
         self.agent.dump_logs()
         return figures
+
+    def _record(self, figures: dict[str, Any]) -> dict[str, float]:
+        """Record the figures of an evaluation, and return them as recorded."""
+        known = {key: figures[key.removeprefix("eval/")] for key in OUTCOMES}
+        outcome = {key: figure for key, figure in known.items() if figure is not None}
+        for key, figure in outcome.items():
+            self.agent.logger.record(key, figure)
+        return outcome
 
     def _samples(self, rollout: Rollout, when: str) -> list[samples.Row]:
         """Return the first episodes of an evaluation; none for control."""
@@ -278,7 +285,13 @@ class Job:
             page = samples.markdown(self.shown_samples)
             (self.run.path / SAMPLES).write_text(page, encoding="utf-8")
         self._log_samples(self.shown_samples)
-        record_outcome(self.agent, self.given, figures)
+        short = {
+            name: value
+            for name, value in (self.config | self.agent.settings).items()
+            if isinstance(value, (bool, int, float, str))
+        }
+        hparams = HParam(short, self._record(figures))  # for TensorBoard's table of runs
+        self.agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
         self.agent.dump_logs()
         self.doctor.look(self.result(figures))
         return figures

@@ -83,13 +83,6 @@ def flush(logger: Logger) -> None:
             output.writer.flush()
 
 
-def log_layout(logger: Logger, layout: dict[str, Any]) -> None:
-    """Write which charts TensorBoard shows in its tab Custom Scalars."""
-    for writer in _writers(logger):
-        if isinstance(writer, SummaryWriter):
-            writer.add_custom_scalars(layout)
-
-
 def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
     """Write one figure to TensorBoard and trackers only, with its own count of steps."""
     for writer in _writers(logger):

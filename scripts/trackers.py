@@ -1,11 +1,13 @@
-"""Weights & Biases and MLflow as further outputs of the log: `rlenv train --track wandb` or `mlflow`."""
+"""Experiment trackers as further outputs of the log: `rlenv train --track wandb`, `trackio` or `mlflow`."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,10 +32,10 @@ def library(name: str) -> Any:
 
 
 class Tracker(KVWriter):
-    """A run of an experiment tracker, which `--resume` continues: its id is in tracking.json.
+    """A run of a tracker, which `--resume` continues by the library's own means: its id is in tracking.json.
 
     Steps that a resumed run takes again are sent again. A failure of the library never ends the training. A subclass
-    has `_begin`, which takes the known id, if any, and returns it, and what sends.
+    has `_begin`, which takes the known id, if any, and returns it, `_send`, `_table` and `_end`.
 
     Raises:
         ValueError: if the tracker's library is missing or refuses to begin; one line that says what to do.
@@ -41,7 +43,7 @@ class Tracker(KVWriter):
 
     module: ClassVar[str]
     _begin: Any
-    _figures: Any
+    _send: Any
     _table: Any
     _end: Any
     failing = concluded = False
@@ -55,15 +57,16 @@ class Tracker(KVWriter):
     @override
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         if figures := {name: float(value) for name, value in key_values.items() if isinstance(value, Real)}:
-            self._try(self._figures, figures, step, STEPS)
+            self._try(self._send, figures, step, STEPS)
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Send one figure that has its own count of steps."""
-        self._try(self._figures, {name: value}, step, f"{name.split('/')[0]}/step")
+        self._try(self._send, {name: value}, step, f"{name.split('/')[0]}/step")
 
     def add_histogram(self, name: str, values: Any, step: int) -> None:
-        """Send a distribution of values [n]."""
-        self._try(self._histogram, name, values, step)
+        """Send a distribution of values [n], if the tracker has histograms."""
+        if hasattr(self.library, "Histogram"):
+            self._try(lambda: self._send({f"distributions/{name}": self.library.Histogram(values)}, step, STEPS))
 
     def add_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """Send a table of samples."""
@@ -79,12 +82,10 @@ class Tracker(KVWriter):
         if not self.concluded:
             self._try(self._end, None)
 
-    def _histogram(self, name: str, values: Any, step: int) -> None:
-        """Leave it out, unless the tracker has histograms."""
-
     def _try(self, function: Any, *arguments: Any) -> None:
         try:
-            function(*arguments)
+            with redirect_stdout(sys.stderr):  # results are printed on standard output
+                function(*arguments)
         except Exception as error:  # of a server or a store of files
             if not self.failing:
                 say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
@@ -110,21 +111,36 @@ class Wandb(Tracker):
         self.run.define_metric("sft/*", step_metric="sft/step")
         return name
 
-    def _figures(self, figures: dict[str, float], step: int, axis: str) -> None:
-        self.run.log(figures | {axis: step})
+    def _send(self, row: dict[str, Any], step: int, axis: str) -> None:
+        self.run.log(row | {axis: step})
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         cells, titles = [[str(cell) for cell in row] for row in rows], [column or "note" for column in columns]
-        self.run.log({name: self.library.Table(columns=titles, data=cells), STEPS: step})
-
-    def _histogram(self, name: str, values: Any, step: int) -> None:
-        self.run.log({f"distributions/{name}": self.library.Histogram(values), STEPS: step})
+        self._send({name: self.library.Table(columns=titles, data=cells)}, step, STEPS)
 
     def _end(self, result: dict[str, Any] | None) -> None:
         try:
             self.run.summary.update({} if result is None else {"result": result})
         finally:
             self.run.finish(exit_code=int(result is None))
+
+
+class Trackio(Wandb):
+    """A run of trackio, on this machine unless TRACKIO_SPACE_ID or its other variables say otherwise."""
+
+    module = "trackio"
+
+    def _begin(self, known: str | None, config: dict[str, Any]) -> str:
+        name = known or f"{self.folder.resolve().name}-{uuid.uuid4().hex[:6]}"  # trackio continues runs by their name
+        with redirect_stdout(sys.stderr):
+            self.run = self.library.init(project=PROJECT, name=name, resume="allow", config=config, embed=False)
+        return name
+
+    def _send(self, row: dict[str, Any], step: int, axis: str) -> None:
+        self.run.log(row, step=step)
+
+    def _end(self, result: dict[str, Any] | None) -> None:
+        self.library.finish()
 
 
 class MLflow(Tracker):
@@ -145,7 +161,7 @@ class MLflow(Tracker):
             raise ValueError(message) from error
         return str(run.info.run_id)
 
-    def _figures(self, figures: dict[str, float], step: int, axis: str) -> None:
+    def _send(self, figures: dict[str, float], step: int, axis: str) -> None:
         self.library.log_metrics({_mlflow_name(name): value for name, value in figures.items()}, step=step)
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
@@ -159,10 +175,10 @@ class MLflow(Tracker):
             self.library.end_run("KILLED" if result is None else "FINISHED")
 
 
-TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "mlflow": MLflow}
-
-
 def _mlflow_name(name: str) -> str:
     """Return a name that MLflow takes: one slash, for its files of metrics are in folders by name."""
-    group, _, rest = name.partition("/")
-    return re.sub(r"[^\w\-. :/]", "_", f"{group}/{rest.replace('/', '.')}" if rest else group)
+    group, slash, rest = name.partition("/")
+    return re.sub(r"[^\w\-. :/]", "_", f"{group}{slash}{rest.replace('/', '.')}")
+
+
+TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "trackio": Trackio, "mlflow": MLflow}

@@ -62,9 +62,9 @@ evaluation = options(
     click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries."),
     click.option(
         "--track",
-        type=click.Choice(["wandb", "mlflow"]),
+        type=click.Choice(["wandb", "trackio", "mlflow"]),
         default=None,
-        help="Also send configuration, metrics, samples and result to Weights & Biases or MLflow.",
+        help="Also send configuration, metrics, samples and result to this tracker.",
     ),
     click.option(
         "--report/--no-report",

@@ -1,19 +1,19 @@
-"""What TensorBoard shows of a run: panels, curves, samples, histograms, names."""
+"""What TensorBoard shows of a run: settings, curves, the KL to the start, samples, histograms, names."""
 
+import json
 import os
-import re
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from _rlenv_scripts import callbacks, panels
+from _rlenv_scripts import callbacks
 from _rlenv_scripts.run import Run
 from _rlenv_scripts.run_log import log_histogram, markdown, open_log
 from inprocess import done
-from runs import events_of, scalars
+from runs import events_of, scalars, table
 from stable_baselines3.common.logger import Logger
-from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
 from agents import DAPO, Agent
@@ -22,7 +22,7 @@ from agents.training.kl_anchor import weights_digest
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 30, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]
-TEXT += ["--agent", "ppo", "--kl-coef", 0.1, "--agent-arg", "num_epochs=2"]
+TEXT += ["--agent", "ppo", "--kl-coef", 0.1, "--agent-arg", "num_epochs=2", "--log-kl"]
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,29 @@ def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monk
     assert (tmp_path / "progress.csv").read_text() == 'a,b,c\n1,,\n2,"x,y",\n,,3\n'
 
 
-def test_every_chart_has_a_curve(run):
-    events = events_of(run)
-    (event,) = events.Tensors("custom_scalars__config__")
-    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
-    assert len(layout.category) == len(panels.CHARTS)
-    names = events.Tags()["scalars"]
-    for category in layout.category:
-        for chart in category.chart:
-            found = [name for name in names if any(re.fullmatch(tag, name) for tag in chart.multiline.tag)]
-            assert found, chart.title
-    assert "sft/loss" in names and "parts of the reward" not in str(layout)
+def test_tensorboard_gets_the_settings_and_the_outcome(run):
+    events, result = events_of(run), json.loads((run / "result.json").read_text())
+    contents = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    settings = plugin_data_pb2.HParamsPluginData.FromString(contents).session_start_info.hparams
+    assert (settings["agent"].string_value, settings["learning_rate"].number_value) == ("ppo", 3e-4)
+    experiment = events.summary_metadata["_hparams_/experiment"].plugin_data.content
+    metrics = plugin_data_pb2.HParamsPluginData.FromString(experiment).experiment.metric_infos
+    assert {info.name.tag for info in metrics} == {"eval/mean_reward", "eval/mean_ep_length", "eval/success_rate"}
+    assert events.Scalars("eval/mean_reward")[-1].value == result["eval"]["mean_reward"]
+    assert len(events.Scalars("sft/loss")) == 3
+
+
+def test_the_kl_to_the_start_is_the_anchors_without_an_anchor_and_in_micro_batches(tmp_path):
+    """An anchor too weak to move anything measures the same KL, as train/kl_ref, on the same episodes."""
+    pole = ["--env", "CartPole-v1", "--eval-episodes", 2, "--log-interval", 1, "--episodes", 48]
+    done("train", *pole, "--log-kl", "--micro-batch-size", 3, "--log-dir", tmp_path / "free")
+    done("train", *pole, "--kl-coef", 1e-30, "--log-dir", tmp_path / "held")
+    free, held = (
+        [float(row[column]) for row in table(tmp_path / name) if row[column]]
+        for name, column in (("free", "rollout/kl_start"), ("held", "train/kl_ref"))
+    )
+    assert len(free) == 3 and free == pytest.approx(held, abs=1e-6)
+    assert free[0] == pytest.approx(0, abs=1e-6) and abs(free[-1]) > 1e-4
 
 
 def test_the_curve_does_not_change_the_training_of_a_controller(tmp_path):
