@@ -98,19 +98,17 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
 def _end(processes: Collection[subprocess.Popen]) -> None:
     """End processes and what they have started; kill them after a while, or at a second signal."""
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        _signal(processes, "SIGTERM")
+        _signal(processes, signal.SIGTERM)
         for process in processes:
             process.wait(GRACE_SECONDS)
-    _signal(processes, "SIGKILL")
+    _signal(processes, signal.SIGKILL)
     for process in processes:
         process.wait()
 
 
-def _signal(processes: Collection[subprocess.Popen], name: str) -> None:
+def _signal(processes: Collection[subprocess.Popen], number: int) -> None:
     """Send a signal to the groups of the processes that still run."""
     for process in processes:
-        if not hasattr(os, "killpg"):  # Windows, where only the process itself can be ended
-            process.terminate()
-        elif process.poll() is None:
+        if process.poll() is None:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, getattr(signal, name))
+                os.killpg(process.pid, number)

@@ -56,6 +56,13 @@ class Command(Examples, click.Command):
         every = super().get_params(ctx)
         return [*every[:-1], _help_all(len(every)), every[-1]] if self.often else every
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse a second --verifier, of which click would take the last; see the base class about the rest."""
+        if sum(arg.partition("=")[0] == "--verifier" for arg in args) > 1:
+            several = "name several in one, with their weights: --verifier exact,rewards.py:short=0.5"
+            raise click.UsageError(f"--verifier is given twice; {several}", ctx)
+        return super().parse_args(ctx, args)
+
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Read the options, and check them.
 

@@ -20,7 +20,7 @@ from typing import Any
 
 OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
-LOWER = {  # phase of a run -> which setting to lower
+LOWER = {  # which setting to lower if the memory runs out, by phase of a run
     "acting": "--num-envs",
     "evaluation": "--eval-episodes",
     "warm start": "--micro-batch-tokens or --sft-batch-size",
@@ -43,7 +43,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         if isinstance(error, (DivergedError, VerifierError)):
             return str(error), 1
     if is_out_of_memory(error):
-        return out_of_memory(), 1
+        lower = f"lower {LOWER['training']} (training) or {LOWER['acting']} (acting)"
+        return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
     reason = _of_disk(error)
     return None if reason is None else (reason, 1)
 
@@ -54,13 +55,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     full = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return full or (isinstance(error, RuntimeError) and CPU_ALLOCATOR in str(error))
-
-
-def out_of_memory(phase: str | None = None) -> str:
-    """Return the line about memory that ran out, with the setting to lower."""
-    where = "" if phase is None else f" while in the phase {phase!r}"
-    lower = LOWER[phase] if phase else "--micro-batch-tokens (training) or --num-envs (acting)"
-    return f"out of memory{where}: lower {lower}; rlenv train --dry-run with the same options says what takes how much"
 
 
 def _of_disk(error: BaseException) -> str | None:

@@ -46,7 +46,6 @@ class Job:
     Attributes:
         shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
         config: the options as `--config` reads them, with the steps or episodes that the run ends after.
-        evaluating: whether an evaluation has begun and not ended, also after an error in it.
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Job:
         if is_text(given["env_id"]):
             agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.histograms = Histograms(given["log_interval"])
-        self.evaluating = False
         self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
         self.doctor = LiveDoctor(run.path, self.config)
 
@@ -83,15 +81,6 @@ class Job:
     def unit(self) -> str:
         """What a step of the environment is called."""
         return "tokens" if is_text(self.given["env_id"]) else "steps"
-
-    @property
-    def phase(self) -> str:
-        """What the run is doing, by the names in `errors.LOWER`."""
-        if self.evaluating:
-            return "evaluation"
-        if "warm_start" not in self.state or "imitation" in self.state:
-            return "warm start"
-        return "training" if self.agent.updating else "acting"
 
     def do(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
@@ -217,7 +206,6 @@ class Job:
         return callbacks
 
     def _evaluate(self, seed: int, episodes: int | None = None) -> tuple[dict[str, Any], Rollout]:
-        self.evaluating = True
         count = self.episodes if episodes is None else episodes
         with progress_bar("evaluation", count, passing=True) as show:
             counted = session.counting(show, count, self.unit)
@@ -225,9 +213,7 @@ class Job:
             def on_step(taken: int, local: dict[str, Any]) -> bool:
                 return self.interrupt.check() and counted(taken, local)
 
-            made = session.run_evaluation(self.agent, self.envs, count, seed, on_step=on_step)
-        self.evaluating = False
-        return made
+            return session.run_evaluation(self.agent, self.envs, count, seed, on_step=on_step)
 
     def _evaluate_for_the_best(self) -> None:
         """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
@@ -282,8 +268,7 @@ class Job:
         self.shown_samples = self._samples(rollout, "after")
         self.sample_log.add(self.shown_samples)
         if self.shown_samples:
-            page = samples.markdown(self.shown_samples)
-            (self.run.path / SAMPLES).write_text(page, encoding="utf-8")
+            (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
         self._log_samples(self.shown_samples)
         short = {
             name: value

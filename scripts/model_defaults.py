@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from agents import Agent
 from agents.policies import NAMES
@@ -12,12 +15,9 @@ from .memory_plan import available, workload
 from .progress import say
 from .run import model_of
 from .settings import is_text
-from .weights import count_parameters
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
-MEASURED = 300_000_000  # parameters; up to there LEAST holds
-LEAST = {"adapter": 1e-4, "weights": 1e-5}  # sum of the learning rates below which no success rate rose visibly
 SHARE = 0.8  # of the free memory, that a run may plan with
 
 
@@ -76,6 +76,18 @@ def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     return max(memory.fitting_micro_batch_tokens(config, work, budget), longest)
 
 
+def count_parameters(folder: Path) -> int:
+    """Return the number of weights in the safetensors files of a folder, without reading them; 0 if damaged."""
+    count = 0
+    try:
+        for path in folder.glob("*.safetensors"):
+            with safe_open(path, framework="pt") as file:
+                count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError):  # the model's loader says what is wrong
+        return 0
+    return count
+
+
 def announce(agent: Agent, given: dict[str, Any]) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
     if not is_text(given["env_id"]):
@@ -93,20 +105,4 @@ def announce(agent: Agent, given: dict[str, Any]) -> None:
     kind = "adapter on " if policy.adapter is not None else ""
     say(
         f"{kind}{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)"
-    )
-    if given.get("episodes") and LARGE <= count <= MEASURED and (why := too_short(agent, given["episodes"])):
-        say(why)
-
-
-def too_short(agent: Agent, episodes: int) -> str:
-    """Return why training on so many episodes cannot show anything; empty if it can."""
-    policy: Any = agent.policy
-    trained = "weights" if policy.adapter is None else "adapter"
-    updates = -(-episodes // agent.episodes_per_update)
-    path = agent.policy_optimizer.path(updates)
-    if path >= LEAST[trained]:
-        return ""
-    return (
-        f"{updates} updates whose learning rates add up to {path:.1g}: below {LEAST[trained]:g} the {trained} of a "
-        "model of this size learned nothing (docs/real-settings.md); raise --episodes or --learning-rate"
     )

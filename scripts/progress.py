@@ -6,9 +6,9 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import FrameType
 
 from rich.console import Console, RenderableType
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
-from .terminal import console, interactive, one_line, plain
+from .terminal import console, interactive, plain
 
 LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either,
 LEAST_SECONDS = 2.0  # but no sooner than this after the one before
@@ -28,7 +28,7 @@ _bars: list[Console] = []  # of the bars on the screen: lines printed by their c
 def say(text: str, quiet: bool = False) -> None:
     """Print a line on stderr; a `quiet` one only where no bar is shown."""
     if not (quiet and interactive(sys.stderr)):
-        _console().print(plain(text), highlight=False, markup=False, soft_wrap=True)
+        _console().print(plain(text), markup=False, soft_wrap=True)
 
 
 def _console() -> Console:
@@ -37,7 +37,7 @@ def _console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -> Iterator[Show]:
-    """Show progress, as a line that is redrawn on a terminal and elsewhere as a few lines.
+    """Show progress, as a line of rich's that is redrawn on a terminal and elsewhere as a few lines.
 
     Args:
         title: of the work.
@@ -85,7 +85,7 @@ class _Live(Progress):
         """Return the line, and that of the sample."""
         yield self.make_tasks_table(self.tasks)
         if any(self.sample):
-            prompt, completion = (one_line(text) for text in self.sample)
+            prompt, completion = (plain(text).replace("\t", r"\t").replace("\n", r"\n") for text in self.sample)
             yield Text(f"{prompt[-(self.console.width // 2) :]} -> {completion}", no_wrap=True, overflow="ellipsis")
 
 
@@ -99,48 +99,29 @@ def _lines(title: str, total: int, before: int, passing: bool) -> Show:
         now = time.monotonic()
         complete = not passing and done >= total > shown
         enough = done - shown >= LINE_SHARE * total and now - at >= LEAST_SECONDS
-        if not (complete or enough or now - at >= LINE_SECONDS):
-            return
-        shown, at = done, now
-        moved, most, seconds = done - before, total - before, now - started
-        known = moved >= LINE_SHARE * most  # the first steps take longer than the others
-        left = _span(seconds * max(total - done, 0) / moved) if known else "?"
-        say(f"{title}: {min(done / total, 1):4.0%}  {_span(seconds)}, {left} left  {note}".rstrip())
+        if complete or enough or now - at >= LINE_SECONDS:
+            shown, at, moved = done, now, max(done - before, 1)
+            took = now - started
+            passed, left = (timedelta(seconds=round(each)) for each in (took, took * max(total - done, 0) / moved))
+            say(f"{title}: {min(done / total, 1):4.0%}  {passed}, {left} left  {note}".rstrip())
 
     return show
 
 
 class Rate:
-    """Says how fast something such as "tokens" is counted, in the last ten seconds or so."""
-
-    SECONDS, STEP = 10.0, 0.5  # length of the window, and between two counts that are kept
+    """Says how fast something such as "tokens" has been counted since the first count."""
 
     def __init__(self, unit: str, count: int = 0) -> None:
-        self.unit = unit
-        self._kept = deque([(time.monotonic(), count)])
+        self.unit, self._begun, self._count = unit, time.monotonic(), count
 
     def __call__(self, count: int) -> str:
         """Return the rate, such as "1,234 tokens/s"."""
-        now = time.monotonic()
-        while len(self._kept) > 1 and now - self._kept[1][0] >= self.SECONDS:
-            self._kept.popleft()
-        then, before = self._kept[0]
-        if now - self._kept[-1][0] >= self.STEP:
-            self._kept.append((now, count))
-        return f"{(count - before) / max(now - then, 1e-9):,.0f} {self.unit}/s"
+        return f"{(count - self._count) / max(time.monotonic() - self._begun, 1e-9):,.0f} {self.unit}/s"
 
 
 def before_first_end(steps: int, unit: str) -> str:
     """The note of progress while no episode has ended, such as "1,234 steps, no episode has ended yet"."""
     return f"{steps:,} {unit}, no episode has ended yet"
-
-
-def _span(seconds: float) -> str:
-    """Return a duration in seconds, or from two minutes on in minutes, or in hours."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class SignalError(Exception):

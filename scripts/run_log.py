@@ -116,12 +116,8 @@ def _cell(value: Any) -> str:
     if not isinstance(value, str):
         return "" if math.isnan(value) else f"{value:.4g}"
     text = value if len(value) <= LONGEST else f"{value[: LONGEST // 2]} ... {value[-LONGEST // 2 :]}"
-    return as_code(text) if text else ""
-
-
-def as_code(text: str) -> str:
-    """Return a text as code in a cell of a Markdown table: literally, with control characters spelled out."""
-    return "`" + plain(json.dumps(text, ensure_ascii=False)[1:-1]).replace("|", "\\|").replace("`", "'") + "`"
+    literal = plain(json.dumps(text, ensure_ascii=False)[1:-1])  # as code, with control characters spelled out
+    return "`" + literal.replace("|", "\\|").replace("`", "'") + "`" if text else ""
 
 
 def _writers(logger: Logger) -> list[Any]:

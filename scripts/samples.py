@@ -25,7 +25,7 @@ from verifiers import Problem
 from verifiers.conversation import text_of
 
 from .run import said
-from .run_log import BetweenRollouts, as_code
+from .run_log import BetweenRollouts, markdown
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -283,20 +283,7 @@ class SampleLog(BetweenRollouts):
         self.write_pending()
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Return samples as samples.md, a page of Markdown."""
-    updates, split = (rows[0]["updates"], rows[0]["split"]) if rows else (0, "test")
-    lines = [
-        f"# Samples after {updates} updates",
-        "",
-        f"Greedy completions of the first problems of the {split} split.",
-        "",
-        "| prompt | reference answer | completion | reward |",
-        "|---|---|---|--:|",
-    ]
-    for row in rows:
-        answer = as_code(row["answer"]) if row["answer"] else ""
-        completion = as_code(said(row)) if said(row) else ""
-        cut = " (cut off)" * row["truncated"]
-        lines.append(f"| {as_code(row['prompt'])} | {answer} | {completion}{cut} | {row['reward']:g} |")
-    return "\n".join(lines) + "\n"
+def page(rows: Sequence[Row]) -> str:
+    """Return the samples of an evaluation as samples.md."""
+    title = f"# Samples after {rows[0]['updates']} updates\n\nGreedy completions of the first problems of the "
+    return f"{title}{rows[0]['split']} split.\n\n{markdown(*table(rows))}"

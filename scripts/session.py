@@ -16,6 +16,8 @@ from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
 from agents.checks import MOST_SLOTS, check_count, check_number
+from agents.language.gguf import model_folder
+from agents.policies import NAMES
 from agents.rollouts.envs import LOOP_OFFERS, full_id
 from agents.training.checkpoint import Checkpoint
 from agents.training.supervised import WarmStart
@@ -29,7 +31,6 @@ from .progress import Interrupt, Rate, Show, before_first_end, progress_bar, say
 from .run import model_of
 from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
-from .weights import announce
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
@@ -51,7 +52,8 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         "env_kwargs": env_arguments(options),
         **agent_arguments(name, cls, options),
     }
-    announce(model)
+    if model not in NAMES and not Path(model_folder(model)).is_dir():
+        say(f"loading {model}; the first time its files are downloaded")
     agent = cls(model, options["env_id"], **arguments)
     _tell_class(agent, name)
     return agent

@@ -26,24 +26,19 @@ def count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def number() -> int:
-    """Return the number of this process among them, from 0."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def count_here() -> int:
     """Return the number of processes on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def number_here() -> int:
-    """Return the number of this process among those on this machine, from 0."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
-
-
 def restarts() -> int:
     """Return how often torchrun has started the processes again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _number(where: str = "RANK") -> int:
+    """Return the number of this process among all, or as LOCAL_RANK among those on this machine; from 0."""
+    return int(os.environ.get(where, "0"))
 
 
 def join(device: str, limit: float | None) -> str:
@@ -80,7 +75,7 @@ def join(device: str, limit: float | None) -> str:
             f"use --nproc-per-node {most}, or --device cpu"
         )
     if on_gpu:
-        device = f"cuda:{number_here()}"
+        device = f"cuda:{_number('LOCAL_RANK')}"
         torch.cuda.set_device(device)
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))
@@ -92,7 +87,7 @@ def join(device: str, limit: float | None) -> str:
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {count()} processes of torchrun did not meet: {reason}") from error
-    if number() > 0:  # the main process speaks for all
+    if _number() > 0:  # the main process speaks for all
         sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     return device
 
@@ -102,7 +97,7 @@ def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
 
     So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
     """
-    if number() == 0:
+    if _number() == 0:
         return run, given
     folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
     own = Run(Path(folder, "run"))
@@ -121,7 +116,7 @@ def said_once(message: str) -> str:
     The processes read the same options, so that most errors come up in all of them.
     """
     if _store is None:  # before they have met, those of a machine fail alike
-        return message if number_here() == 0 else ""
+        return message if _number("LOCAL_RANK") == 0 else ""
     try:
         first, new = _store.add("errors", 1) == 1, _store.add(message, 1) == 1
     except RuntimeError:  # the store is lost, too

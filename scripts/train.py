@@ -119,7 +119,7 @@ def _told(job: Any, given: dict[str, Any]) -> Iterator[None]:
     from agents import DivergedError, VerifierError
     from agents.checks import first_line
 
-    from .errors import explain, is_out_of_memory, out_of_memory
+    from .errors import explain
     from .progress import say
     from .run import CHECKPOINT
 
@@ -134,14 +134,9 @@ def _told(job: Any, given: dict[str, Any]) -> Iterator[None]:
         click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {again}", err=True)
         sys.exit(1)
     except Exception as error:
-        if not is_out_of_memory(error):
-            line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
-            _keep_reason(job, error, line)
-            raise
-        _keep_reason(job, error, out_of_memory(job.phase))
-        last = f"the last checkpoint: {saved}" if saved.exists() else "there is no checkpoint yet"
-        click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
-        sys.exit(1)
+        line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
+        _keep_reason(job, error, line)
+        raise
     except KeyboardInterrupt:
         say(f"aborted; what was saved before goes on with: {again}")
         raise

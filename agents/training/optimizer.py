@@ -157,13 +157,6 @@ class PolicyOptimizer:
         for group in self.adam.param_groups:
             group["lr"] = self.rate
 
-    def path(self, updates: int) -> float:
-        """Return the sum of the learning rates of a training of so many updates.
-
-        Adam moves a weight by about the learning rate per update at most, so this is about the farthest it can get.
-        """
-        return sum(self._rate_at(1.0 - update / updates, update) for update in range(updates))
-
     def zero_grad(self) -> None:
         """Drop all gradients."""
         self.adam.zero_grad(set_to_none=True)

@@ -75,18 +75,6 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     assert model_defaults.fill_in(given | {"micro_batch_tokens": 7})["micro_batch_tokens"] == 7
 
 
-@pytest.mark.parametrize("adapter", [True, False])
-def test_a_budget_that_cannot_show_anything_is_named(adapter, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_defaults, "LARGE", 1000)
-    least = model_defaults.LEAST["adapter" if adapter else "weights"]
-    options = ["--model", folder, "--episodes", 32, "--warmup-updates", 0, *["--lora-rank", 2] * adapter]
-    whole = 1 + 0.75 + 0.5 + 0.25  # four updates of a linear schedule
-    _, said = run(*options, "--learning-rate", 0.9 * least / whole, "--log-dir", tmp_path / "little")
-    assert f"4 updates whose learning rates add up to {0.9 * least:.1g}" in said and "raise --episodes" in said
-    _, said = run(*options, "--learning-rate", 1.1 * least / whole, "--log-dir", tmp_path / "enough")
-    assert "raise --episodes" not in said
-
-
 def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
     work = Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
     config, free = tiny_model("llama").config, 4 * 2**20

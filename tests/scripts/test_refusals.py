@@ -26,6 +26,7 @@ ROWS = r"""
 trian | 'did you mean' train
 zzzz | --help
 train --verifier arit | 'arit' arith
+train --verifier exact --verifier=arith | --verifier twice =0.5
 train --agent reinforce-base | reinforce-baseline
 train --agent-arg gamma=0.9 | gamma option
 train --agent ppo --agent-arg clip_range | KEY=VALUE

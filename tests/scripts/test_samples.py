@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from _rlenv_scripts import samples
-from _rlenv_scripts.samples import contrasting, is_kept, markdown, problem_of, token_texts
+from _rlenv_scripts.samples import contrasting, is_kept, page, problem_of, token_texts
 from inprocess import result_of, run
 
 from agents import Agent, Batch, Rollout
@@ -80,12 +80,11 @@ def test_a_prompt_of_an_unknown_problem_is_shown_without_control_tokens():
 
 def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
     row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5, "updates": 7, "split": "test"}
-    row |= {"truncated": False}
-    text = markdown([row, row | {"answer": None}])
+    row |= {"truncated": False, "parts": {}, "status": "ok"}
+    text = page([row, row | {"answer": None, "truncated": True}])
     assert text.startswith("# Samples after 7 updates\n")
-    assert "| `1\\|1=` | `2` | `'3'` | 0.5 |\n| `1\\|1=` |  | `'3'` | 0.5 |\n" in text
-    assert "| `'3'` (cut off) | 0.5 |" in markdown([row | {"truncated": True}])
-    hostile = markdown([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}])
+    assert "| `1\\|1=` | `'3'` | `2` | 0.5 |  |\n| `1\\|1=` | `'3'` |  | 0.5 | `cut off` |\n" in text
+    hostile = page([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}])
     assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
 
 
