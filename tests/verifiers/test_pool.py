@@ -1,21 +1,186 @@
-"""The threads of the pool live through whatever happens, so every verdict that is waited for comes."""
+"""Worker processes: whatever a verifier does there, every verdict comes, it is counted, and nothing is left behind."""
 
+import ctypes
 import os
+import pickle
+import signal
+import struct
+import subprocess
 import sys
 import threading
 import time
 
 import cloudpickle
 import pytest
-from processes import eventually, open_descriptors
+from processes import MARK, eventually, kill_all, new_mark, open_descriptors, processes_of
 
-from verifiers import Isolated, Problem, Verdict, Verifier
+from verifiers import Arith, Isolated, Problem, Verdict, Verifier, isolate
 from verifiers.sandbox import worker
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers import nothing but the pool's own
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are found and cleared away with Linux's means")
 LATE = 60.0  # seconds after which a verdict is lost
-RIGHT = (Problem("1+1=", "2"), "2")
+ASKED = Problem("1+1=", "2")
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Return a function that judges completions one after another, and see that nothing is left of the workers."""
+    mark = new_mark()
+    monkeypatch.setenv(MARK, mark)
+    before, started = open_descriptors(), []
+
+    def judge(verifier, completions, timeout=LATE / 2, workers=1):
+        if not started:
+            started.append(Isolated(verifier, workers=workers, timeout=timeout))
+        futures = started[0].submit([ASKED] * len(completions), completions)
+        verdicts = [future.result(LATE) for future in futures]
+        assert eventually(lambda: len(processes_of(mark)) <= 2 * workers)  # a supervisor and a worker each, no daemon
+        return verdicts
+
+    try:
+        yield judge
+        for verifier in started:
+            verifier.close()
+        assert eventually(lambda: not processes_of(mark), 20)
+        assert open_descriptors() <= before
+    finally:
+        kill_all(mark)
+
+
+def hang():
+    while True:
+        time.sleep(60)
+
+
+def ignore_sigterm():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hang()
+
+
+def start_a_daemon(name=b"python"):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(15, name, 0, 0, 0)
+            hang()
+        os._exit(0)
+    os.wait()
+    return Verdict(1.0)
+
+
+def stop_the_supervisor():
+    start_a_daemon(b"\xff) Z 1")  # whose name is no text
+    os.kill(os.getppid(), signal.SIGSTOP)
+    hang()
+
+
+def flood():
+    while True:
+        os.write(1, b"x" * 65536)
+
+
+FAULTS = {
+    "raise": (lambda: {}["mine"], "error"),
+    "os._exit": (lambda: os._exit(0), "error"),
+    "segmentation fault": (lambda: ctypes.string_at(0), "error"),
+    "ignored SIGTERM": (ignore_sigterm, "timeout"),
+    "daemon": (start_a_daemon, "ok"),
+    "supervisor stopped": (stop_the_supervisor, "timeout"),
+    "output flood": (flood, "error"),
+    "memory bomb": (lambda: bytearray(1 << 40), "error"),
+    "NaN": (lambda: Verdict(float("nan")), "error"),
+    "wrong type": (lambda: "1.0", "error"),
+}
+
+
+class Faulty(Verifier):
+    """Does what the completion names; anything else is right."""
+
+    def verify_batch(self, problems, completions):
+        made = FAULTS[completions[0]][0]() if completions[0] in FAULTS else Verdict(1.0)
+        return made if isinstance(made, list) else [made]
+
+
+@linux
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_counted_contained_and_cleared_away(kind, judged):
+    completions = [kind, "fine"] * 2
+    for said, verdict in zip(completions, judged(Faulty(), completions, timeout=0.5, workers=2), strict=True):
+        expected = FAULTS[said][1] if said in FAULTS else "ok"
+        assert verdict.status == expected, verdict
+        assert verdict.reward == float(expected == "ok") and bool(verdict.reason) == (expected != "ok")
+
+
+class Forks(Verifier):
+    """Pays as much as the completion says; before that a child of it is done in the way that it says, too."""
+
+    reward_range = (-1.0, 7.0)
+
+    def verify(self, problem, completion):
+        reward, _, end = completion.partition(" ")
+        if end:
+            child = os.fork()
+            if child == 0:
+                if end == "return":
+                    return Verdict(-1.0)
+                sys.exit(int(end) if end.isdigit() else end)
+            _, status = os.waitpid(child, 0)
+            return Verdict(float(reward), {"code": float(os.waitstatus_to_exitcode(status))})
+        return Verdict(float(reward))
+
+
+@linux
+def test_the_child_of_a_fork_gives_no_verdict(judged):
+    verdicts = judged(Forks(), ["1 0", "2", "3 return", "4", "5 7", "6", "7 words"])
+    assert [verdict.reward for verdict in verdicts] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert [verdict.parts.get("code") for verdict in verdicts] == [0.0, None, 0.0, None, 7.0, None, 1.0]
+
+
+def frame(number, body, length=None):
+    return struct.pack(">QI", number, len(body) if length is None else length) + body
+
+
+BROKEN = {
+    "no JSON": lambda number: frame(number, b"[1,"),
+    "no text": lambda number: frame(number, b"\xff\xff"),
+    "a list": lambda number: frame(number, b"[]"),
+    "nothing in it": lambda number: frame(number, b"{}"),
+    "unknown parts": lambda number: frame(number, b'{"leftover":false,"more":1}'),
+    "no number": lambda number: frame(number, b'{"leftover":false,"reward":"1"}'),
+    "not finite": lambda number: frame(number, b'{"leftover":false,"reward":1e999}'),
+    "too long": lambda number: frame(number, b"", 1 << 30),
+    "an answer to come": lambda number: frame(number + 1, b"{}"),
+    "noise": lambda number: b"x" * 100,
+}
+
+
+class Scribbles(Verifier):
+    """Writes into the pipe that its verdicts go through."""
+
+    asked = 1  # the verifier itself was the first message
+
+    def verify(self, problem, completion):
+        self.asked += 1
+        if completion in BROKEN:
+            os.write(int(sys.argv[3]), BROKEN[completion](self.asked))
+            time.sleep(3600)
+        if completion == "late":
+            os.write(int(sys.argv[3]), frame(self.asked - 1, b'{"leftover":false,"reward":-1}'))
+        return Verdict(1.0)
+
+
+def test_a_malformed_answer_is_an_error_and_the_next_verdict_is_right(judged):
+    verdicts = judged(Scribbles(), ["fine", *(text for broken in BROKEN for text in (broken, "fine"))])
+    assert [verdict.status for verdict in verdicts] == ["ok", *["error", "ok"] * len(BROKEN)]
+    for broken, verdict in zip(BROKEN, verdicts[1::2], strict=True):
+        assert "worker" in verdict.reason and "\n" not in verdict.reason, broken
+
+
+def test_an_answer_to_an_earlier_question_is_not_taken_for_this_one(judged):
+    assert judged(Scribbles(), ["fine", "late", "fine"]) == [Verdict(1.0)] * 3
 
 
 class Exact(Verifier):
@@ -23,64 +188,70 @@ class Exact(Verifier):
         return Verdict(float(completion == problem.answer))
 
 
-def judged(verifier):
-    return verifier.submit([RIGHT[0]], [RIGHT[1]])[0].result(LATE)
-
-
-@pytest.fixture
-def pool():
-    verifier = Isolated(Exact(), workers=1, timeout=LATE / 2)
-    yield verifier
-    verifier.close()
-
-
 @pytest.mark.parametrize("executable", [None, pytest.param("", marks=pytest.mark.slow), "/nowhere/python"])
-def test_without_an_interpreter_there_is_an_error_each_time(executable, pool, monkeypatch):
+def test_without_an_interpreter_there_is_an_error_each_time(executable, judged, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)
-        for _ in range(2):
-            verdict = judged(pool)
+        for verdict in judged(Exact(), ["2", "2"]):
             assert verdict.status == "error"
             assert verdict.reason.startswith("a worker process cannot be started: ")
-    assert eventually(lambda: judged(pool) == Verdict(1.0))
+    assert eventually(lambda: judged(Exact(), ["2"]) == [Verdict(1.0)])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
-def test_without_descriptors_there_is_an_error_each_time_and_none_is_lost(pool):
+@linux
+def test_without_descriptors_there_is_an_error_each_time_and_none_is_lost(judged):
     import resource
 
-    before = open_descriptors()
     limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 8, limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_descriptors())) + 8, limits[1]))
         with pytest.raises(OSError, match="Too many open files"):
             while True:
                 held.append(os.open(os.devnull, os.O_RDONLY))
-        while len(held) > 1 and (verdict := judged(pool)).status != "ok":
-            assert verdict.status == "error"
-            assert "Too many open files" in verdict.reason
+        pool = Isolated(Exact(), workers=1, timeout=LATE / 2)
+        while len(held) > 1 and (verdict := pool.verify(ASKED, "2")).status != "ok":
+            assert verdict.status == "error" and "Too many open files" in verdict.reason
             os.close(held.pop())
     finally:
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert judged(pool) == Verdict(1.0)
+    assert pool.verify(ASKED, "2") == Verdict(1.0)
     pool.close()
-    assert open_descriptors() <= before
+    judged(Exact(), [])  # whose fixture counts descriptors
 
 
-def test_a_problem_that_cannot_be_pickled_is_an_error(pool):
-    verdict = pool.verify(Problem("1+1=", "2", {"lock": threading.Lock()}), "2")
-    assert verdict.status == "error"
-    assert verdict.reason.startswith("the problem cannot be pickled: TypeError")
-    assert judged(pool) == Verdict(1.0)
+class Breaks(Verifier):
+    def __reduce__(self):
+        return exec, ("raise OSError('no disk')",)
 
 
-def test_verdicts_that_are_no_longer_wanted_hold_nobody_up(pool):
-    futures = pool.submit([RIGHT[0]] * 20, [RIGHT[1]] * 20)
+def test_what_cannot_be_pickled_or_brought_up_is_an_error_each_time():
+    pools = [Isolated(each, workers=1) for each in (Exact(), Breaks())]
+    verdict = pools[0].verify(Problem("1+1=", "2", {"lock": threading.Lock()}), "2")
+    assert verdict.status == "error" and verdict.reason.startswith("the problem cannot be pickled: TypeError")
+    assert pools[0].verify(ASKED, "2") == Verdict(1.0)
+    assert all("OSError: no disk" in pools[1].verify(ASKED, "x").reason for _ in range(2))
+    for pool in pools:
+        pool.close()
+
+
+class Sleepy(Verifier):
+    def verify(self, problem, completion):
+        time.sleep(float(completion))
+        return Verdict(float(completion), {"pid": float(os.getpid())})
+
+
+def test_verdicts_come_in_order_and_workers_work_at_once_and_nobody_waits_for_cancelled_ones():
+    pool, waits = Isolated(Sleepy(), workers=3), [0.3, 0.0, 0.1, 0.0, 0.2, 0.0]
+    verdicts = pool.verify_batch([ASKED] * 6, [str(wait) for wait in waits])
+    assert [verdict.reward for verdict in verdicts] == waits
+    assert len({verdict.parts["pid"] for verdict in verdicts}) > 1
+    futures = pool.submit([ASKED] * 20, ["0"] * 20)
     cancelled = [future.cancel() for future in futures[1:-1]]
     assert any(cancelled)
-    assert futures[-1].result(LATE) == Verdict(1.0)
+    assert futures[-1].result(LATE).status == "ok"
+    pool.close()
 
 
 class Comes(Verifier):
@@ -90,29 +261,83 @@ class Comes(Verifier):
         return time.sleep, (3600,)
 
 
-def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
+@pytest.mark.parametrize(("verifier", "text"), [(Sleepy(), "60"), (Comes(), "")])
+def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, text, monkeypatch):
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
-    verifier = Isolated(Comes(), workers=1)
-    (future,) = verifier.submit([RIGHT[0]], [RIGHT[1]])
-    assert eventually(lambda: verifier._threads.busy)
-    closing = threading.Thread(target=verifier.close, daemon=True)
+    pool = Isolated(verifier, workers=1)
+    futures = pool.submit([ASKED] * 2, [text] * 2)
+    assert eventually(lambda: pool._threads.busy)
+    closing = threading.Thread(target=pool.close, daemon=True)
     closing.start()
-    assert future.result(LATE).status == "error"
+    assert [future.result(LATE).status for future in futures] == ["error", "error"]
     closing.join(LATE)
     assert not closing.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit([ASKED], ["0"])
 
 
 def test_a_pool_may_be_closed_by_one_of_its_own_threads():
-    verifier, faults = Isolated(Exact(), workers=2), []
+    pool, faults = Isolated(Exact(), workers=2), []
 
     def close(_):
         try:
-            verifier.close()
+            pool.close()
         except RuntimeError as error:
             faults.append(error)
 
-    futures = verifier.submit([RIGHT[0]] * 2, [RIGHT[1]] * 2)
+    futures = pool.submit([ASKED] * 2, ["2"] * 2)
     futures[0].add_done_callback(close)
     assert all(future.result(LATE).status in ("ok", "error") for future in futures)
-    assert eventually(lambda: not any(thread.is_alive() for thread in verifier._threads.threads))
+    assert eventually(lambda: not any(thread.is_alive() for thread in pool._threads.threads))
     assert faults == []
+
+
+def test_isolation_is_for_those_who_want_it_and_all_but_judging_is_the_verifiers():
+    class Dangerous(Arith):
+        isolated = True
+
+    assert not isinstance(isolate(Arith()), Isolated) and isinstance(isolate(Arith(), timeout=1.0), Isolated)
+    assert isinstance(isolate(Dangerous()), Isolated) and not isinstance(isolate(Dangerous(), workers=0), Isolated)
+    once = isolate(Dangerous(digits=3), workers=1)
+    problem = Problem("34+12=", "46")
+    assert isolate(once) is once and once.prompt_length == Arith(digits=3).prompt_length
+    assert (once.split_key(problem), once.demonstration(problem)) == ("12+34", "46")
+    isolated = Isolated(Arith(), workers=1, memory_mb=99)
+    again = pickle.loads(pickle.dumps(isolated))
+    assert (again.workers, again.timeout, again.memory_mb) == (1, isolated.timeout, 99)
+
+
+TRAINER = """
+import os
+import time
+
+from verifiers import Isolated, Problem, Verifier
+
+
+class Leaves(Verifier):
+    def verify(self, problem, completion):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(3600)
+            os._exit(0)
+        time.sleep(3600)
+
+
+Isolated(Leaves(), workers=2, timeout=3600).verify_batch([Problem("p")] * 2, ["", ""])
+"""
+
+
+@linux
+def test_nothing_outlives_a_trainer_that_is_killed():
+    mark = new_mark()
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], env={**os.environ, MARK: mark})
+    try:
+        # The trainer, and of each worker the supervisor, the worker itself, and its daemon.
+        assert eventually(lambda: len(processes_of(mark)) >= 7)
+        trainer.kill()
+        assert eventually(lambda: not processes_of(mark))
+    finally:
+        trainer.kill()
+        trainer.wait()
+        kill_all(mark)

@@ -1,22 +1,45 @@
-"""Running programs: input, output, limits, ends, and a sandbox that cannot be built."""
+"""Programs in the sandbox: input, output, limits, ends; and those that try to get out, with a host that would notice.
 
+What a program gets where nothing is isolated shows each time that the attack works.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from host import MARK, ends_at_once, named, output_of, outputs_at_once, processes_named, run, running
-from other_user import USERS, call
+from other_user import (
+    MARK,
+    USERS,
+    OtherUser,
+    call,
+    calls_by,
+    named,
+    output_of,
+    processes_named,
+    run,
+    run_at_once,
+    run_here,
+    running,
+    status_of,
+    uid,
+)
+from processes import eventually
 
+import verifiers
 from verifiers import Code
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import Limits, SandboxError
 
 pytestmark = pytest.mark.usefixtures("user")
 each_user = pytest.mark.parametrize("user", USERS, indirect=True)  # in the fast suite, too
-needs_isolation = pytest.mark.skipif(
-    bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"
-)
-
+needs_isolation = pytest.mark.skipif(bool(sandbox.unavailable()), reason="no sandbox here: programs are refused")
+SECRET = "GOT the secret"
 ENDLESS = [
     "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: time.sleep(9)",
     "import os, time\ntry:\n    os.fork()\n    os.fork()\nexcept OSError: pass\ntime.sleep(99)",
@@ -27,21 +50,42 @@ ENDLESS = [
 ]
 
 
-def test_without_a_sandbox_programs_are_refused():
+@pytest.fixture(scope="module")
+def ordinary_user():
+    user = OtherUser()
+    yield user
+    user.close()
+
+
+@pytest.fixture(params=[USERS[0], *(pytest.param(user, marks=pytest.mark.slow) for user in USERS[1:])])
+def user(request):
+    """Run a test as each user: what goes through `other_user.call` happens in a process of that user.
+
+    The user who runs the tests is the one of the fast suite. A test marked with `each_user` is fast as each.
+    """
+    other = request.getfixturevalue("ordinary_user") if request.param == "ordinary" and "root" in USERS else None
+    with calls_by(other):
+        if other and call(sandbox.unavailable):
+            pytest.skip(f"no sandbox for an ordinary user: {call(sandbox.unavailable)}")
+        yield request.param
+
+
+def test_without_a_sandbox_programs_are_refused(monkeypatch):
     if sandbox.unavailable():
         with pytest.raises(ValueError, match="programs cannot be isolated here"):
             Code()
     else:
         assert Code().isolating
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert sandbox.unavailable.__wrapped__() == "namespaces need Linux, this is darwin"
 
 
 @pytest.mark.parametrize("isolated", [pytest.param(True, marks=needs_isolation), False])
 class TestRunning:
     @each_user
     def test_a_program_reads_and_writes(self, isolated):
-        outcome = run(
-            {"main.py": "import b; print(input() + b.B)", "b.py": "B = 'é'"}, "á\n".encode(), isolated=isolated
-        )
+        files = {"main.py": "import b; print(input() + b.B)", "b.py": "B = 'é'"}
+        outcome = run(files, "á\n".encode(), isolated)
         assert (outcome.output, outcome.errors, outcome.ended) == ("áé\n".encode(), b"", "itself")
 
     def test_much_is_read_and_input_that_nobody_reads_does_no_harm(self, isolated):
@@ -50,15 +94,14 @@ class TestRunning:
         assert output_of("print(1)", isolated, text) == "1\n"
 
     def test_the_deadline_holds(self, isolated):
-        call(ends_at_once, [""], isolated)
-        assert call(ends_at_once, ENDLESS, isolated, seconds=0.2) == dict.fromkeys(ENDLESS, "timeout")
+        run({"main.py": ""}, isolated=isolated)
+        ends = call(run_at_once, ENDLESS, isolated, seconds=0.2)
+        assert [outcome.ended for outcome in ends] == ["timeout"] * len(ENDLESS)
 
-    def test_a_flood_is_cut(self, isolated):
-        for stream in ("stdout", "stderr"):
-            program = f"import sys\nwhile True: sys.{stream}.write('x' * 999)"
-            outcome = run({"main.py": program}, limits=Limits(output=5000), isolated=isolated)
-            assert outcome.ended == "flood"
-            assert len(outcome.output + outcome.errors) == 5000
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    def test_a_flood_is_cut(self, isolated, stream):
+        outcome = run({"main.py": f"import sys\nwhile True: sys.{stream}.write('x' * 999)"}, b"", isolated, output=5000)
+        assert outcome.ended == "flood" and len(outcome.output + outcome.errors) == 5000
 
     @pytest.mark.parametrize("end", ["import os; os._exit(0)", "import os; os.abort()", "\0"])
     def test_no_end_is_told_from_another(self, isolated, end):
@@ -70,29 +113,18 @@ class TestRunning:
         assert len({output_of("print(set('abcdefgh'))", isolated) for _ in range(2)}) == 1
 
 
-@needs_isolation
-def test_a_bomb_of_processes_or_threads_is_small_and_gone():
-    program = (
-        "import threading, time\ntry:\n"
-        "    for count in range(1000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-        "except RuntimeError: print(count, flush=True)\n"
-    )
-    assert output_of(program, processes=10, memory=1 << 30) == "9\n"
-    assert output_of(program) == f"{Limits().processes - 1}\n"  # whatever memory allocators reserve per thread
-    bomb = f"import os\n{named(f'{MARK}f')}while True:\n    try: os.fork()\n    except OSError: pass\n"
-    assert run({"main.py": bomb}, limits=Limits(seconds=0.3)).ended == "timeout"
-    assert processes_named(f"{MARK}f") == []
-
-
-@needs_isolation
-def test_threads_are_counted_by_sandbox():
-    program = (
-        "import threading, time\n"
-        "for _ in range(7): threading.Thread(target=time.sleep, args=(0.3,)).start()\nprint('all')\n"
-    )
-    assert call(outputs_at_once, program, 3, processes=8, memory=1 << 30) == ["all\n"] * 3
-
-
+THREADS = (
+    "import threading, time\ntry:\n"
+    "    for count in range(1000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    "except RuntimeError: print(count, flush=True)\n"
+)
+FILES = (
+    "written = 0\ntry:\n    for name in range(100):\n        with open(str(name), 'wb', 0) as file:\n"
+    "            written += file.write(bytes(1 << 20))\n"
+    "except OSError as error: print(error.strerror, written >> 20)\n"
+)
+FILE = "try: open('x', 'wb').truncate(9 << 20)\nexcept OSError as error: print(error.strerror)\n"
+LARGE = "x = bytearray(100 << 20)\nprint('GOT')\n"
 TOTAL = """
 import os, time
 read, write = os.pipe()
@@ -108,43 +140,41 @@ os.kill(0, 9)
 
 
 @needs_isolation
-def test_memory_has_an_end():
-    program = "x = bytearray(100 << 20)\nprint('GOT')\n"
-    assert output_of(program, memory=64 << 20) == ""
-    assert output_of(program, memory=256 << 20) == "GOT\n"
+@pytest.mark.parametrize(
+    ("program", "limits", "output"),
+    [
+        (THREADS, {"processes": 10, "memory": 1 << 30}, "9\n"),
+        (THREADS, {}, f"{Limits().processes - 1}\n"),  # whatever memory allocators reserve per thread
+        (LARGE, {"memory": 64 << 20}, ""),
+        (LARGE, {"memory": 256 << 20}, "GOT\n"),
+        (TOTAL, {"memory": 128 << 20}, ""),
+        (TOTAL, {"memory": 128 << 20, "isolated": False}, "GOT\n"),
+        (FILES, {"disk": 8 << 20}, "No space left on device 7\n"),
+        (FILE, {"disk": 8 << 20}, "File too large\n"),
+    ],
+)
+def test_threads_memory_and_disk_have_an_end(program, limits, output):
+    assert output_of(program, **limits) == output
 
 
 @needs_isolation
-def test_memory_has_one_end_for_all_of_a_program():
-    assert output_of(TOTAL, memory=128 << 20) == ""
-    assert output_of(TOTAL, memory=128 << 20, isolated=False) == "GOT\n"
-
-
-@needs_isolation
-def test_the_disk_has_an_end():
-    program = (
-        "written = 0\ntry:\n    for name in range(100):\n        with open(str(name), 'wb', 0) as file:\n"
-        "            written += file.write(bytes(1 << 20))\n"
-        "except OSError as error: print(error.strerror, written >> 20)\n"
-    )
-    assert output_of(program, disk=8 << 20) == "No space left on device 7\n"
-    program = "try: open('x', 'wb').truncate(9 << 20)\nexcept OSError as error: print(error.strerror)\n"
-    assert output_of(program, disk=8 << 20) == "File too large\n"
+def test_a_bomb_of_processes_is_gone_and_threads_are_counted_by_sandbox():
+    bomb = f"import os\n{named(f'{MARK}f')}while True:\n    try: os.fork()\n    except OSError: pass\n"
+    assert run({"main.py": bomb}, seconds=0.3).ended == "timeout"
+    assert processes_named(f"{MARK}f") == []
+    program = "for _ in range(7): threading.Thread(target=time.sleep, args=(0.3,)).start()\nprint('all')\n"
+    outcomes = call(run_at_once, [f"import threading, time\n{program}"] * 3, processes=8, memory=1 << 30)
+    assert [outcome.output for outcome in outcomes] == [b"all\n"] * 3
 
 
 OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\n"
+DUMPS = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
 
 
 @needs_isolation
-def test_where_memory_runs_out_the_program_goes_first():
-    with running(OPTIMIST) as pid:
+def test_where_memory_runs_out_the_program_goes_first_and_no_core_is_dumped():
+    with running(OPTIMIST + DUMPS) as pid:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
-
-
-@needs_isolation
-def test_no_core_is_dumped_to_a_file_or_to_a_crash_handler():
-    program = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
-    with running(program) as pid:
         limits = Path(f"/proc/{pid}/limits").read_text()
     [core] = [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")]
     assert core == ["1", "1"]  # 0 would still start a crash handler, see core(5)
@@ -162,11 +192,265 @@ def test_a_launcher_that_fails_is_no_outcome(monkeypatch, tmp_path):
 
 
 @needs_isolation
-def test_a_step_that_the_kernel_refuses_is_named(monkeypatch):
+def test_a_step_that_the_kernel_refuses_is_named():
     with pytest.raises(SandboxError, match=r"mount /tmp: Invalid argument"):
-        run({"main.py": "print(1)"}, limits=Limits(disk="much"))
+        run({"main.py": "print(1)"}, disk="much")
 
 
-def test_other_systems_are_told_so(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert sandbox.unavailable.__wrapped__() == "namespaces need Linux, this is darwin"
+# Programs that try to get out.
+
+
+@pytest.fixture
+def folder(user):
+    """A folder of this user that nobody else sees, in the home where the user has one."""
+    path = Path(tempfile.mkdtemp(dir=Path.home() if uid() == os.geteuid() else "/var/tmp", prefix=".probe"))
+    os.chown(path, uid(), -1)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def victim(user):
+    """A process of this user with a secret in its environment."""
+    options = {} if uid() == os.geteuid() else {"user": uid(), "group": uid(), "extra_groups": []}
+    process = subprocess.Popen(["sleep", "600"], env={"TOKEN": SECRET}, **options)
+    yield process
+    process.kill()
+    process.wait()
+
+
+READ = "    try: print('GOT', open(path).read())\n    except OSError: pass\n"
+PTRACE = (
+    "import ctypes, os\nlibc = ctypes.CDLL(None)\nSEIZE = 0x4206  # which, unlike ATTACH, stops nobody\n"
+    "for pid in (PID, os.getppid()):\n"
+    "    if pid and libc.ptrace(SEIZE, pid, None, None) == 0: print('GOT', pid)\n"
+)
+DAEMON = (
+    "import ctypes, os, time\nread, write = os.pipe()\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        os.closerange(0, 3)\n"
+    f"        ctypes.CDLL(None).prctl(15, b'{MARK}d')\n"
+    "        os.write(write, b'1')\n"
+    "        time.sleep(60)\n"
+    "    os._exit(0)\n"
+    "os.close(write)\nif os.read(read, 1): print('GOT')\n"
+)
+ATTACKS = {  # and what they get
+    "files": (f"for path in ('ANSWERS', {verifiers.__file__!r}, '/etc/passwd'):\n{READ}", SECRET),
+    "links": (
+        "import os\nos.symlink('ANSWERS', 'link')\nfor path in ("
+        f"'link', '/proc/1/rootANSWERS', '/proc/self/rootANSWERS', '../../../../../../../..ANSWERS'):\n{READ}",
+        SECRET,
+    ),
+    "environments": (
+        f"import os\nfor path in ['/proc/' + name + '/environ' for name in os.listdir('/proc')]:\n{READ}",
+        SECRET,
+    ),
+    **{
+        name: (f"for path in ['/proc/' + task + '/{name}' for task in ('self', 'thread-self', '1')]:\n{READ}", "GOT")
+        for name in ("mountinfo", "environ", "cgroup")
+    },
+    "daemon": (DAEMON, "GOT"),
+    "descriptors": (
+        "import os\nfor fd in range(3, 64):\n    try: os.fstat(fd); print('GOT', fd)\n    except OSError: pass\n",
+        "",  # Python passes none on
+    ),
+    "tracing": (PTRACE, "GOT" if os.geteuid() == 0 else ""),  # else the machine may forbid it to everybody
+}
+
+
+@needs_isolation
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_a_program_is_after_is_out_of_reach(attack, folder, victim):
+    answers = folder / "answers"
+    answers.write_text(SECRET)
+    os.chown(answers, uid(), -1)
+    program, gets = ATTACKS[attack]
+    with answers.open() as held:
+        os.set_inheritable(held.fileno(), True)
+        program = program.replace("ANSWERS", str(answers)).replace("PID", str(victim.pid))
+        assert "GOT" not in output_of(program)
+        assert processes_named(f"{MARK}d") == []
+        assert (uid() != 0 and attack == "tracing") or gets in output_of(program, isolated=False)
+    survivors = processes_named(f"{MARK}d")
+    for pid in survivors:
+        os.kill(pid, signal.SIGKILL)
+    assert len(survivors) == (attack == "daemon")
+
+
+@needs_isolation
+def test_nothing_is_written_outside(folder):
+    folders = [str(folder), str(Path(os.__file__).parent), "/", "/usr/lib", "/var/tmp", "/dev", "/proc"]
+    folders += [str(path) for path in Path("/usr/lib").iterdir() if path.is_dir()]  # covered by empty ones
+    program = (
+        "for folder in FOLDERS:\n"
+        f"    try: open(folder + '/{MARK}', 'w').close(); print('GOT', folder)\n"
+        "    except OSError as error: print(error)\n"
+    )
+    assert "GOT" not in output_of(program.replace("FOLDERS", repr(folders)))
+    assert not [name for name in folders if (Path(name) / MARK).exists()]
+    assert output_of(program.replace("FOLDERS", repr(folders[:1])), isolated=False) == f"GOT {folder}\n"
+    assert (folder / MARK).exists()
+
+
+@needs_isolation
+@pytest.mark.parametrize("kind", ["network", "unix", "abstract"])
+def test_a_server_on_this_machine_is_not_reached(kind):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_INET if kind == "network" else socket.AF_UNIX) as server,
+    ):
+        os.chown(folder, uid(), -1)
+        path = f"{folder}/socket"
+        server.bind({"network": ("127.0.0.1", 0), "unix": path, "abstract": f"\0{MARK}"}[kind])
+        if kind == "unix":
+            os.chown(path, uid(), -1)
+        server.listen()
+        server.setblocking(False)
+        family = server.family.name
+        program = f"import socket\nsocket.socket(socket.{family}).connect({server.getsockname()!r})\nprint('GOT')\n"
+        assert output_of(program) == ""
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        assert output_of(program, isolated=False) == "GOT\n"
+        server.accept()[0].close()
+
+
+@needs_isolation
+@each_user
+def test_namespaces_and_session_are_new_and_privileges_are_gone_for_good():
+    kinds = ("user", "mnt", "pid", "net", "ipc", "uts")
+    with running() as pid:
+        inside = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
+        assert os.getsid(pid) == os.getpgid(pid) == pid
+        fields = status_of(pid)
+    outside = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
+    assert len(inside) == len(kinds) and not inside & outside
+    assert {int(fields[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    assert "0" not in fields["Uid"].split()
+
+
+@needs_isolation
+def test_what_is_there_is_what_python_needs():
+    program = "import os, sys, math, ssl, sqlite3, asyncio; print(os.listdir('/tmp'), os.listdir('/dev'))"
+    assert output_of(program) == "['main.py'] ['urandom', 'zero', 'null']\n"
+    assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED']\n"
+    folders = output_of("import os, sys\nfor path in os.listdir('/'): print(path)").split()
+    assert not {"home", "work", "etc/passwd", "boot", "var", "old", "proc", "sys"} & set(folders)
+    assert output_of("import torch") == ""
+    assert output_of("import os\nprint(os.listdir(os.path.dirname(os.__file__) + '/site-packages'))") == "[]\n"
+
+
+CALLS = {
+    "a user namespace, with all capabilities in it": "libc.unshare(0x10000000)",
+    "the same for a child": "libc.syscall(CLONE, 0x10000011, None, None, None, None)",
+    "clone3": "libc.syscall(435, None, 0)",
+    "System V memory": "libc.shmget(0, 4096, 0o1600)",
+    "a file without a file system": "libc.memfd_create(b'x', 0)",
+    "mount": "libc.mount(b'x', b'/tmp', b'tmpfs', 0, None)",
+    "io_uring": "libc.syscall(425, 1, None)",
+    "asynchronous reading": "libc.syscall(IO_SETUP, 1, ctypes.byref(ctypes.c_long()))",
+    "pages that a pipe holds": "libc.vmsplice(pipe[1], (ctypes.c_void_p * 2)(id(libc), 1), 1, 0)",
+    "a larger pipe": "libc.fcntl(pipe[1], 1031, 1 << 20)",
+    "a child": "libc.fork()",
+    "a child without a copy": "libc.syscall(CLONE, 0x4111, None, None, None, None)",
+    "watching files": "libc.inotify_init1(0)",
+    "watching mounts": "libc.fanotify_init(0x200, 0)",
+    "watching a folder": "libc.fcntl(os.open('/usr/lib', os.O_RDONLY), 1026, 1)",
+    "a lock on a shared file": "libc.flock(os.open(os.__file__, os.O_RDONLY), 6)",
+    "a lock on a device": "libc.fcntl(os.open('/dev/null', os.O_RDWR), 6, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "the same, waiting": "libc.fcntl(os.open('/dev/zero', os.O_RDWR), 7, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "the same of a descriptor": "libc.fcntl(os.open('/dev/zero', os.O_RDWR), 37, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "larger buffers of a socket": "libc.setsockopt(socket.socketpair()[0].fileno(), 1, 7, b'0000', 4)",
+    "a lease": "libc.fcntl(os.open('main.py', os.O_RDONLY), 1024, 0)",
+    "the list of mounts": "libc.syscall(458, (ctypes.c_uint64 * 4)(24, -1), ids, 99, 0)",
+    "a mount": "libc.syscall(457, (ctypes.c_uint64 * 4)(24, 1, 1), ids, 512, 0)",
+    "the kernel's log": "libc.klogctl(3, ids, 99)",
+    "the limit of cores": "libc.setrlimit(4, (ctypes.c_uint64 * 2)(0, 0))",
+    "the same by its other name": "libc.syscall(SETRLIMIT, 4, (ctypes.c_uint64 * 2)(0, 0))",
+    "a descriptor of process 1": "libc.syscall(438, libc.syscall(434, 1, 0), 0, 0)",
+}
+NUMBERS = {
+    "x86_64": {"CLONE": 56, "IO_SETUP": 206, "SETRLIMIT": 160},
+    "aarch64": {"CLONE": 220, "IO_SETUP": 0, "SETRLIMIT": 164},
+}
+
+
+@needs_isolation
+def test_all_ways_around_the_limits_are_closed():
+    """All in one program, since every program needs a sandbox: what each returns, and its error."""
+    program = (
+        "import ctypes, os, socket, struct\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "pipe = os.pipe()\nids = (ctypes.c_uint64 * 99)()\n"
+    )
+    for each in CALLS.values():
+        program += f"ctypes.set_errno(0)\nprint({each}, ctypes.get_errno(), flush=True)\n"
+    for name, number in NUMBERS[os.uname().machine].items():
+        program = program.replace(name, str(number))
+    outcomes = output_of(program + "os._exit(0)\n").splitlines()
+    assert [(way, end) for way, end in zip(CALLS, outcomes, strict=True) if end not in ("-1 1", "-1 38")] == []
+
+
+# Programs that go for the guard: what kills or stops everybody in its process group, and what would let it live on.
+ALONE = "import ctypes\nctypes.CDLL(None).prctl(1, 0)  # no signal when the parent dies\n"
+KILL = "import os\nos.kill(0, 9)\nos.kill(-1, 9)\n"
+STOP = "import os\nos.kill(0, 19)\nos.kill(-1, 19)\nos.kill(1, 19)\nos.kill(1, 2)\n"
+
+
+@needs_isolation
+@pytest.mark.parametrize("attack", [KILL, STOP], ids=["kill", "stop"])
+def test_the_guard_is_out_of_reach(attack):
+    outcome = run({"main.py": f"{ALONE}{attack}{named(f'{MARK}g')}while True: pass\n"}, seconds=0.3)
+    assert outcome.ended in ("itself", "timeout")
+    assert processes_named(f"{MARK}g") == []
+
+
+@needs_isolation
+@pytest.mark.parametrize(
+    ("to_the_guard", "trainer_dies", "ended", "seconds"),
+    [
+        (signal.SIGKILL, False, "itself", 2),
+        (signal.SIGSTOP, False, "timeout", 0.7),
+        (None, True, "", 100),
+        (signal.SIGKILL, True, "", 100),
+    ],
+    ids=["guard killed", "guard stopped", "trainer killed", "both killed"],
+)
+def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trainer_dies, ended, seconds):
+    name = f"{MARK}e"
+    trainer = OtherUser(uid())
+    try:
+        program = f"{ALONE}{named(name)}import time\ntime.sleep(100)\n"
+        trainer.send(run_here, {"main.py": program}, stop_s=0.3, seconds=seconds)
+        assert eventually(lambda: processes_named(name))
+        if to_the_guard:
+            parents = [processes_named(name)[0]]
+            while parents[-1] != trainer.process.pid:
+                parents.append(int(status_of(parents[-1])["PPid"]))
+            os.kill(parents[-2], to_the_guard)
+        if not trainer_dies:
+            assert trainer.receive().ended == ended
+    finally:
+        trainer.close()
+    assert eventually(lambda: not processes_named(name))
+
+
+@needs_isolation
+def test_packages_are_hidden_however_deep_they_are(monkeypatch):
+    """With one more folder of libraries, which holds a library, packages deep inside, and the machine's folder."""
+    program = "import os\nfor folder, _, files in os.walk({!r}): print(os.path.basename(folder), *files)\n"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as library:
+        for path in ("libx.so", "x86_64-linux-gnu/liby.so", "tool/lib/python3.9/site-packages/answers.py"):
+            Path(library, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(library, path).write_text(SECRET)
+        for path in (Path(library), *Path(library).rglob("*")):
+            path.chmod(0o755)
+        launcher = Path(library).with_suffix(".py")
+        launcher.write_text(Path(sandbox._LAUNCHER).read_text().replace('"/lib64")', f'"/lib64", "{library}")'))
+        monkeypatch.setattr(sandbox, "_LAUNCHER", str(launcher))
+        lines = sandbox.run({"main.py": program.format(library)}).output.decode().splitlines()
+        launcher.unlink()
+    assert sorted(lines) == sorted([f"{Path(library).name} libx.so", "tool", "x86_64-linux-gnu liby.so"])

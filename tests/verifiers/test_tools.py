@@ -1,6 +1,7 @@
-"""Tools around verifiers: results, everything that can fail, and processes that a tool ends."""
+"""Tools: calls in the forms of model families and in plain text, results, everything that can fail, the calculator."""
 
 import asyncio
+import json
 import os
 import pickle
 import random
@@ -8,14 +9,97 @@ import time
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
 from verifiers.dialogues import begin, replay, reply_to
 from verifiers.dialogues.calculator import LONGEST, calc
-from verifiers.dialogues.calls import Call
-from verifiers.dialogues.toolbox import MOST_CALLS, NO_OUTPUT, make_tool
+from verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
+from verifiers.dialogues.toolbox import NO_OUTPUT, make_tool
 from verifiers.dialogues.tools import WithTools
 from verifiers.plugins.registry import trusting
+
+NAMES = ("calc", "look")
+FORMS = {
+    "hermes": '<tool_call>\n{"name": "calc", "arguments": {"expression": "12*34"}}\n</tool_call>',
+    "hermes, open": 'I count.\n<tool_call>{"name": "calc", "arguments": {"expression": "12*34"}}',
+    "arguments as text": '<tool_call>{"name": "calc", "arguments": "{\\"expression\\": \\"12*34\\"}"}</tool_call>',
+    "openai": '<tool_call>{"type": "function", "function": {"name": "calc", "arguments": {"expression": "12*34"}}}',
+    "mistral": '[TOOL_CALLS][{"name": "calc", "arguments": {"expression": "12*34"}, "id": "abcdefghi"}]',
+    "mistral, spaced": '[TOOL_CALLS] [{"name": "calc", "arguments": {"expression": "12*34"}}]',
+    "mistral, named": '[TOOL_CALLS]calc[ARGS]{"expression": "12*34"}',
+    "mistral, numbered": '[TOOL_CALLS]calc[CALL_ID]a1b2c3d4e[ARGS]{"expression": "12*34"}',
+    "llama": '{"name": "calc", "parameters": {"expression": "12*34"}}',
+    "llama, typed": '\n{"type": "function", "name": "calc", "parameters": {"expression": "12*34"}}\n',
+    "llama, tagged": '<|python_tag|>{"name": "calc", "parameters": {"expression": "12*34"}}',
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_each_form_is_read_but_not_in_thoughts_fences_or_quotes(form):
+    one = [Call("calc", {"expression": "12*34"})]
+    for around in ("{}", "<think>{}</think>\n{}", "```python\nx = 1\n```\n{}"):
+        assert read_calls(around.replace("{}", form), NAMES) == one, around
+    for around in (
+        "<think>{}</think>408",
+        "```\n{}\n```",
+        "So:\n  ~~~text\n{}\n~~~\nis a call.",
+        "```python\nx = 1\n{}",
+    ):
+        assert read_calls(around.replace("{}", form), NAMES) == [], around
+    for quote in "`'\"":
+        assert read_calls(f"I would write {quote}{form.removeprefix('I count.').strip()}{quote} to ask.", NAMES) == []
+
+
+LOOK = Call("look", {"at": 1})
+SAID = "Say '<tool_call>' or `[TOOL_CALLS]`"
+
+
+@pytest.mark.parametrize(
+    ("turn", "calls"),
+    [
+        *((turn, [Call("calc"), LOOK]) for turn in (
+            '<tool_call>{"name": "calc"}</tool_call>\n<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>',
+            '<tool_call>[{"name": "calc"}, {"name": "look", "arguments": {"at": 1}}]</tool_call>',
+            '<tool_call>{"name": "calc"}<tool_call>{"name": "look", "arguments": {"at": 1}}',
+            '[TOOL_CALLS][{"name": "calc", "arguments": {}}, {"name": "look", "arguments": {"at": 1}}]',
+            '[TOOL_CALLS]calc[ARGS]{}[TOOL_CALLS]look[ARGS]{"at": 1}',
+            '<|python_tag|>{"name": "calc", "parameters": {}}; {"name": "look", "parameters": {"at": 1}}',
+        )),
+        (f'<tool_call>{{"name": "look", "arguments": {{"at": "{SAID}"}}}}</tool_call>', [Call("look", {"at": SAID})]),
+        ("calc(12*34)", [Call("calc", "12*34")]),
+        ("I ask twice:\n calc((1+2)*3) \nlook(at=1)\n", [Call("calc", "(1+2)*3"), Call("look", "at=1")]),
+        *((text, []) for text in ("sin(x)", "408", "", "calc", "calc(", "the calc(1) is", "calc(1) 2")),
+        *((json.dumps(answer), []) for answer in (
+            {"name": "calc"}, {"name": "Ada", "age": 3}, {"parameters": {}}, ["name"], "name",
+        )),
+        *((f"<tool_call>{text}</tool_call>", [Call(name, fault=fault)]) for text, name, fault in (
+            ('{"name": "calc", "arguments": {"a": 1}', "", "the call is not JSON"),
+            ("[" * 100_000, "", "the call is not JSON"),
+            ('{"arguments": {}}', "", 'a call is {"name": ..., "arguments": {...}}'),
+            ('{"name": "calc", "arguments": [1]}', "calc", "the arguments must be a JSON object"),
+            ('{"name": "calc", "arguments": "{"}', "calc", "the arguments are not JSON"),
+        )),
+        ("[TOOL_CALLS]", [Call(fault="the call is not JSON")]),
+        ('[TOOL_CALLS]calc[ARGS]{"a": ', [Call("calc", fault="the arguments are not JSON")]),
+        ("<|python_tag|>print(1)", [Call(fault="the call is not JSON")]),
+    ],
+)  # fmt: skip
+def test_the_calls_in_a_turn_are_read_in_order_and_one_that_cannot_be_read_says_why(turn, calls):
+    assert read_calls(turn, NAMES) == calls
+
+
+@given(st.text() | st.lists(st.sampled_from([*FORMS.values(), "<think>", "</think>", "calc(", ")", "{", "}", "\n"])))
+def test_any_text_can_be_read(turn):
+    for call in read_calls(turn if isinstance(turn, str) else "".join(turn), NAMES):
+        assert isinstance(call, Call)
+
+
+@pytest.mark.parametrize("turn", ["<tool_call>" + "1 " * 500_000, "[TOOL_CALLS]1" * 9_000, "calc(1)\n" * 9_000])
+def test_reading_stops_behind_the_limit(turn):
+    assert len(read_calls(turn, NAMES)) == MOST_CALLS + 1
+
 
 PROBLEM = Problem("12+34=", "46")
 
@@ -50,6 +134,24 @@ def fail(how: str) -> str:
     raise {"key": KeyError("lost"), "empty": RuntimeError(), "lines": RuntimeError("one\ntwo")}[how]
 
 
+class Hostile(str):
+    def __len__(self):
+        raise RuntimeError("len")
+
+    __str__ = strip = __len__
+
+
+class HostileError(Exception):
+    def __str__(self):
+        raise RuntimeError("str")
+
+
+def tool(raises: bool) -> str:
+    if raises:
+        raise HostileError
+    return Hostile("text")
+
+
 def answers(turn, *tools, verifier=None, **kwargs):
     """Return the results of a turn, and how many calls failed."""
     around = WithTools(verifier or Arith(), tools, **kwargs)
@@ -80,10 +182,11 @@ def test_a_turn_with_calls_is_answered_and_one_without_is_judged():
         ('<tool_call>{"name": "pick", "arguments": {"one": "b", "share": 1}}</tool_call>', '["b", null, 1]'),
         ("calc((12+34)*5)", "230"),
         ("late('')", ", at last"),
+        ("tool(False)", "text"),
     ],
 )
 def test_results_are_text(turn, result):
-    assert answers(turn, add, late, pick, "calculator") == ([result], 1, 0)
+    assert answers(turn, add, late, pick, tool, "calculator") == ([result], 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -103,33 +206,13 @@ def test_results_are_text(turn, result):
         ("fail(cancel)", "CancelledError"),
         ("fail(flood)", "the result has 100000 characters, more than 499"),
         ("calc(1/0)", "division by zero"),
+        ("tool(True)", "HostileError"),
     ],
 )
 def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
-    (text,), calls, errors = answers(turn, add, pick, fail, "calculator") if "sub" not in turn else answers(turn, add)
+    tools = [add] if "sub" in turn else [add, pick, fail, tool, "calculator"]
+    (text,), calls, errors = answers(turn, *tools)
     assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
-
-
-class Hostile(str):
-    def __len__(self):
-        raise RuntimeError("len")
-
-    __str__ = strip = __len__
-
-
-class HostileError(Exception):
-    def __str__(self):
-        raise RuntimeError("str")
-
-
-def test_a_hostile_result_or_exception_of_a_tool_is_answered():
-    def tool(raises: bool) -> str:
-        if raises:
-            raise HostileError
-        return Hostile("text")
-
-    assert answers("tool(False)", tool) == (["text"], 1, 0)
-    assert answers("tool(True)", tool) == (["Error: HostileError"], 1, 1)
 
 
 def test_results_share_the_room_of_a_turn():
@@ -205,6 +288,7 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
     assert around.demonstration_turns(Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
     assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
     assert not WithTools(Verifier(), ["calculator"]).makes_problems
+    assert not around.isolated and WithTools(Arith(), ["calculator", add]).isolated
 
 
 def test_a_tool_in_a_file_needs_trust(tmp_path):
@@ -265,8 +349,3 @@ def test_the_calculator_refuses_everything_else_at_once(expression):
     with pytest.raises(ValueError) as refused:
         calc(expression)
     assert len(str(refused.value)) < 120 and "\n" not in str(refused.value)
-
-
-def test_only_tools_that_may_hang_ask_for_workers():
-    assert not WithTools(Arith(), ["calculator"]).isolated
-    assert WithTools(Arith(), ["calculator", add]).isolated

@@ -1,0 +1,334 @@
+"""Built-in verifiers beyond the laws and the kept answers: their problems, levels, limits and options."""
+
+import json
+import random
+import re
+import unicodedata
+from decimal import Decimal
+
+import pytest
+from drawn import drawn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import (
+    Arith,
+    CalculatorSums,
+    Countdown,
+    Exact,
+    Format,
+    Guess,
+    Isolated,
+    JsonSchema,
+    Length,
+    Problem,
+    Regex,
+    isolate,
+    make_verifier,
+)
+from verifiers.builtin.countdown import LONGEST, ExpressionError, evaluate
+from verifiers.builtin.json_schema import MOST_DIGITS, read_json
+from verifiers.dialogues import begin, reply_to
+
+POSERS = {
+    "arith": st.fixed_dictionaries(
+        {
+            "digits": st.integers(1, 9),
+            "operators": st.sampled_from(["+", "-", "*", "+-", "+-*"]),
+            "operands": st.integers(2, 9),
+        }
+    ),
+    "calculator-sums": st.fixed_dictionaries({"digits": st.integers(1, 9), "operands": st.integers(2, 9)}),
+    "countdown": st.integers(2, 6).flatmap(
+        lambda numbers: st.fixed_dictionaries(
+            {
+                "numbers": st.just(numbers),
+                "largest": st.sampled_from([4, 9, 25, 999]),
+                "operators": st.sampled_from(["+", "+-", "-+*", "+-*/", "/+"]),
+                "levels": st.integers(1, numbers - 1),
+            }
+        )
+    ),
+    "guess": st.fixed_dictionaries({"largest": st.integers(2, 200)}),
+}
+
+
+@pytest.mark.parametrize("name", POSERS)
+def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name):
+    @drawn(40)
+    @given(st.integers(0, 2**32), POSERS[name])
+    def pose(seed, settings):
+        verifier = make_verifier(name, **settings)
+        problem = verifier.sample(random.Random(seed))
+        turns = verifier.demonstration_turns(problem, random.Random(seed))
+        assert set(problem.text).union(*turns) <= set(verifier.alphabet)
+        assert len(problem.prompt) <= verifier.prompt_length and max(map(len, turns)) <= verifier.answer_length
+        assert len(turns) <= verifier.max_turns
+        for text in (turns[-1], *verifier.paraphrases(problem)):
+            assert verifier.verify(problem, text).reward == 1.0
+        if verifier.has_dialogues:
+            dialogue = begin(verifier, problem)
+            *replies, last = [reply_to(dialogue, turn) for turn in turns]
+            assert last.verdict.reward == 1 and [reply.verdict for reply in replies] == [None] * len(replies)
+
+    pose()
+
+
+SIX = Problem("2*3?", "6")
+TARGET = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
+EMMA = '{"title": "Emma", "year": 1815}'
+BOOK = {
+    "type": "object",
+    "properties": {"title": {"type": "string", "minLength": 1}, "year": {"type": "integer"}},
+    "required": ["title", "year"],
+    "additionalProperties": False,
+}
+LONG = [  # verifier, problem, a long completion and its reward
+    *((Countdown(), TARGET, text, 0.0) for text in ("3*7+5" + "*1" * 50_000, "(" * 50_000 + "3*7+5" + ")" * 50_000)),
+    (Countdown(), TARGET, "\\frac{" * 20_000 + "3*7+5", 0.0),
+    (Format(), SIX, f"<think>{'x' * 100_000}</think><answer>6</answer>", 1.0),
+    (Format(), SIX, "<think>" * 10_000 + "x" + "</think>" * 10_000, 0.0),
+    (Length(unit="words"), SIX, "x" * 100_000, 1.0),
+    (Regex("x*", max_length=5), SIX, "x" * 5, 1.0),
+    (Regex("x*", max_length=5), SIX, "x" * 6, 0.0),
+    (Regex("(x+x+)+y"), SIX, "x" * 100_000, 0.0),
+    (JsonSchema(BOOK), SIX, EMMA + " " * 100_000, 0.0),
+    (JsonSchema(BOOK), SIX, '{"a":' * 1_500 + "1" + "}" * 1_500, 0.0),
+]
+
+
+@pytest.mark.parametrize(("verifier", "problem", "text", "reward"), LONG)
+def test_a_text_of_any_length_is_judged(verifier, problem, text, reward):
+    assert verifier.verify(problem, text).reward == reward
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "numbers"),
+    [
+        ("3*7+5", 26, [3, 7, 5]),
+        ("(5+3)*7", 56, [5, 3, 7]),
+        ("9-5-1", 3, [9, 5, 1]),
+        ("9-(5-1)", 5, [9, 5, 1]),
+        ("8/(4/2)", 4, [8, 4, 2]),
+        ("7/2*2", 7, [7, 2, 2]),
+        ("(2-9)/7", -1, [2, 9, 7]),
+        ("((((4))))", 4, [4]),
+        ("999999999*999999999", 999999998000000001, [999999999, 999999999]),
+    ],
+)
+def test_the_value_and_the_numbers_of_an_expression(text, value, numbers):
+    assert evaluate(text) == (value, numbers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "()", "(", ")", "+", "3+", "+3", "-3", "3--2", "3 4", "3(4)", "(3", "3)", "3**2", "3//2", "3^2", "3.0",
+        "03", "1_000", "1e3", "0x3", "3=3", "3+a", "٣", "４", "²", "3×4", "3\n", "\t3", "7/0", "0/0",
+        "1234567890", "9" * 5_000, "1+" * LONGEST + "1", "(" * 100_000,
+        "__import__('os')", "3;4", "3,4", "3\x00",
+    ],
+)  # fmt: skip
+def test_anything_else_is_no_expression(text):
+    with pytest.raises(ExpressionError):
+        evaluate(text)
+
+
+@drawn(40)
+@given(st.integers(0, 2**32), POSERS["arith"], st.text(max_size=4))
+def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_right(seed, arguments, more):
+    verifier = Arith(**arguments)
+    problem = verifier.sample(random.Random(seed))
+    numbers, symbols = re.findall(r"\d+", problem.prompt), re.findall(r"[-+*]", problem.prompt)
+    assert len(numbers) == arguments["operands"] == len(symbols) + 1
+    assert {len(number) for number in numbers} == {arguments["digits"]}
+    assert arguments["digits"] == 1 or all(number[0] != "0" for number in numbers)
+    assert set(symbols) <= set(arguments["operators"])
+    assert verifier.verify(problem, problem.answer + more).reward == float(not more)
+    assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "one", "other", "same"),
+    [
+        *((Arith(operators="+-*", operands=3), *each) for each in (
+            ("12+34=", "34+12=", True),
+            ("12-34=", "34-12=", False),
+            ("12+34=", "12*34=", False),
+            ("1+2+3=", "3+1+2=", True),
+            ("1+2*3=", "3*2+1=", True),
+            ("9+5-1=", "5-1+9=", True),
+            ("1+2+3=", "1+2*3=", False),
+            ("8-2*3=", "3*2-8=", False),
+            ("12*3-4*5=", "12*5-4*3=", False),
+        )),
+        (Countdown(), "3 5 7=26:", "7 3 5=26:", True),
+        *((Countdown(), "3 5 7=26:", other, False) for other in ("3 5 7=22:", "3 5 5=26:")),
+    ],
+)  # fmt: skip
+def test_problems_that_are_one_to_a_learner_share_a_split_key(verifier, one, other, same):
+    assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
+
+
+@drawn(40)
+@given(st.integers(0, 2**32), st.integers(2, 4))
+def test_chains_with_one_split_key_have_one_answer(seed, operands):
+    verifier, rng, answers = Arith(1, "+-*", operands), random.Random(seed), {}
+    for problem in (verifier.sample(rng) for _ in range(50)):
+        assert answers.setdefault(verifier.split_key(problem), problem.answer) == problem.answer
+
+
+def test_the_problems_of_a_seed_stay_what_they_were():
+    rng = random.Random(0)
+    assert [Arith(operators="+-*").sample(rng).prompt for _ in range(4)] == ["59+63=", "43-75=", "61-48=", "55+84="]
+
+
+def test_every_level_is_drawn_and_has_problems_of_its_own_and_a_single_one_is_not_mentioned():
+    rng, arith, guess = random.Random(0), Arith(digits=4, levels=3), Guess(64, levels=3)
+    levels = [arith.sample(rng).metadata["level"] for _ in range(300)]
+    assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
+    assert Arith().sample(rng).metadata == {} and "level" not in Guess().sample(rng).metadata
+    for level in (1, 2, 3):
+        problem = arith.sample_at(rng, level)
+        assert problem.metadata == {"level": level}
+        assert {len(number) for number in re.findall(r"\d+", problem.prompt)} == {level + 1}
+        most, problems = 8 << level, [guess.sample_at(random.Random(seed), level) for seed in range(200)]
+        assert {problem.prompt for problem in problems} == {f"1-{most}:"}
+        assert max(int(problem.answer) for problem in problems) in range(most - 3, most + 1)
+
+
+@given(st.integers(0, 2**32), POSERS["countdown"])
+def test_every_countdown_has_a_solution(seed, arguments):
+    problem = Countdown(**arguments).sample(random.Random(seed))
+    *numbers, target = map(int, re.findall(r"\d+", problem.prompt))
+    assert problem.prompt == f"{' '.join(map(str, numbers))}={target}:"
+    assert (list(problem.metadata["numbers"]), problem.metadata["target"]) == (numbers, target)
+    assert len(numbers) == arguments["numbers"] - arguments["levels"] + problem.metadata.get("level", 1)
+    assert max(numbers) <= arguments["largest"] and target not in numbers
+    value, used = evaluate(problem.answer)
+    assert (value, sorted(used)) == (target, sorted(numbers))
+    assert set(re.findall(r"[-+*/]", problem.answer)) <= set(arguments["operators"])
+
+
+def test_a_bad_call_is_answered_in_the_alphabet():
+    verifier = CalculatorSums(digits=2)
+    problem = verifier.sample(random.Random(0))
+    for turn in ("calc()", "calc(12+)", "calc(calc(1))", "calc(?)", "calc(1)\n" * 9, "calc(99999999999999999999)"):
+        reply = reply_to(begin(verifier, problem), turn)
+        assert {message["content"] for message in reply.content} == {"?"} and reply.counts["tool_errors"] >= 1
+    call, answer = verifier.demonstration_turns(problem, random.Random(0))
+    reply = reply_to(begin(verifier, problem), call)
+    assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.reply_length
+    assert [verifier.verify(problem, text).reward for text in (call, answer + "0")] == [0, 0]
+    assert verifier.max_turns == 2 and not verifier.isolated
+
+
+def bisect(verifier, number, largest):
+    """Return how many turns bisection takes; None if the turns run out."""
+    dialogue, low, high = begin(verifier, Problem("", str(number))), 1, largest
+    for turn in range(1, verifier.max_turns + 1):
+        middle = (low + high) // 2
+        reply = reply_to(dialogue, str(middle))
+        if reply.verdict is not None:
+            return turn if reply.verdict.reward == 1 else None
+        low, high = (middle + 1, high) if reply.content == ">" else (low, middle - 1)
+    return None
+
+
+@pytest.mark.parametrize("largest", [2, 10, 63, 64, 100])
+def test_bisection_finds_every_number_in_the_turns_there_are(largest):
+    verifier = Guess(largest)
+    turns = [bisect(verifier, number, largest) for number in range(1, largest + 1)]
+    assert None not in turns and max(turns) == verifier.max_turns
+    assert largest != 64 or sum(turns) / 64 == pytest.approx(5.1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("turn", "reply"),
+    [("41", ">"), (" 43\n", "<"), ("", "?"), ("42.0", "?"), ("40 41", "?"), ("042", "?"), ("-42", "?"), ("٤٢", "?")],
+)
+def test_a_guess_is_one_whole_number(turn, reply):
+    answer = reply_to(begin(Guess(), Problem("1-64:", "42")), turn)
+    assert answer.content == reply and answer.verdict is None and answer.reward == 0
+
+
+@given(st.text(), st.text(), st.sampled_from(["{1}", " {0}\r\n\t", "{0}.", "{0}{0}", "{0}\x00", "\x1c{0}", "{0}{1}"]))
+def test_two_texts_are_exactly_equal_where_their_forms_are(answer, other, form):
+    def plain(text):
+        return unicodedata.normalize("NFC", text.strip(" \t\r\n"))
+
+    completion = form.format(answer, other)
+    verdict = Exact().verify(Problem("p", answer), completion)
+    assert verdict.reward == float(bool(plain(answer)) and plain(answer) == plain(completion))
+
+
+@given(st.lists(st.from_regex(r"[a-z][a-z0-9_-]{0,5}", fullmatch=True), min_size=1, max_size=4, unique=True))
+def test_tags_may_have_any_names(tags):
+    verifier = Format(tags)
+    assert Format(", ".join(tags)).tags == verifier.tags == tags
+    completion = verifier.demonstration(SIX)
+    assert verifier.verify(SIX, completion).reward == 1.0
+    assert verifier.verify(SIX, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("verifier", "problem", "demonstration"),
+    [
+        (Format(), Problem("p", "6", {"think": "2+2+2"}), "<think>2+2+2</think><answer>6</answer>"),
+        (Format(), Problem("p", "", {"answer": "5"}), "<think>...</think><answer>5</answer>"),
+        (Exact(inside="answer"), Problem("p", "Lima"), "<answer>Lima</answer>"),
+        (Length(10), Problem("p", "seven ch"), "seven ch"),
+    ],
+)
+def test_a_demonstration_is_made_of_the_problem(verifier, problem, demonstration):
+    assert verifier.demonstration(problem) == demonstration
+    assert Length(5).demonstration(Problem("p", "seven ch")) != "seven ch", "where its length is right"
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_a_length_nearer_to_the_range_is_rewarded_no_less(one, other):
+    verifier = Length(maximum=200, minimum=100, margin=70)
+    near, far = sorted((one, other), key=lambda length: max(100 - length, length - 200, 0))
+    assert verifier.verify(SIX, "x" * near).reward >= verifier.verify(SIX, "x" * far).reward
+    assert Length(maximum=5).verify(SIX, " ab \n").parts == {"length": 2}
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+    max_leaves=20,
+)
+
+
+@drawn(40)
+@given(JSON, st.sampled_from([None, 2]))
+def test_every_document_is_read_as_it_was_written(value, indent):
+    text = json.dumps(value, indent=indent)
+    assert read_json(text) == json.loads(text, parse_float=Decimal)
+
+
+def test_a_schema_may_stand_in_a_file(tmp_path):
+    path = tmp_path / "book.json"
+    path.write_text(json.dumps(BOOK))
+    assert JsonSchema(str(path)).verify(SIX, EMMA).reward == 1.0
+    assert make_verifier(f"json_schema:{path}").verify(SIX, "{}").reward == 0.0
+
+
+def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
+    schema, completion = {"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")
+    assert isinstance(isolate(JsonSchema(schema)), Isolated) and isinstance(isolate(Regex("a")), Isolated)
+    verifier = Isolated(JsonSchema(schema), workers=1, timeout=0.3)
+    verdict = verifier.verify(Problem("p"), completion)
+    verifier.close()
+    assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
+    assert Regex.timeout <= 5.0
+
+
+@pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
+@pytest.mark.parametrize("schema", [{"multipleOf": 0.01}, {"multipleOf": 3}, {"multipleOf": 1e-300}, {"maximum": 1.5}])
+def test_extreme_numbers_have_a_verdict(number, schema):
+    assert JsonSchema(schema).verify(SIX, number).status == "ok"

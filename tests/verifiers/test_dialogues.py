@@ -1,0 +1,118 @@
+"""Dialogues: what a conversation and a reply may be, one turn as a completion, and workers that replay all turns."""
+
+import pickle
+
+import pytest
+from dialogues import Echoing, Hashing
+
+from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
+from verifiers.conversation import text_of
+from verifiers.dialogues import begin, reply_to, verdict_without_budget
+
+TALK = [
+    {"role": "system", "content": "Add."},
+    {"role": "user", "content": "1+1="},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "2+2="},
+]
+TURNS = ["a", "bb", "", "dcba", "c"]
+
+
+def test_a_prompt_may_be_a_conversation_of_which_a_single_message_counts_as_its_text():
+    given = [dict(message) for message in TALK]
+    problem = Problem(tuple(given), "4")
+    given[0]["content"] = "changed later"
+    assert problem == Problem(TALK, "4") == pickle.loads(pickle.dumps(problem)) and problem.prompt == TALK
+    assert problem.text == "system: Add.\nuser: 1+1=\nassistant: 2\nuser: 2+2="
+    asked = Problem([{"role": "user", "content": "12+34=", "name": None}])
+    assert asked.prompt == [{"role": "user", "content": "12+34="}]
+    assert asked.text == text_of("12+34=") == "12+34=" and Arith().split_key(asked) == "12+34"
+
+
+def test_a_conversation_may_hold_earlier_turns_of_tools():
+    function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
+    calling = {"role": "assistant", "tool_calls": [{"function": function, "id": "call00001", "type": "function"}]}
+    result = {"role": "tool", "content": "3", "tool_call_id": "call00001"}
+    prompt = Problem([TALK[1], calling, {**result, "name": None}, result]).prompt
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}, "id": "call00001"}
+    assert prompt == [TALK[1], {"role": "assistant", "content": "", "tool_calls": [call]}, result, result]
+    bare = {"role": "assistant", "content": " So: ", "tool_calls": [{"name": "add", "arguments": {"a": "é"}}]}
+    assert Problem([TALK[1], bare, {"role": "tool", "content": "3"}]).text.splitlines()[1:] == [
+        "assistant:  So: ", '<tool_call>{"name": "add", "arguments": {"a": "é"}}</tool_call>', "tool: 3",
+    ]  # fmt: skip
+
+
+def live(verifier, problem):
+    """Return the replies of one dialogue, up to its end."""
+    dialogue, replies = begin(verifier, problem), []
+    for turn in TURNS:
+        replies.append(reply_to(dialogue, turn))
+        if replies[-1].verdict is not None:
+            break
+    return replies
+
+
+class Says(Verifier):
+    """Answers what it was made with, or raises it; counts the dialogues that were closed."""
+
+    def __init__(self, reply, deterministic=True):
+        self.answer, self.closed, self.deterministic = reply, 0, deterministic
+
+    def dialogue(self, problem):
+        return Fixed(self)
+
+
+class Fixed(Dialogue):
+    def __init__(self, owner):
+        self.owner, self.deterministic = owner, owner.deterministic
+
+    def reply(self, turn):
+        if isinstance(self.owner.answer, Exception):
+            raise self.owner.answer
+        return self.owner.answer(turn)
+
+    def close(self):
+        self.owner.closed += 1
+
+
+def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens():
+    problem = Problem("?", "7")
+    guess = Says(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
+    assert guess.has_dialogues and not Verifier().has_dialogues and Verifier().dialogue(problem) is None
+    assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25]
+    (reply,) = live(Echoing(alone=True), Problem("ab"))
+    assert reply.verdict == Echoing().verify(Problem("ab"), "a")
+    failing = Says(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        failing.verify(problem, "a")
+    assert (guess.closed, failing.closed) == (2, 1)
+
+
+@pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
+def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_nothing(low, high, least):
+    verifier = Verifier()
+    verifier.reward_range = (low, high)
+    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least)
+
+
+def test_workers_give_the_replies_of_live_dialogues_unless_one_cannot_be_replayed():
+    verifier = Echoing(alone=True)
+    problems = [Problem(text) for text in ("ab", "b", "cd", "dd", "bcd")]
+    expected = [live(verifier, problem) for problem in problems]
+    assert len({len(replies) for replies in expected}) > 1
+    isolated, random = isolate(verifier, workers=1), Isolated(Says(lambda turn: Reply("go on"), False), workers=1)
+    try:
+        assert [live(isolated, problem) for problem in problems] == expected
+        asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
+        assert [future.result() for future in isolated.ask(asked)] == [replies[-1] for replies in expected]
+        hashing, dialogue = Hashing(problems[1]), isolated.dialogue(problems[1])
+        hashing.reply("a")
+        dialogue.reply("a")
+        assert type(dialogue) is not Hashing and dialogue.out_of_budget() == hashing.out_of_budget()
+        assert isolated.max_turns == 4 and isolated.has_dialogues
+        (future,) = random.ask([(Problem("?"), ["", ""], False)])
+        verdict = future.result().verdict
+        assert verdict.status == "error" and "not deterministic" in verdict.reason
+    finally:
+        isolated.close()
+        random.close()
