@@ -1,8 +1,7 @@
-"""Environment classes as TRL's `environment_factory` takes them."""
+"""An environment class as TRL's `environment_factory` takes it, and a reward function beside it."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -44,34 +43,6 @@ class Numbers:
         raise RuntimeError("properties must not be read")
 
     def _hidden(self) -> None: ...
-
-
-class Later(Numbers):
-    """The same, async, with a lock that belongs to the event loop of the first call."""
-
-    lock: asyncio.Lock | None = None
-
-    async def guess(self, number: int) -> str:  # type: ignore[override]
-        """Guess the number.
-
-        Args:
-            number: Between 1 and 9.
-        """
-        if self.lock is None:
-            self.lock = asyncio.Lock()
-        async with self.lock:
-            await asyncio.sleep(0)
-        return super().guess(number)
-
-    async def get_reward(self) -> float:  # type: ignore[override]
-        async with self.lock or asyncio.Lock():
-            return self.reward
-
-
-class Unpaid(Numbers):
-    """One that leaves the reward to functions."""
-
-    get_reward = None  # type: ignore[assignment]
 
 
 def by_guesses(completions: list[Any], environments: list[Any], **columns: Any) -> list[float]:

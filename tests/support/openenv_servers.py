@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,20 +12,6 @@ from verifiers.dialogues import openenv, openenv_client
 
 URL = "http://127.0.0.1:8000"
 TEXT = {"properties": {"guess": {"type": "string"}, "metadata": {"type": "object"}}, "required": ["guess"]}
-
-
-@contextmanager
-def http_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Serve GET requests with a function on a free port; yield the address."""
-    handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": answer, "log_message": lambda *_: None})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class ClosedError(Exception):
@@ -79,8 +62,7 @@ class PretendSession:
 
     def __init__(self, server: PretendServer) -> None:
         self.server, self.seed, self.tries, self.answer = server, 0, 0, ""
-        self.socket, self.gone = self, threading.Event()
-        self.full = len(server.sessions) >= server.max_sessions
+        self.socket, self.gone, self.full = self, threading.Event(), len(server.sessions) >= server.max_sessions
         if not self.full:
             server.sessions.add(self)
 
@@ -97,14 +79,13 @@ class PretendSession:
             self.answer = _error("CAPACITY_REACHED", message="no session is free")
             raise ClosedError
         message = json.loads(text)
-        self.answer = self._reset(message["data"]) if message["type"] == "reset" else self._step(message["data"])
+        self.answer = self._answered(message["type"], message["data"])
 
-    def _reset(self, data: Any) -> str:
-        self.seed, self.tries = data["seed"], 0
-        self.server.resets.append(self.seed)
-        return _observed("a digit? ")
-
-    def _step(self, action: Any) -> str:
+    def _answered(self, kind: str, action: Any) -> str:
+        if kind == "reset":
+            self.seed, self.tries = action["seed"], 0
+            self.server.resets.append(self.seed)
+            return _observed("a digit? ")
         if not isinstance(action.get("guess"), str):
             return _error("VALIDATION_ERROR", errors=[{"loc": ["guess"], "msg": "it should be a text"}])
         if action["guess"] == "crash":

@@ -1,4 +1,4 @@
-"""Calls functions as root and as an ordinary user, whoever runs the tests, and looks at the programs that they run."""
+"""Calls functions as root and as an ordinary user, whoever runs the tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import pickle
-import signal
 import stat
 import subprocess
 import sys
@@ -20,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 PYTHON = Path(sys.executable).resolve()
 NEW_MOUNTS, BIND, RECURSIVE, PRIVATE = 1 << 17, 4096, 16384, 1 << 18
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
-MARK = f"probe{os.getpid()}"
 
 
 class OtherUser:
@@ -71,11 +69,6 @@ def calls_by(user: OtherUser | None) -> Iterator[None]:
         _current = None
 
 
-def run(files: dict[str, str], stdin: bytes = b"", isolated: bool = True, **limits: Any) -> Any:
-    """Run a program as the user of this test."""
-    return call(run_here, files, stdin, isolated, **limits)
-
-
 def run_here(
     files: dict[str, str], stdin: bytes = b"", isolated: bool = True, stop_s: float = 10, **limits: Any
 ) -> Any:
@@ -89,48 +82,6 @@ def run_at_once(programs: Sequence[str], isolated: bool = True, **limits: Any) -
     """Run programs at the same time, each in a sandbox of this user."""
     with ThreadPoolExecutor(len(programs)) as pool:
         return list(pool.map(lambda program: run_here({"main.py": program}, b"", isolated, **limits), programs))
-
-
-def output_of(program: str, isolated: bool = True, stdin: bytes = b"", **limits: Any) -> str:
-    return run({"main.py": program}, stdin, isolated, **limits).output.decode()
-
-
-def named(name: str) -> str:
-    """Return the lines by which a program gives itself a name that `processes_named` finds."""
-    return f"import ctypes\nctypes.CDLL(None).prctl(15, b'{name}')\n"
-
-
-def processes_named(name: str) -> list[int]:
-    """Return the processes alive on this machine, in whatever namespace, that gave themselves this name."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit() and (fields := status_of(int(folder.name)))["Name"] == name:
-                found += [int(folder.name)] * (fields["State"][0] not in "ZX")
-    return found
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    return dict(line.split(":\t") for line in lines if ":\t" in line)
-
-
-@contextlib.contextmanager
-def running(program: str = "") -> Iterator[int]:
-    """Have a program do something and wait; give its process id on this machine, and end it."""
-    from processes import eventually
-
-    name = f"{MARK}r"
-    program += f"\n{named(name)}import time\ntime.sleep(100)\n"
-    with ThreadPoolExecutor(1) as pool:
-        outcome = pool.submit(run, {"main.py": program}, seconds=100)
-        try:
-            assert eventually(lambda: processes_named(name))
-            yield processes_named(name)[0]
-        finally:
-            for pid in processes_named(name):
-                os.kill(pid, signal.SIGKILL)
-        outcome.result()
 
 
 def main() -> None:

@@ -7,32 +7,16 @@ from verifiers import FunctionVerifier, Problem, Verdict, Verifier
 from verifiers.base import STATUSES, checked
 
 
-class Echo(Verifier):
-    def verify(self, problem, completion):
-        return Verdict(float(completion == problem.prompt), {"length": float(len(completion))})
-
-
 def test_agents_and_verifiers_have_the_same_statuses():
     assert STATUSES == rollout.STATUSES
 
 
-def test_problems_and_verdicts_cannot_be_changed():
-    with pytest.raises(AttributeError):
-        Problem("1+1=").prompt = "2+2="
-    with pytest.raises(AttributeError):
-        Verdict(0.0).reward = 1.0
-
-
 @pytest.mark.parametrize(
     ("verdict", "success"),
-    [
-        (Verdict(1.0), True),
-        (Verdict(0.99), False),
-        (Verdict(1.0, status="timeout"), False),
-    ],
+    [(Verdict(1.0), True), (Verdict(0.99), False), (Verdict(1.0, status="timeout"), False)],
 )
 def test_success_needs_the_reward_and_a_verdict_that_was_reached(verdict, success):
-    assert Echo().is_success(verdict) is success
+    assert Verifier().is_success(verdict) is success
 
 
 def test_a_verifier_of_batches_judges_single_completions_too():
@@ -72,13 +56,10 @@ def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, insi
         assert verdict == Verdict(0.0, status="error", reason=reason)
 
 
-@pytest.mark.parametrize("status", ["timeout", "error", "not_applicable"])
-def test_a_verdict_that_was_not_reached_has_no_reward_to_check(status):
-    given = Verdict(0.0, status=status, reason="why not")
-    assert checked(Between(1.0, 2.0), [given], 1) == [given]
-
-
-def test_a_reward_function_may_pay_anything_that_is_finite():
+def test_a_verdict_that_was_not_reached_has_no_reward_to_check_and_a_function_may_pay_anything():
+    for status in ("timeout", "error", "not_applicable"):
+        given = Verdict(0.0, status=status, reason="why not")
+        assert checked(Between(1.0, 2.0), [given], 1) == [given]
     paid = FunctionVerifier(lambda prompts, completions: [3e38, -7.0])
-    problems = [Problem("a")] * 2
-    assert [verdict.reward for verdict in checked(paid, paid.verify_batch(problems, ["", ""]), 2)] == [3e38, -7.0]
+    verdicts = checked(paid, paid.verify_batch([Problem("a")] * 2, ["", ""]), 2)
+    assert [verdict.reward for verdict in verdicts] == [3e38, -7.0]

@@ -1,3 +1,5 @@
+"""Reward functions as TRL takes them: what they are called with, and what they may return."""
+
 import asyncio
 
 import numpy as np
@@ -7,37 +9,29 @@ from verifiers import FunctionVerifier, Problem, Verdict
 from verifiers.base import Completion
 
 PROBLEMS = [Problem("1+1=", "2", {"level": 1}), Problem("2+2=", "4", {"hint": "even"})]
+SAID = [{"role": "user", "content": "1+1?"}]
 
 
-def test_a_function_is_called_once_a_batch_with_lists():
-    calls = []
-
-    def reward(prompts, completions):
-        calls.append((prompts, completions))
-        return [0.25, 1.0]
-
-    verdicts = FunctionVerifier(reward).verify_batch(PROBLEMS, ("x", "4"))
-    assert calls == [(["1+1=", "2+2="], ["x", "4"])]
-    assert verdicts == [Verdict(0.25), Verdict(1.0)]
+def judged(function, *texts):
+    return FunctionVerifier(function).verify_batch(PROBLEMS, texts or ("x", "4"))
 
 
-def test_keyword_arguments_receive_every_column():
-    def reward(prompts, completions, log_metric, log_extra, **columns):
-        assert columns == {"answer": ["2", "4"], "level": [1, None], "hint": [None, "even"]}
-        return [0.0, 0.0]
-
-    assert len(FunctionVerifier(reward).verify_batch(PROBLEMS, ["", ""])) == 2
+@pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1), 1.0])
+def test_any_number_is_a_reward(reward):
+    verdict = FunctionVerifier(lambda prompts, completions: [reward]).verify(PROBLEMS[0], "")
+    assert verdict == Verdict(1.0)
+    assert type(verdict.reward) is float
 
 
 @pytest.mark.parametrize("nothing", [float("nan"), np.float32("nan"), float("inf")])
 def test_a_reward_that_is_not_finite_is_an_error(nothing):
-    verdicts = FunctionVerifier(lambda prompts, completions: [1.0, nothing]).verify_batch(PROBLEMS, ["", ""])
+    verdicts = judged(lambda prompts, completions: [1.0, nothing])
     assert [verdict.status for verdict in verdicts] == ["ok", "error"]
     assert verdicts[1].reason == f"reward function <lambda> returned {float(nothing)}"
 
 
 def test_none_means_not_applicable():
-    verdicts = FunctionVerifier(lambda prompts, completions: [1.0, None]).verify_batch(PROBLEMS, ["", ""])
+    verdicts = judged(lambda prompts, completions: [1.0, None])
     assert verdicts == [Verdict(1.0), Verdict(0.0, status="not_applicable")]
 
 
@@ -48,16 +42,9 @@ async def count_b(prompts, completions):
 
 def test_a_coroutine_function_is_waited_for_where_an_event_loop_runs_already():
     async def notebook():
-        return FunctionVerifier(count_b).verify_batch(PROBLEMS, ["b", "bbb"])
+        return judged(count_b, "b", "bbb")
 
     assert [verdict.reward for verdict in asyncio.run(notebook())] == [1.0, 3.0]
-
-
-@pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1)])
-def test_any_number_is_a_reward(reward):
-    verdict = FunctionVerifier(lambda prompts, completions: [reward]).verify(PROBLEMS[0], "")
-    assert verdict == Verdict(1.0)
-    assert type(verdict.reward) is float
 
 
 def test_an_object_with_call_is_a_function():
@@ -70,18 +57,44 @@ def test_an_object_with_call_is_a_function():
     assert verifier.is_success(verifier.verify(PROBLEMS[0], ""))
 
 
-def test_a_column_cannot_take_the_place_of_the_completions():
+def test_a_function_is_called_once_a_batch_with_lists_and_the_columns_that_it_asks_for():
+    calls = []
+
+    def plain(prompts, completions):
+        calls.append((prompts, completions))
+        return [0.25, 1.0]
+
+    assert judged(plain) == [Verdict(0.25), Verdict(1.0)] and calls == [(["1+1=", "2+2="], ["x", "4"])]
+
+    def every(prompts, completions, log_metric, log_extra, **columns):
+        calls.append(columns)
+        return [0.0, 0.0]
+
+    judged(every)
+    assert calls[1] == {"answer": ["2", "4"], "level": [1, None], "hint": [None, "even"]}
+
     def echo(prompts, completions, **columns):
         return [float(completion == "gold") for completion in completions]
 
     problem = Problem("p", "", {"completions": "gold", "prompts": "q"})
-    assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0
+    assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0, "no column takes the place of the completions"
+
+    def needs(prompts, completions, solution, answer, hint=None, log_metric=None, **kwargs):
+        return [1.0]
+
+    assert FunctionVerifier(needs).columns == ("solution",)
 
 
-def asked(function, **progress):
-    """Return the verdicts on two completions as an environment hands them over."""
-    texts = [Completion.of("2", [7, 1], progress), Completion.of("4x", [9, 8, 1], progress)]
-    return FunctionVerifier(function).verify_batch(PROBLEMS, texts)
+def test_a_conversation_is_answered_with_a_message():
+    seen = []
+
+    def reward(prompts, completions, **kwargs):
+        seen.append((prompts, completions))
+        return [1.0, 0.0]
+
+    texts = [Completion.of("2", [7], {}), Completion.of("4x", [9], {})]
+    FunctionVerifier(reward).verify_batch([Problem(SAID, "2"), PROBLEMS[1]], texts)
+    assert seen == [([SAID, "2+2="], [[{"role": "assistant", "content": "2"}], "4x"])]
 
 
 def test_a_function_that_asks_gets_token_ids_and_the_state_of_the_trainer():
@@ -90,62 +103,31 @@ def test_a_function_that_asks_gets_token_ids_and_the_state_of_the_trainer():
         assert all(type(text) is str for text in completions)
         return [trainer_state.global_step + len(ids) / trainer_state.max_steps for ids in completion_ids]
 
-    assert FunctionVerifier(reward).wants == ("token_ids", "progress")
-    assert [verdict.reward for verdict in asked(reward, num_updates=5, max_updates=10)] == [5.2, 5.3]
-
-
-def test_what_was_not_asked_for_is_not_computed():
+    progress = {"num_updates": 5, "max_updates": 10}
+    texts = Completion.of("2", [7, 1], progress), Completion.of("4x", [9, 8, 1], progress)
+    assert [verdict.reward for verdict in judged(reward, *texts)] == [5.2, 5.3]
+    wants = FunctionVerifier(reward).wants, FunctionVerifier(lambda completions, **columns: [1.0]).wants
+    assert wants == (("token_ids", "progress"),) * 2, "any columns, as in TRL"
     assert FunctionVerifier(lambda prompts, completions: [1.0]).wants == ()
-    assert FunctionVerifier(lambda completions, **columns: [1.0]).wants == ("token_ids", "progress"), "as in TRL"
 
 
 def test_outside_of_an_environment_nobody_knows_the_tokens():
-    def reward(completions, completion_ids):
-        return [0.0]
-
-    with pytest.raises(ValueError, match="reward asks for completion_ids"):
-        FunctionVerifier(reward).verify(PROBLEMS[0], "2")
-
     def careful(completions, completion_ids=None):
         return [float(completion_ids is None)]
 
     assert FunctionVerifier(careful).verify(PROBLEMS[0], "2").reward == 1.0
+    with pytest.raises(ValueError, match="<lambda> asks for completion_ids"):
+        FunctionVerifier(lambda completions, completion_ids: [0.0]).verify(PROBLEMS[0], "2")
 
 
-def test_a_conversation_is_answered_with_a_message():
-    said = [{"role": "user", "content": "1+1?"}]
-
-    def reward(prompts, completions, **kwargs):
-        assert prompts == [said, "2+2="]
-        assert completions == [[{"role": "assistant", "content": "2"}], "4x"]
-        return [1.0, 0.0]
-
-    texts = [Completion.of("2", [7], {}), Completion.of("4x", [9], {})]
-    FunctionVerifier(reward).verify_batch([Problem(said, "2"), PROBLEMS[1]], texts)
-
-
-def test_what_a_function_logs_is_a_part_of_the_verdict():
+def test_numbers_that_a_function_logs_are_parts_of_the_verdict_and_texts_are_not():
     def reward(completions, log_metric, log_extra):
         log_metric("share", 0.5)
         log_extra("length", [1, 2])
+        log_extra("extracted", ["a", "b"])
         return [1.0, None]
 
-    first, second = FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "bb"])
+    with pytest.warns(UserWarning, match="log_extra.'extracted', ....: only numbers are logged"):
+        first, second = judged(reward)
     assert first == Verdict(1.0, {"share": 0.5, "length": 1.0})
     assert second.status == "not_applicable"
-
-
-def test_texts_are_not_logged_and_that_is_said():
-    def reward(completions, log_extra):
-        log_extra("extracted", ["a", "b"])
-        return [1.0, 1.0]
-
-    with pytest.warns(UserWarning, match="log_extra.'extracted', ....: only numbers are logged"):
-        assert FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "b"]) == [Verdict(1.0)] * 2
-
-
-def test_the_columns_that_a_function_cannot_do_without_are_known():
-    def reward(prompts, completions, solution, answer, hint=None, log_metric=None, **kwargs):
-        return [1.0]
-
-    assert FunctionVerifier(reward).columns == ("solution",)

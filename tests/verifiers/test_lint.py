@@ -1,4 +1,4 @@
-"""Every rule finds the verifier that breaks it, and only that; a good verifier passes."""
+"""Lint: every rule finds the verifier that breaks it, and only that; attacks are wrong, and what their names say."""
 
 import itertools
 import os
@@ -6,13 +6,16 @@ import random
 import re
 import signal
 import string
-import time
+import unicodedata
 
 import pytest
+from drawn import drawn
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
-from verifiers.lint import trials
-from verifiers.lint.attacks import ATTACKS
+from verifiers.lint import report, trials
+from verifiers.lint.attacks import ATTACKS, LONG, WRONG, all_but, attacks, wrong_answers, wrong_cases
 from verifiers.lint.report import RULES, lint
 
 
@@ -60,10 +63,6 @@ def leaves(self, problem, completion):
     return Sums.reward(self, problem, completion)
 
 
-def judged(self, problems, completions):
-    return [Sums.verify(self, *pair) for pair in zip(problems, completions, strict=True)]
-
-
 SUBSTRING = {"all-listed", "several-answers", "place-repeated", "junk", "wrong-answer"}
 PAYS = {  # each attack is the one that finds a verifier
     paying("Nothing", lambda answer, text: text in answer and len(text) != 1): {"empty", "wrong-answer"},
@@ -91,7 +90,6 @@ BAD = {
     differing("TooStrict", reward=lambda self, problem, text: float(text == problem.answer)): "right",
     differing("RejectsItsReference", demonstration=lambda self, problem: f"{problem.answer}="): "right",
     differing("DeclaresTooMuch", does_not_catch={"echo": "it does, really"}): "declared",
-    differing("Slow", verify=lambda *case: time.sleep(0.006) or Sums.verify(*case), verify_batch=judged): "speed",
     differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "problems",
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
     differing("LongerThanDeclared", prompt_length=5): "problems",
@@ -99,12 +97,12 @@ BAD = {
 }  # fmt: skip
 
 
-def rules(report):
-    return {finding.rule for finding in report.findings}
+def rules(found):
+    return {finding.rule for finding in found.findings}
 
 
-def families(report):
-    return {finding.family for finding in report.findings if finding.rule == "attack"}
+def families(found):
+    return {finding.family for finding in found.findings if finding.rule == "attack"}
 
 
 class Asks(Sums):
@@ -121,29 +119,25 @@ class Asks(Sums):
 
 @pytest.mark.parametrize("good", [Sums, Arith, Asks])
 def test_a_good_verifier_passes(good):
-    report = lint(good())
-    assert (report.findings, report.passed, report.hedges) == ([], True, {})
-    assert report.attacks >= 200 and report.honest >= 50
-    assert (report.false_accepts, report.false_rejects, report.partial) == (0, 0, 0)
-    assert (report.problems, report.without_demonstration) == (len(good().examples()), 0)
-    assert 0 < report.median <= report.p99
+    found = lint(good())
+    assert (found.findings, found.passed, found.hedges) == ([], True, {})
+    assert found.attacks >= 200 and found.honest >= 50
+    assert (found.false_accepts, found.false_rejects, found.partial) == (0, 0, 0)
+    assert (found.problems, found.without_demonstration) == (len(good().examples()), 0)
+    assert 0 < found.median <= found.p99
 
 
-@pytest.mark.parametrize("bad", PAYS, ids=lambda cls: cls.__name__)
-def test_an_attack_finds_the_verifier_that_pays_for_it(bad):
-    report = lint(bad())
-    assert (rules(report), families(report)) == ({"attack"}, PAYS[bad])
+@pytest.mark.parametrize("bad", [*PAYS, *BAD], ids=lambda cls: cls.__name__)
+def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
+    found = lint(bad())
+    assert (rules(found), families(found)) == (({"attack"}, PAYS[bad]) if bad in PAYS else ({BAD[bad]}, set()))
+    assert found.as_dict()["passed"] is False
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
-def test_a_rule_finds_the_verifier_that_breaks_it(bad):
-    report = lint(bad())
-    assert rules(report) == {BAD[bad]}
-    assert report.as_dict()["passed"] is False
-
-
-def test_every_rule_and_attack_is_tried_here():
-    assert {*BAD.values(), "attack"} == set(RULES)
+def test_a_verifier_is_slow_unless_it_says_so_and_every_rule_and_attack_is_tried_here(monkeypatch):
+    monkeypatch.setattr(report, "USUAL", 0.0)
+    assert rules(lint(Sums())) == {"speed"} and rules(lint(differing("Says", slow=True)())) == set()
+    assert {*BAD.values(), "attack", "speed"} == set(RULES)
     assert set.union(*PAYS.values()) == {*ATTACKS, "wrong-answer"}
 
 
@@ -156,24 +150,18 @@ def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
 def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
     monkeypatch.setattr(trials, "HANGS", 0.2)
-    report = lint(paying("Hangs", lambda answer, text: next(0 for _ in itertools.count() if text != "..."))())
-    [failed] = [finding for finding in report.findings if finding.rule == "failed"]
+    found = lint(paying("Hangs", lambda answer, text: next(0 for _ in itertools.count() if text != "..."))())
+    [failed] = [finding for finding in found.findings if finding.rule == "failed"]
     assert failed.completion == "'...'" and "timeout" in failed.explanation
 
 
-def test_a_hedge_is_reported_and_breaks_no_rule():
-    report = lint(paying("LastOfTwo", lambda answer, text: re.search(rf"^[0-9]+ or {answer}$", text) is not None)())
-    assert (report.findings, report.hedges) == ([], {"WRONG or RIGHT": 2})
-
-
-def test_a_declared_weakness_is_no_finding_but_counted():
+def test_hedges_declared_weaknesses_and_parts_of_a_success_are_counted_and_break_no_rule():
+    found = lint(paying("LastOfTwo", lambda answer, text: re.search(rf"^[0-9]+ or {answer}$", text) is not None)())
+    assert (found.findings, found.hedges) == ([], {"WRONG or RIGHT": 2})
     declares = paying("Declares", lambda answer, text: answer in text, does_not_catch=dict.fromkeys(SUBSTRING, "it is"))
-    report = lint(declares())
-    assert report.findings == [] and all(report.declared.values())
-    assert report.false_accepts == sum(report.declared.values())
-
-
-def test_a_part_of_a_success_is_counted_and_nothing_is_paid_for_an_empty_text():
+    found = lint(declares())
+    assert found.findings == [] and all(found.declared.values())
+    assert found.false_accepts == sum(found.declared.values())
     part = lint(paying("Part", lambda answer, text: 0.25 * bool(text.isdigit() and text.isascii()))())
     assert (part.findings, part.most) == ([], 0.25) and part.partial > 0
     assert families(lint(paying("Empty", lambda answer, text: 0.25 * (not text))())) == {"empty"}
@@ -203,9 +191,9 @@ def test_a_slow_or_isolated_verifier_is_tried_in_part_alone_and_the_latter_in_wo
         return apart or Sums.verify(self, problem, completion)
 
     calls, here = [], os.getpid()
-    report = lint(differing("Dear", verify=verify, **{kind: True})())
-    assert report.findings == []
-    assert len(calls) == (0 if kind == "isolated" else report.attacks + 6 + report.honest + 2 * trials.ALONE)
+    found = lint(differing("Dear", verify=verify, **{kind: True})())
+    assert found.findings == []
+    assert len(calls) == (0 if kind == "isolated" else found.attacks + 6 + found.honest + 2 * trials.ALONE)
 
 
 def test_a_reward_function_is_held_to_the_rules_with_problems():
@@ -219,3 +207,66 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
     good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
     assert (rules(good), good.honest, good.problems) == (set(), 2, 2)
     assert families(bad) == SUBSTRING - {"all-listed", "wrong-answer"}
+
+
+SUM = Problem("12+34=", "46")
+MADE = attacks(SUM, ["118", "109"], "<a>{}</a>")
+
+
+def texts_of(problems, family):
+    return [case.text for case in wrong_cases(Arith(), problems, problems[0]) if case.family == family]
+
+
+def test_attacks_are_what_their_names_say():
+    assert set(MADE) == set(ATTACKS)
+    assert all(MADE.values()) and sum(map(len, MADE.values())) >= 100
+    assert max(map(len, MADE["huge"])) >= LONG
+    for text in MADE["several-answers"]:
+        assert text.index("118") < text.index("46") < text.index("109")
+    assert any(" 1000 46 1 " in text for text in MADE["all-listed"])
+    listed = attacks(Problem("p", "C", {"choices": ["Quito", "Bonn", "Lima"]}))["all-listed"]
+    assert {"A B C A B", "Quito, Bonn, Lima, Quito, Bonn"} <= set(listed)
+    repeated = ("\\boxed{46} \\boxed{118}", "#### 118\n#### 46", "The answer is 46. The answer is 118.")
+    assert {*repeated, "<a>118</a>\n<a>46</a>"} <= set(MADE["place-repeated"])
+    assert "Verdict(reward=1.0)" not in attacks(Problem("p", "1"))["junk"], "which has the number by chance"
+    texts = [text for text in MADE["look-alike"] if not text.isascii() and len(text) == 2]
+    assert [[unicodedata.numeric(sign) for sign in text] for text in texts[:6]] == [[4, 6]] * 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "choices", "wrong"),
+    [
+        ("B", ["Quito", "Lima", "Bonn"], ["A", "C"]), ("lima", ["Quito", "Lima"], ["Quito", "lim"]),
+        ("y", {"x": "Quito", "y": "Lima"}, ["x"]), ("yes", None, ["no", "ye"]),
+        ("46", None, ["1", "99", "47", "-46", "4"]), ("Bonn", None, ["1", "Bon"]),
+        ("2,5", None, ["1"]), ("", None, ["1"]),
+    ],
+)  # fmt: skip
+def test_wrong_answers_are_other_options_or_those_of_other_problems(answer, choices, wrong):
+    problem = Problem("p", answer, {} if choices is None else {"choices": choices})
+    assert wrong_answers(problem, ["1"]) == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "same"),
+    [
+        ("46", "46.0", True), ("46", " 46. ", True), ("+5", "5", True), ("-5", "5", False), ("4.6", "46", False),
+        (".5", "0.5", True), ("Paris", "paris!", True), ("Paris", "Pari", False), ("46", "٤٦", False),
+        ("46", "4\u200b6", False), ("?", "?", True), ("?", "!", False),
+    ],
+)  # fmt: skip
+def test_a_text_that_writes_the_answer_differently_is_no_attack(text, other, same):
+    assert (all_but([text], [other]) == []) is (all_but([other], [text]) == []) is same
+
+
+def test_an_answer_to_the_same_prompt_may_be_right():
+    problems = [Problem("a fruit", "apple"), Problem("a fruit", "pear"), Problem("a town", "Paris")]
+    assert texts_of(problems, WRONG) == ["Paris", "appl"]
+
+
+@drawn(15)
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_attacks_are_made_for_any_problem_and_never_the_answer(prompt, answer):
+    made = wrong_cases(Arith(), [Problem(prompt, answer), Problem("q", "1")], Problem(prompt, answer))
+    assert [case.text for case in made if case.family == "empty"][:1] == [""]
+    assert all(case.text != answer for case in made if answer)

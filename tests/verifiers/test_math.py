@@ -39,10 +39,9 @@ def test_demonstrations_and_spellings_score_and_counterexamples_do_not(math):
 )
 def test_huge_powers_and_long_texts_are_no_answer(math, text):
     assert [reward(math, answer, f"\\boxed{{{text}}}") for answer in ("x+1", "46")] == [0.0, 0.0]
-    assert math.verify(Problem("?", text), "46").status == "error"
 
 
-@drawn(40)
+@drawn(10)
 @given(
     st.text()
     | st.lists(st.sampled_from(["\\boxed{", "}", "$", "46", " or ", "{", "\\frac", "^", "(", "=", "\\"])).map("".join)
@@ -50,7 +49,7 @@ def test_huge_powers_and_long_texts_are_no_answer(math, text):
 def test_any_text_has_formulas_or_none(text):
     found = [*formulas(text), *formulas(text, several=True), leading_formula(text)]
     assert all(each is None or (each.text and each.latex) for each in found)
-    Math().verify(Problem("?", "x+1"), text)
+    assert Math().verify(Problem("?", "x+1"), text).status == "ok"
 
 
 def test_a_thread_reaches_the_same_verdicts(math):

@@ -32,22 +32,19 @@ HARMLESS = {
 }
 
 
-def junk(problem):
-    """Texts that answer nothing."""
-    return [
-        "", "junk", "nan", "-inf", "Infinity", "x" * 50_000, "9" * 5000, "[" * 3000 + "]" * 3000, "(" * 3000, "\x00",
-        "\ud800", "I don't know", ",", "...", problem.prompt,
-    ]  # fmt: skip
+JUNK = ["", "junk", "nan", "-inf", "Infinity", "x" * 50_000, "9" * 5000, "[" * 3000 + "]" * 3000, "(" * 3000, "\x00",
+        "\ud800", "I don't know", ",", "..."]  # fmt: skip
 
 
-def hold_to_the_rules(task, size=12, count=3):
-    verifier = ReasoningGym(task, size=size)
-    problems, again = (made.examples()[:count] for made in (verifier, ReasoningGym(task, size=size)))
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("task", [pytest.param(task, marks=() if task in SOME else pytest.mark.slow) for task in TASKS])
+def test_references_score_and_junk_does_not(task):
+    verifier, boxed = ReasoningGym(task, size=12), ReasoningGym(task, size=12, place="boxed")
+    problems, again = (made.examples()[:3] for made in (verifier, ReasoningGym(task, size=12)))
     assert [(p.prompt, p.answer) for p in problems] == [(p.prompt, p.answer) for p in again]
-    boxed = ReasoningGym(task, size=size, place="boxed")
     for problem in problems:
         right = problem.answer
-        texts = [*junk(problem), *([f"{right} {right}9", f"not {right}9"] if right else [])]
+        texts = [*JUNK, problem.prompt, *([f"{right} {right}9", f"not {right}9"] if right else [])]
         assert [text[:60] for text in texts if verifier.verify(problem, text).reward] == []
         for text in [right, f" {right}\n", f"<think>\n{right}zzz\n</think>\n{right}"] if right else []:
             assert verifier.verify(problem, text).reward == 1.0, text
@@ -55,12 +52,6 @@ def hold_to_the_rules(task, size=12, count=3):
             assert boxed.verify(problem, f"So \\boxed{{{right}}}, not {right}9.").reward == 1.0
             assert boxed.verify(problem, right).reward == 0.0
         assert set(problem.prompt + right) <= set(verifier.alphabet)
-
-
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("task", [pytest.param(task, marks=() if task in SOME else pytest.mark.slow) for task in TASKS])
-def test_references_score_and_junk_does_not(task):
-    hold_to_the_rules(task)
 
 
 @pytest.mark.parametrize("task", ["list_functions", "pool_matrix"])
@@ -76,10 +67,6 @@ def test_global_randomness_is_neither_used_nor_changed(task):
         made.append([problem.prompt for problem in ReasoningGym(task, size=100).examples()])
         assert state() == before
     assert made[0] == made[1]
-
-
-def test_the_lists_name_tasks_that_there_are():
-    assert LITERALS | EXPRESSIONS | SAME | {*FORMS, *TARGETS} <= set(TASKS)
 
 
 EVALUATES = re.compile(r"(?<![\w.])(?:eval|exec)\(|\b(?:parse_expr|sympify)\(|\bsy?m?p[ye]?\.S\(|(?<![\w.])S\(")
@@ -104,6 +91,7 @@ def test_every_scorer_that_evaluates_answers_is_on_a_list():
         if EVALUATES.search(re.sub(r'eval\(entry\["answer"\]\)', "", code)):
             found.add(task)
     assert found - HARMLESS == LITERALS | EXPRESSIONS
+    assert found | SAME | {*FORMS, *TARGETS} <= set(TASKS)
 
 
 def _source(found):
@@ -134,18 +122,14 @@ NO_FORMULAS = [
     "x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "aa", "1;2", "x=1",
     "lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__", "1e999",
 ]  # fmt: skip
+FORMULAS = ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"]
+NO_LITERALS = ["", "f()", "[x]", "1+1", "[" * 3000, "'a'*9", "9" * 6000, "\x00", "\ud800", "[1"]
 
 
-def test_formulas():
-    assert all(
-        map(is_formula, ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"])
-    )
-    assert not any(map(is_formula, NO_FORMULAS))
-
-
-def test_literals():
+def test_formulas_and_literals():
+    assert all(map(is_formula, FORMULAS)) and not any(map(is_formula, NO_FORMULAS))
     assert all(map(is_literal, ["[1, 2]", "'a'", "[['Q', '_']]", "(1,)", "None", "-1"]))
-    assert not any(map(is_literal, ["", "f()", "[x]", "1+1", "[" * 3000, "'a'*9", "9" * 6000, "\x00", "\ud800", "[1"]))
+    assert not any(map(is_literal, NO_LITERALS))
 
 
 def score(verifier, problem, answer):
@@ -207,19 +191,10 @@ def test_any_number_is_close_to_a_negative_one_for_the_scorer_only():
     assert [verifier.verify(problem, text).reward for text in ("17", "-1")] == [0.0, 1.0]
 
 
-def posed(answer, question="?", **metadata):
-    return Problem("", answer, {"entry": {"question": question, "answer": answer, "metadata": metadata}})
-
-
-def test_settings_reach_the_task():
-    few = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=2, max_terms=2)
-    many = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=6, max_terms=6)
-    assert all(len(re.findall(r"\d+", problem.prompt)) == 2 for problem in few.examples())
-    assert all(len(re.findall(r"\d+", problem.prompt)) == 6 for problem in many.examples())
-
-
-def test_a_copy_poses_the_same_problems_and_judges_alike():
-    verifier = ReasoningGym("leg_counting", size=50)
+def test_settings_reach_the_task_and_a_copy_poses_the_same_problems_and_judges_alike():
+    for terms in (2, 6):
+        verifier = make_verifier("reasoning_gym:chain_sum", size=20, min_terms=terms, max_terms=terms)
+        assert all(len(re.findall(r"\d+", problem.prompt)) == terms for problem in verifier.examples())
     copy, problems = pickle.loads(pickle.dumps(verifier)), verifier.examples()
     assert [p.prompt for p in copy.examples()] == [p.prompt for p in problems]
     texts = [problem.answer if index % 2 else "junk" for index, problem in enumerate(problems)]

@@ -60,42 +60,29 @@ def test_a_batch_is_judged_as_each_alone_in_any_order(folders, kind, labels):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reward_is_what_the_model_says_of_the_tokens(folders, kind):
-    model = made(kind, 1).eval()
-    tokenizer = character_tokenizer(ALPHABET)
-    ids = torch.tensor([tokenizer("3+2=5")["input_ids"]])
+def test_the_reward_is_what_the_model_says_of_the_tokens_of_plain_text(folders, kind):
+    model, tokenizer = made(kind, 1).eval(), character_tokenizer(ALPHABET)
     model.config.pad_token_id = 0
-    said = model(input_ids=ids).logits.item()
-    verdict = RewardModel(folders[kind, 1], device="cpu").verify(Problem("3+2="), "5")
-    assert verdict.reward == pytest.approx(said, abs=1e-5)
-
-
-def test_with_several_outputs_it_is_the_probability_of_a_label(folders):
-    last = RewardModel(folders["llama", 2], device="cpu")
-    first = RewardModel(folders["llama", 2], label=0, device="cpu")
-    assert [a + b for a, b in zip(rewards(last), rewards(first), strict=True)] == pytest.approx([1.0] * len(TEXTS))
-    assert (last.reward_range, last.success_reward) == ((0.0, 1.0), 0.5)
-    assert all(0 < reward < 1 for reward in rewards(last))
-
-
-def test_one_output_has_no_bounds_and_success_is_above_zero(folders):
-    verifier = RewardModel(str(folders["llama", 1]), device="cpu")
-    assert (verifier.reward_range, verifier.success_reward) == ((-math.inf, math.inf), 0.0)
-    assert RewardModel(folders["llama", 1], success_reward=1.5, device="cpu").success_reward == 1.5
-    verdicts = verifier.verify_batch(PROBLEMS, TEXTS)
-    assert [verifier.is_success(verdict) for verdict in verdicts] == [verdict.reward >= 0 for verdict in verdicts]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_text_that_spells_special_tokens_stays_text(folders, kind):
+    said = model(input_ids=torch.tensor([tokenizer("3+2=5")["input_ids"]])).logits.item()
     verifier = RewardModel(folders[kind, 1], device="cpu")
-    seen = []
-    forward = verifier.model.forward
+    assert verifier.verify(Problem("3+2="), "5").reward == pytest.approx(said, abs=1e-5)
+    seen, forward = [], verifier.model.forward
     verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
     verifier.verify(Problem("1+2="), "3<eos><pad>")
     (ids,) = seen
-    assert ids.shape == (1, len("1+2=3<eos><pad>"))
-    assert not {0, 1} & set(ids.flatten().tolist())
+    assert ids.shape == (1, len("1+2=3<eos><pad>")) and not {0, 1} & set(ids.flatten().tolist())
+
+
+def test_with_several_outputs_it_is_the_probability_of_a_label_with_one_it_has_no_bounds(folders):
+    last, first = (RewardModel(folders["llama", 2], device="cpu", **each) for each in ({}, {"label": 0}))
+    assert [a + b for a, b in zip(rewards(last), rewards(first), strict=True)] == pytest.approx([1.0] * len(TEXTS))
+    assert (last.reward_range, last.success_reward) == ((0.0, 1.0), 0.5)
+    assert all(0 < reward < 1 for reward in rewards(last))
+    one = RewardModel(str(folders["llama", 1]), device="cpu")
+    assert (one.reward_range, one.success_reward) == ((-math.inf, math.inf), 0.0)
+    assert RewardModel(folders["llama", 1], success_reward=1.5, device="cpu").success_reward == 1.5
+    verdicts = one.verify_batch(PROBLEMS, TEXTS)
+    assert [one.is_success(verdict) for verdict in verdicts] == [verdict.reward >= 0 for verdict in verdicts]
 
 
 TALK = [{"role": "system", "content": "Add."}, {"role": "user", "content": "What is 12+34= ?"}]
@@ -139,11 +126,9 @@ def test_without_a_template_or_on_demand_a_conversation_is_lines(chatting, folde
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_run_is_read_as_it_was_trained(tmp_path, chat):
-    tokenizer = chatml()
-    model = made("llama", 1, vocab_size=len(tokenizer))
-    model.config.rlenv_chat = chat
-    for part in (model, tokenizer):
+def test_a_run_is_read_as_it_was_trained(tmp_path, chatting, chat):
+    chatting.model.config.rlenv_chat = chat
+    for part in (chatting.model, chatting.tokenizer):
         part.save_pretrained(tmp_path / "model")
     assert RewardModel(tmp_path, device="cpu").chat is chat
 
@@ -160,16 +145,10 @@ def test_conversations_need_rlenv_which_a_worker_process_gets_with_the_verifier(
     assert pickle.loads(sent).verify(Problem(TALK), "46").status == "ok"
 
 
-def test_of_a_text_that_is_too_long_the_end_counts(folders):
-    verifier = RewardModel(folders["gpt2", 1], device="cpu")
-    end = "b" * 64
-    assert verifier.verify(Problem("1+2="), "a" * 5000 + end).reward == pytest.approx(
-        verifier.verify(Problem(""), end).reward, abs=1e-5
-    )
-
-
-def test_outputs_that_are_no_numbers_are_errors(folders):
-    verifier = RewardModel(folders["llama", 1], device="cpu")
+def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_number_is_an_error(folders):
+    verifier, end = RewardModel(folders["gpt2", 1], device="cpu"), "b" * 64
+    alone = verifier.verify(Problem(""), end).reward
+    assert verifier.verify(Problem("1+2="), "a" * 5000 + end).reward == pytest.approx(alone, abs=1e-5)
     with torch.no_grad():
         verifier.model.score.weight.fill_(math.nan)
     verdict = verifier.verify(PROBLEMS[0], "3")
@@ -177,19 +156,21 @@ def test_outputs_that_are_no_numbers_are_errors(folders):
     assert "the reward model's output is nan" in verdict.reason
 
 
-def test_a_model_object_stays_in_evaluation_mode_and_is_not_trained():
-    model = made("gpt2", 1).train()
-    verifier = RewardModel(model, character_tokenizer(ALPHABET), device="cpu")
-    assert not model.training
-    assert not any(parameter.requires_grad for parameter in model.parameters())
-    assert rewards(verifier) == rewards(verifier)  # dropout is off
-    assert model.config.pad_token_id == 0
+@pytest.mark.parametrize("pads", [True, False])
+def test_a_model_object_is_not_trained_and_padding_takes_the_tokens_that_there_are(pads):
+    model, tokenizer = made("gpt2", 1).train(), character_tokenizer(ALPHABET)
+    if not pads:
+        tokenizer.pad_token = model.config.pad_token_id = None
+    verifier = RewardModel(model, tokenizer, device="cpu")
+    assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
+    assert model.config.pad_token_id == (0 if pads else tokenizer.eos_token_id)
+    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)  # dropout is off
 
 
 def test_problems_come_from_another_verifier(folders):
-    verifier = make_verifier(
-        "reward_model", model=folders["gpt2", 1], problems_of="arith", problem_args={"digits": 1}, device="cpu"
-    )
+    settings = {"problems_of": "arith", "problem_args": {"digits": 1}}
+    verifier = make_verifier("reward_model", model=folders["gpt2", 1], device="cpu", **settings)
     arith = Arith(digits=1)
     assert verifier.makes_problems and verifier.prompt_length == arith.prompt_length
     problem = verifier.sample(random.Random(3))
@@ -198,14 +179,3 @@ def test_problems_come_from_another_verifier(folders):
     assert not listed.makes_problems
     with pytest.raises(NotImplementedError):
         listed.sample(random.Random(0))
-
-
-def test_padding_takes_the_tokens_that_there_are():
-    tokenizer = character_tokenizer(ALPHABET)
-    tokenizer.pad_token = None
-    model = made("gpt2", 1)
-    model.config.pad_token_id = None
-    verifier = RewardModel(model, tokenizer, device="cpu")
-    assert model.config.pad_token_id == tokenizer.eos_token_id == 1
-    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
-    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)

@@ -3,6 +3,7 @@
 What a program gets where nothing is isolated shows each time that the attack works.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,25 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from other_user import (
-    MARK,
-    USERS,
-    OtherUser,
-    call,
-    calls_by,
-    named,
-    output_of,
-    processes_named,
-    run,
-    run_at_once,
-    run_here,
-    running,
-    status_of,
-    uid,
-)
+from other_user import USERS, OtherUser, call, calls_by, run_at_once, run_here, uid
 from processes import eventually
 
 import verifiers
@@ -39,6 +26,7 @@ from verifiers.sandbox.run import Limits, SandboxError
 pytestmark = pytest.mark.usefixtures("user")
 each_user = pytest.mark.parametrize("user", USERS, indirect=True)  # in the fast suite, too
 needs_isolation = pytest.mark.skipif(bool(sandbox.unavailable()), reason="no sandbox here: programs are refused")
+MARK = f"probe{os.getpid()}"
 SECRET = "GOT the secret"
 ENDLESS = [
     "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: time.sleep(9)",
@@ -48,6 +36,51 @@ ENDLESS = [
     "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "while True: pass",
 ]
+
+
+def run(files, stdin=b"", isolated=True, **limits):
+    """Run a program as the user of this test."""
+    return call(run_here, files, stdin, isolated, **limits)
+
+
+def output_of(program, isolated=True, stdin=b"", **limits):
+    return run({"main.py": program}, stdin, isolated, **limits).output.decode()
+
+
+def named(name):
+    """Return the lines by which a program gives itself a name that `processes_named` finds."""
+    return f"import ctypes\nctypes.CDLL(None).prctl(15, b'{name}')\n"
+
+
+def processes_named(name):
+    """Return the processes alive on this machine, in whatever namespace, that gave themselves this name."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (fields := status_of(int(folder.name)))["Name"] == name:
+                found += [int(folder.name)] * (fields["State"][0] not in "ZX")
+    return found
+
+
+def status_of(pid):
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return dict(line.split(":\t") for line in lines if ":\t" in line)
+
+
+@contextlib.contextmanager
+def running(program=""):
+    """Have a program do something and wait; give its process id on this machine, and end it."""
+    name = f"{MARK}r"
+    program += f"\n{named(name)}import time\ntime.sleep(100)\n"
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, {"main.py": program}, seconds=100)
+        try:
+            assert eventually(lambda: processes_named(name))
+            yield processes_named(name)[0]
+        finally:
+            for pid in processes_named(name):
+                os.kill(pid, signal.SIGKILL)
+        outcome.result()
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,12 @@ def one(prompts, completions):
     return [1.0 for _ in completions]
 
 
-def says(weight, **more):
-    return {"weight": weight, "verifier": Says, **more}
+class Unbounded(Says):
+    reward_range = (-math.inf, math.inf)
+
+
+def says(weight, verifier=Says):
+    return {"weight": weight, "verifier": verifier}
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 3))
@@ -50,7 +54,7 @@ def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
 
 
 def test_a_negative_weight_punishes_and_is_not_asked_for_success():
-    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": one}})
+    weighted = Weighted({"arith": 1, "one": says(-0.25, one)})
     assert weighted.verify(SUM, "3").reward == 0.75
     assert weighted.verify(SUM, "4").reward == -0.25
     assert weighted.is_success(weighted.verify(SUM, "3"))
@@ -58,33 +62,34 @@ def test_a_negative_weight_punishes_and_is_not_asked_for_success():
     assert not punished.is_success(punished.verify(SUM, "3")), "there is nothing to solve"
 
 
-def test_the_range_holds_without_the_parts_that_do_not_apply():
-    class Floor(Says):
-        reward_range = (0.5, 2.0)
+class Floor(Says):
+    reward_range = (0.5, 2.0)
 
-        def verify(self, problem, completion):
-            return (
-                Verdict(0.0, status="not_applicable") if completion[:1] == "0" else super().verify(problem, completion)
-            )
+    def verify(self, problem, completion):
+        return Verdict(0.0, status="not_applicable") if completion[:1] == "0" else super().verify(problem, completion)
 
-    floor = {"weight": 1, "verifier": Floor}
-    assert Weighted({"one": floor}).reward_range == (0.5, 2.0)
-    assert Weighted({"one": floor, "two": {**floor, "weight": 0.1}}).reward_range == pytest.approx((0.05, 2.2))
-    assert Weighted({"one": {**floor, "weight": -1}, "arith": 1}).reward_range == (-2.0, 1.0)
+
+@pytest.mark.parametrize(
+    ("parts", "low", "high"),
+    [
+        ({"one": says(1, Floor)}, 0.5, 2.0),
+        ({"one": says(1, Floor), "two": says(0.1, Floor)}, 0.05, 2.2),
+        ({"one": says(-1, Floor), "arith": 1}, -2.0, 1.0),
+        ({"arith": 1, "watched": says(0)}, 0.0, 1.0),
+        ({"arith": 1, "watched": says(0, Unbounded)}, 0.0, 1.0),
+    ],
+)
+def test_the_range_holds_without_the_parts_that_do_not_apply(parts, low, high):
+    assert Weighted(parts).reward_range == pytest.approx((low, high))
+
+
+def test_the_range_of_parts_that_apply_holds_and_a_weight_of_zero_only_logs():
     for more in ({"says": says(0)}, {"length": {"weight": 1, "maximum": 3}}):
-        weighted = Weighted({"floor": floor, **more})
+        weighted = Weighted({"floor": says(1, Floor), **more})
         (verdict,) = checked(weighted, weighted.verify_batch([SUM], ["0000000000000000"]), 1)
         assert verdict.status == "ok"
-
-
-def test_a_weight_of_zero_only_logs():
-    weighted = Weighted({"arith": 1, "watched": says(0)})
-    assert weighted.verify(SUM, "3").reward == 1.0
-    assert weighted.verify(SUM, "3").parts == {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0}
-    assert weighted.reward_range == (0.0, 1.0)
-    unbounded = Says()
-    unbounded.reward_range = (-math.inf, math.inf)
-    assert Weighted({"arith": 1, "watched": {"weight": 0, "verifier": unbounded}}).reward_range == (0.0, 1.0)
+    verdict = Weighted({"arith": 1, "watched": says(0)}).verify(SUM, "3")
+    assert (verdict.reward, verdict.parts) == (1.0, {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0})
 
 
 def test_parts_may_be_weighted_themselves():
@@ -101,16 +106,16 @@ def test_parts_may_be_weighted_themselves():
 
 @pytest.mark.parametrize("status", ["error", "timeout"])
 def test_the_failure_of_a_part_is_the_failure_of_the_whole(status):
-    verdict = Weighted({"one": {"weight": 1, "verifier": one}, "says": says(0.1)}).verify(SUM, status)
+    verdict = Weighted({"one": says(1, one), "says": says(0.1)}).verify(SUM, status)
     assert (verdict.status, verdict.reward, verdict.reason) == (status, 0.0, "says: why not")
 
 
 def test_a_part_that_does_not_apply_adds_nothing():
-    weighted = Weighted({"arith": 1, "silent": {"weight": 1, "verifier": silent}})
+    weighted = Weighted({"arith": 1, "silent": says(1, silent)})
     verdict = weighted.verify(SUM, "3")
     assert (verdict.status, verdict.reward, verdict.parts) == ("ok", 1.0, {"arith": 1.0})
     assert weighted.is_success(verdict)
-    nothing = Weighted({"silent": {"weight": 1, "verifier": silent}})
+    nothing = Weighted({"silent": says(1, silent)})
     assert nothing.verify(SUM, "3").status == "not_applicable"
     assert not nothing.is_success(nothing.verify(SUM, "3"))
 
@@ -130,7 +135,7 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
     class Apart(Says):
         isolated = True
 
-    weighted = Weighted({"arith": 1, "apart": {"weight": 1, "verifier": Apart}})
+    weighted = Weighted({"arith": 1, "apart": says(1, Apart)})
     assert [name for name, judge in weighted.judges.items() if isinstance(judge, Isolated)] == ["apart"]
     assert weighted.verify(SUM, "3").reward == 4.0
     weighted.close()
@@ -139,22 +144,18 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
 
 
 def test_a_sum_beyond_a_float_is_a_failed_verdict():
-    unbounded = Says()
-    unbounded.reward_range = (-math.inf, math.inf)
-    weighted = Weighted(
-        {"one": 1, "huge": {"weight": 10, "verifier": unbounded}} | {"one": {"weight": 1, "verifier": one}}
-    )
+    weighted = Weighted({"huge": says(10, Unbounded), "one": says(1, one)})
     assert weighted.verify(SUM, "1e37").reward == 1e38
     for text in ("1e38", "-1e38"):
         verdict = weighted.verify(SUM, text)
         assert (verdict.reward, verdict.status) == (0.0, "error")
         assert "the weighted sum is beyond float32" in verdict.reason
         assert not weighted.is_success(verdict)
-    both = {"up": {"weight": 10, "verifier": unbounded}, "down": {"weight": -10, "verifier": unbounded}}
-    assert Weighted(both).verify(SUM, "1e38").reward == 0.0
+    both = Weighted({"up": says(10, Unbounded), "down": says(-10, Unbounded)})
+    assert both.verify(SUM, "1e38").reward == 0.0
 
 
-def test_async_reward_functions_run_side_by_side():
+def test_async_reward_functions_run_side_by_side_and_an_error_is_that_of_the_function():
     meeting = {}
 
     async def meet(own, other, completions):
@@ -169,22 +170,12 @@ def test_async_reward_functions_run_side_by_side():
     async def second(completions, **columns):
         return await meet("second", "first", completions)
 
-    def third(completions, **columns):
-        return [1.0] * len(completions)
-
-    functions = {function.__name__: {"verifier": function, "weight": 1} for function in (first, third, second)}
-    verdicts = Weighted(functions).verify_batch([Problem("a"), Problem("b")], ["xx", "yyy"])
-    assert [verdict.reward for verdict in verdicts] == [5.0, 7.0]
-    assert list(verdicts[0].parts) == ["first", "third", "second"]
-
-
-def test_the_error_of_an_async_reward_function_is_that_of_the_function():
     async def fails(completions, **columns):
         raise ConnectionError("no judge")
 
-    async def works(completions, **columns):
-        return [1.0] * len(completions)
-
-    parts = {"works": {"verifier": works, "weight": 1}, "fails": {"verifier": fails, "weight": 1}}
+    functions = {"first": says(1, first), "third": says(1, one), "second": says(1, second)}
+    verdicts = Weighted(functions).verify_batch([SUM] * 2, ["xx", "yyy"])
+    assert [verdict.reward for verdict in verdicts] == [5.0, 7.0]
+    assert list(verdicts[0].parts) == ["first", "third", "second"]
     with pytest.raises(ConnectionError, match="no judge"):
-        Weighted(parts).verify_batch([Problem("a")], ["x"])
+        Weighted({"works": says(1, one), "fails": says(1, fails)}).verify_batch([SUM], ["x"])

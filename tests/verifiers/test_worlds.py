@@ -1,0 +1,274 @@
+"""Environments of others as verifiers: classes as TRL takes them; gym, gem and textarena, with small ones instead."""
+
+import asyncio
+import random
+import sys
+import types
+from enum import Enum
+
+import gymnasium
+import pytest
+from environment_classes import Numbers, by_guesses
+
+import rlenv  # noqa: F401
+from verifiers import Problem, isolate, make_verifier
+from verifiers.dialogues import replay
+from verifiers.plugins.registry import trusting
+
+SEVEN = Problem("Play: ", metadata={"target": 7})
+
+
+class Later(Numbers):
+    """The same, async, with a lock that belongs to the event loop of the first call."""
+
+    lock = None
+
+    async def guess(self, number: int) -> str:
+        self.lock = self.lock or asyncio.Lock()
+        async with self.lock:
+            await asyncio.sleep(0)
+        return super().guess(number)
+
+    async def get_reward(self):
+        async with self.lock or asyncio.Lock():
+            return self.reward
+
+
+class Unpaid(Numbers):
+    get_reward = None
+
+
+def bisection(made, problem):
+    """Return the replies and the verdict of an episode that bisects."""
+    playing, said = made.dialogue(problem), []
+    low, high = 1, 9
+    try:
+        while not said or said[-1] != "right":
+            middle = (low + high) // 2
+            said.append(playing.reply(f"guess({middle})").content[0]["content"])
+            low, high = (middle + 1, high) if said[-1] == "higher" else (low, middle - 1)
+        return said, playing.reply("done").verdict
+    finally:
+        playing.close()
+
+
+@pytest.mark.parametrize("cls", [Numbers, Later])
+def test_an_episode_of_an_environment_class(cls):
+    made = make_verifier(cls)
+    problem = made.opened(SEVEN)
+    assert problem.prompt == "Play: 1 to 9, odd? " and list(made.dialogue(problem).instance.box.by_name) == ["guess"]
+    said, verdict = bisection(made, problem)
+    assert said == ["higher", "right"] and verdict.reward == pytest.approx(0.9) and verdict.parts == {}
+
+
+def test_calls_that_fail_are_answered_and_those_of_the_last_turn_are_not_made():
+    playing = make_verifier(Numbers).dialogue(SEVEN)
+    texts = [playing.reply(turn).content[0]["content"] for turn in ("guess(10)", 'guess("x")', "guess()")]
+    assert texts[0] == "Error: between 1 and 9" and all(text.startswith("Error: ") for text in texts)
+    reply = playing.reply("guess(1)\nreset()")
+    assert [each["content"] for each in reply.content] == ["higher"] and reply.counts["tool_calls"] == 1
+    assert playing.out_of_budget().reward == 0
+    short = make_verifier(Numbers, turns=1).dialogue(SEVEN)
+    assert short.reply("guess(1)").verdict is None
+    assert short.reply("guess(7)").verdict.reward == 0 and short.instance.env.guesses == 1
+
+
+def test_reset_gets_the_columns_of_the_problem():
+    made = make_verifier(Numbers)
+    problem = made.opened(Problem("Play: ", "7", {"target": 7, "hint": "odd"}))
+    assert made.dialogue(problem).instance.env.resets == [{"prompt": "Play: ", "answer": "7", "hint": "odd"}] * 2
+    talk = made.opened(Problem([{"role": "user", "content": "Play: "}], metadata={"target": 6}))
+    assert talk.prompt == [{"role": "user", "content": "Play: 1 to 9, even? "}]
+
+
+def test_without_listed_problems_a_problem_is_a_seed():
+    made, before = make_verifier(Numbers), random.getstate()
+    problem = made.sample(random.Random(3))
+    assert random.getstate() == before and problem.prompt.startswith("1 to 9") and set(problem.metadata) == {"seed"}
+    playing = [made.dialogue(problem) for _ in range(8)]
+    assert len({each.instance.env.number for each in playing}) == 1
+    assert made.split_key(problem) == str(problem.metadata["seed"])
+    listed = [made.opened(Problem("Play: ", metadata={"seed": 1, "target": target})) for target in (7, 9, 7)]
+    keys = [made.split_key(each) for each in listed]
+    assert listed[0].prompt == listed[1].prompt and keys[0] == keys[2] != keys[1]
+    others = [made.dialogue(made.sample(random.Random(seed))) for seed in range(20)]
+    assert len({each.instance.env.number for each in others}) > 3
+    assert playing[0].instance.env.resets[-1].keys() == {"prompt", "seed"}
+
+
+def test_functions_beside_it_and_names_in_a_file(monkeypatch):
+    made = make_verifier([Numbers, by_guesses], reward_weights=[2.0, 0.25], turns=3)
+    _, verdict = bisection(made, SEVEN)
+    assert verdict.parts == pytest.approx({"Numbers": 0.9, "by_guesses": 2.0})
+    assert verdict.reward == pytest.approx(2 * 0.9 + 0.25 * 2)
+    assert made.part_weights == {"Numbers": 2.0, "by_guesses": 0.25} and made.max_turns == 4
+    assert bisection(make_verifier([Unpaid, by_guesses]), SEVEN)[1].reward == 2
+    file = sys.modules[Numbers.__module__].__file__
+    for spec in (f"{file}:Numbers", f"environment:{file}:Numbers", f"{file}:Numbers,{file}:by_guesses=0"):
+        assert bisection(make_verifier(spec), Problem("-", metadata={"target": 5}))[1].reward == 1
+        with trusting(False), pytest.raises(ValueError, match="--trust"):
+            make_verifier(spec)
+    pool = isolate(make_verifier(f"{file}:Numbers"), workers=1)
+    problem = pool.sample(random.Random(0))
+    assert bisection(pool, problem) == bisection(pool.verifier, problem)
+    pool.close()
+
+
+def test_the_environment_renders_the_observation_and_pays():
+    row = {"prompt": "Play: ", "target": 7}
+    env = gymnasium.make("TextGen-v0", verifier=Numbers, problems=[row], test_fraction=0.0)
+    env.reset(seed=0)
+    task = env.unwrapped.task
+    assert env.unwrapped.task.stream[0].prompt == "Play: 1 to 9, odd? "
+    for turn in ("guess(5)", "guess(7)", "7"):
+        for token in [*task.encoder.ids([turn])[0], task.eos_token_id]:
+            _, reward, over, _, info = env.step(token)
+    assert over and reward == pytest.approx(0.9) and info["turns"] == 3 and info["tool_calls"] == 2
+    with pytest.raises(ValueError, match=r"EnvironmentClass.*guess"):
+        gymnasium.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
+
+
+class Own:
+    """Draws from a generator that no seed reaches."""
+
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def reset(self):
+        return str(self.rng.random())
+
+    def get_reward(self):
+        return 1.0
+
+
+class Seeded(Own):
+    def reset(self, seed):
+        self.rng = random.Random(seed)
+        return super().reset()
+
+
+def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
+    made = make_verifier(Own)
+    with pytest.raises(ValueError, match=r"Own\.reset.* seed"):
+        made.dialogue(made.sample(random.Random(0)))
+    made = make_verifier(Seeded)
+    for problem in (made.sample(random.Random(0)), made.opened(Problem("Play: "))):
+        assert problem.prompt.endswith(made.dialogue(problem).observation)
+    rows = [{"prompt": f"Game {number}: "} for number in range(6)]
+    env = gymnasium.make("TextGen-v0", verifier=Numbers, problems=rows, test_fraction=0.0, prompt_choice="thompson")
+    env.reset(seed=0)
+    task = env.unwrapped.task
+    for index in range(4):
+        problem = task.stream[index]
+        assert problem.prompt.endswith(task.verifier.dialogue(problem).observation)
+
+
+def test_objects_are_made_once_and_reset_often():
+    Numbers.made = 0
+    made = make_verifier(Numbers)
+    for _ in range(3):
+        both = [made.dialogue(SEVEN) for _ in range(2)]
+        assert len({id(each.instance) for each in both}) == 2
+        for each in both:
+            each.close()
+    assert Numbers.made == 2
+
+
+class Count(gymnasium.Env):
+    """Say the digit; each right one pays 0.5, and an x raises."""
+
+    observation_space = action_space = gymnasium.spaces.Text(8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.right = 0
+        return self.ask(), {}
+
+    def ask(self):
+        self.digit = str(random.randrange(10))
+        return self.digit
+
+    def step(self, action):
+        if action == "x":
+            raise RuntimeError("no x")
+        right = action == self.digit
+        self.right += right
+        return self.ask(), 0.5 * right, self.right == 2, False, {}
+
+
+Kind = Enum("Kind", "PROMPT PLAYER_ACTION GAME_MESSAGE GAME_BOARD")
+
+
+class Guess:
+    """A number from 1 to 20, drawn from the global random state; a word ends the game with a text for a reward."""
+
+    min_number, max_number, max_turns = 1, 20, 10
+
+    def reset(self, num_players, seed):
+        random.seed(seed)
+        self.game_number = random.randint(1, 20)
+        self.state, self.said = self, [(-1, "Guess ♠!", Kind.PROMPT), (-1, "| 1-20 |", Kind.GAME_BOARD)]
+
+    def step(self, action):
+        if action == "near":
+            self.rewards = {0: 0.9}
+            return True, {}
+        self.said.append((0, action, Kind.PLAYER_ACTION))
+        self.rewards = {0: 1.0 if action == f"[{self.game_number}]" else "what?"}
+        self.said.append((-1, f"No. {random.random()}", Kind.GAME_MESSAGE))
+        return action == "stop" or self.rewards[0] == 1.0, {}
+
+    def get_current_player_observation(self):
+        said, self.said = self.said, []
+        return said
+
+    def close(self):
+        return self.rewards, {}
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """Put the small environments in the places of registered ones and of packages."""
+    monkeypatch.setitem(gymnasium.registry, "Count-v0", gymnasium.envs.registration.EnvSpec("Count-v0", Count))
+    for package, made, name in (("gem", Count, "Count-v0"), ("textarena", Guess, "GuessTheNumber-v0")):
+        monkeypatch.setitem(sys.modules, package, types.SimpleNamespace(make=lambda name, made=made: made()))
+        registration = types.SimpleNamespace(ENV_REGISTRY={name: made})
+        monkeypatch.setitem(sys.modules, f"{package}.envs.registration", registration)
+
+
+@pytest.mark.parametrize("spec", ["gym:Count-v0", "gem:Count-v0"])
+def test_rewards_are_those_of_the_steps_and_an_exception_is_an_error_of_the_episode(libraries, spec):
+    verifier = make_verifier(spec)
+    problem = verifier.sample(random.Random(0))
+    game, again = verifier.dialogue(problem), verifier.dialogue(problem)
+    first = game.reply(problem.prompt.strip())
+    assert again.reply(problem.prompt.strip()) == first and first.reward == 0.5
+    last = game.reply(first.content.strip())
+    assert last.reward + last.verdict.reward == 0.5 and verifier.is_success(last.verdict)
+    env = gymnasium.make("TextGen-v0", verifier=verifier, flag_errors=True, disable_env_checker=True).unwrapped
+    env.reset(seed=0)
+    for token in [*env.task.encoder.ids(["x"])[0], env.task.eos_token_id]:
+        _, _, over, _, info = env.step(token)
+    assert over and info["verdict_status"] == "error" and "no x" in info["verdict_reason"]
+
+
+def test_a_game_is_shown_without_the_models_words_and_a_text_in_place_of_a_reward_pays_nothing(libraries):
+    verifier, rng = make_verifier("textarena:GuessTheNumber-v0"), random.Random(0)
+    problem = verifier.sample(rng)
+    assert problem.prompt == "Guess S!\n| 1-20 |\n"
+    content = verifier.dialogue(problem).reply("[99]").content
+    assert content.startswith("No. ") and "[99]" not in content
+    bare, wins = (make_verifier("textarena:GuessTheNumber-v0", **each) for each in ({"rules": ""}, {"wins_only": True}))
+    assert bare.sample(random.Random(0)).prompt == "| 1-20 |\n"
+    game, turns = verifier.dialogue(problem), verifier.demonstration_turns(problem, rng)
+    assert [game.reply(turn) for turn in turns][-1].verdict.reward == 1
+    ends = [(verifier, "stop", 0), (verifier, "near", 0.9), (wins, "near", 0)]
+    assert all(made.dialogue(problem).reply(turn).verdict.reward == reward for made, turn, reward in ends)
+
+
+def test_games_that_run_in_turns_do_not_share_randomness_with_each_other_or_us(libraries):
+    verifier, problem = make_verifier("textarena:GuessTheNumber-v0"), Problem("", metadata={"seed": 5})
+    alone = [replay(verifier, problem, ["[0]"] * count, False) for count in (1, 2, 3)]
+    before, games = random.getstate(), [verifier.dialogue(problem) for _ in range(2)]
+    turns = [[game.reply("[0]") for game in games] for _ in range(3)]
+    assert [pair[0] for pair in turns] == [pair[1] for pair in turns] == alone and random.getstate() == before
