@@ -116,7 +116,7 @@ three tokens, one of which ends the episode, and at most three steps: 15 complet
 gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic differentiation; finite differences agree.
 
 `tests/laws/test_gradient.py` asserts the rows that are exact, or scaled, and those of the KL estimators, to 1e-10. Each
-other bias it compares, rollout by rollout, with the agent's equation in plain PyTorch (`tests/support/equations.py`,
+other bias it compares, rollout by rollout, with the agent's equation in plain PyTorch (`tests/laws/equations.py`,
 which shares no code with `agents`).
 
 | column | meaning |

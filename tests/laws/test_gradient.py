@@ -1,7 +1,7 @@
 """Identity 2: the expected gradient of unbiased agents is the true one, and that of every agent its equation's.
 
 What is unbiased is compared with the derivative of the expected return over every rollout of an enumerable world
-(`tests/support/tabular.py`); each agent, with all its biases, with its equation (`tests/support/equations.py`), on
+(`tests/support/tabular.py`); each agent, with all its biases, with its equation (`tests/laws/equations.py`), on
 sampled rollouts: in the first pass, in a later one, and where another policy acted.
 """
 
