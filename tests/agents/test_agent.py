@@ -1,7 +1,9 @@
-"""The loop: bad hyper-parameters say what is allowed, bad gradients are skipped, every action space trains."""
+"""The loop: what is no finite number is skipped and counted, every action space trains, budgets of steps are kept."""
 
 import contextlib
+import inspect
 import warnings
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -9,111 +11,88 @@ import pytest
 import torch
 from diagonal import diagonal
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from identity_checks import collect
-from tiny_models import text_envs, tiny_policy
+from stable_baselines3.common.env_util import make_vec_env
+from time_limits import Endless, endless_envs
+from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GRPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
-from agents.rollout import ERROR
-from agents.training.metrics import rollout_metrics
+from agents import GRPO, PKPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
+from agents.rollouts import collector
+from agents.rollouts.envs import longest_episode
 from agents.training.optimizer import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")
+CPU = {"device": "cpu"}
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("slots", [1, 3])
-def test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead(slots, mode):
-    make = lambda: gym.make("TextGen-v0", verifier="arith", group_size=4)  # noqa: E731
-    envs = gym.vector.SyncVectorEnv([make] * slots, autoreset_mode=mode)
-    with pytest.raises(ValueError, match=r"group_size=4 .*gym\.make_vec\('TextGen-v0', num_envs=\.\.\.") as error:
-        RLOO("tiny", envs, device="cpu")
-    assert "\n" not in str(error.value)
+def pole(cls=Reinforce, env="CartPole-v1", **settings):
+    return cls("MlpPolicy", env, **CPU, **settings)
 
 
-def test_the_smallest_group_is_logged():
-    agent = RLOO(tiny_policy("gpt2", envs := text_envs(4, group_size=4)), envs, episodes_per_update=8, device="cpu")
-    assert agent.learn(1).last_metrics["rollout/group_size_min"] == 4
-    rollout = collect(agent.policy, envs, 8)
-    rollout.status[:3] = ERROR
-    assert rollout_metrics(rollout)["rollout/group_size_min"] == 1
+def weights(agent):
+    return [p.detach().clone() for p in agent.policy.parameters()]
 
 
 def test_an_environment_without_groups_is_one_group():
     advantages = []
     for baseline in ("group-mean", "batch-mean"):
-        agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", baseline=baseline, episodes_per_update=4, device="cpu")
+        agent = pole(ReinforceBaseline, baseline=baseline, episodes_per_update=4)
         advantages.append(agent.prepare(collect(agent.policy, agent.env, 4)).advantages)
     assert torch.equal(*advantages)
 
 
-# Gradients.
+# What is no finite number.
 
 
-def spoil_gradients(agent, how_often):
-    """Let the next losses give NaN gradients."""
-    loss, left = agent.loss, [how_often]
+def spoil(agent, what, updates):
+    """Let something be NaN in the next updates."""
+    update, loss, left = agent.update, agent.loss, [updates]
 
-    def spoiled(batch):
-        value, figures = loss(batch)
+    def spoiled_update(rollout):
         left[0] -= 1
-        return (value * NAN if left[0] >= 0 else value), figures
+        bad = left[0] >= 0 and what == "log-probabilities"
+        return update(replace(rollout, log_probs=rollout.log_probs * NAN) if bad else rollout)
 
-    agent.loss = spoiled
+    def spoiled_loss(batch):
+        value, figures = loss(batch)
+        bad = what if left[0] >= 0 else None
+        return value * (NAN if bad == "gradients" else 1), figures | ({"train/loss": NAN} if bad == "loss" else {})
+
+    agent.update, agent.loss = spoiled_update, spoiled_loss
+
+
+@pytest.mark.parametrize("what", ["log-probabilities", "loss", "gradients"])
+def test_an_update_that_is_not_finite_is_skipped_counted_and_forgotten(what):
+    agent = pole(episodes_per_update=2, lr_schedule="constant")
+    before = weights(agent)
+    spoil(agent, what, 1)
+    agent.learn(1)
+    assert agent.policy_optimizer.skipped == 1 and agent.last_metrics["train/skipped_updates"] == 1
+    assert agent.trained_timesteps == 0 < agent.num_timesteps and all(map(torch.equal, weights(agent), before))
+    agent.learn(1)
+    assert agent.trained_timesteps > 0
+    assert agent.policy_optimizer.skipped == 0 and agent.last_metrics["train/skipped_updates"] == 1
+    spoil(agent, what, INF)
+    with pytest.raises(DivergedError, match=f"^{MAX_SKIPPED} updates in a row had non-finite {what}"):
+        agent.learn(10**6)
 
 
 def test_an_update_of_many_bad_steps_counts_once():
-    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=8, device="cpu")
+    agent = pole(PPO, episodes_per_update=8)
     steps = agent.num_epochs * agent.num_minibatches
     assert steps > MAX_SKIPPED
-    spoil_gradients(agent, (MAX_SKIPPED - 1) * steps)
+    spoil(agent, "gradients", INF)
     agent.learn(total_episodes=8 * (MAX_SKIPPED - 1))
     assert agent.policy_optimizer.skipped == MAX_SKIPPED - 1
-    spoil_gradients(agent, steps)
-    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
-        agent.learn(1)
 
 
-@pytest.mark.parametrize("kind", ["control", "text"])
-def test_weights_that_are_not_finite_are_named(kind):
-    agent = small_agent(kind)
+def test_weights_that_are_not_finite_are_named():
+    agent = pole(episodes_per_update=2)
     with torch.no_grad():
         next(iter(agent.policy.parameters())).view(-1)[:3] = torch.tensor([NAN, INF, NAN])
     with pytest.raises(RuntimeError, match=r"^the policy has 3 weights that are NaN or infinite"):
         agent.learn(1)
-
-
-def test_log_probabilities_that_are_not_finite_are_skipped_counted_and_named():
-    agent = small_agent("text")
-    act, before = agent.policy.act, [p.clone() for p in agent.policy.parameters()]
-    agent.policy.act = lambda *args, **kwargs: (lambda a, p, s: (a, p * NAN, s))(*act(*args, **kwargs))
-    agent.learn(1)
-    assert agent.last_metrics["train/skipped_updates"] == 1
-    with pytest.raises(DivergedError, match=f"^{MAX_SKIPPED} updates in a row had non-finite log-probabilities"):
-        agent.learn(10**6)
-    assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
-
-
-def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten():
-    agent = small_agent("control")
-    loss, bad = agent.loss, [True]
-
-    def spoiled(batch):
-        value, figures = loss(batch)
-        return value, figures | ({"train/loss": NAN} if bad else {})
-
-    agent.loss = spoiled
-    agent.learn(1)
-    assert agent.policy_optimizer.skipped == 1 and agent.last_metrics["train/skipped_updates"] == 1
-    assert agent.trained_timesteps == 0 < agent.num_timesteps
-    bad.clear()
-    agent.learn(1)
-    assert agent.trained_timesteps > 0
-    assert agent.policy_optimizer.skipped == 0 and agent.last_metrics["train/skipped_updates"] == 1
-
-
-# Rewards that are no numbers.
 
 
 class ThreeSteps(gym.Env):
@@ -139,60 +118,40 @@ class ThreeSteps(gym.Env):
 
 
 LEARNERS = {
-    "running mean": lambda env: ReinforceBaseline("MlpPolicy", env, baseline="running-mean", episodes_per_update=20),
-    "batch mean": lambda env: ReinforceBaseline("MlpPolicy", env, baseline="batch-mean", episodes_per_update=20),
-    "critic": lambda env: PPO("MlpPolicy", env, episodes_per_update=20),
-    "standardized": lambda env: GRPO("MlpPolicy", env, episodes_per_update=20),
+    "running mean": (ReinforceBaseline, {"baseline": "running-mean"}),
+    "batch mean": (ReinforceBaseline, {"baseline": "batch-mean"}),
+    "critic": (PPO, {}),
+    "standardized": (GRPO, {}),
 }
 
 
 @diagonal("name, reward", list(LEARNERS), [NAN, INF, -INF, 1e39])
 def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, reward):
-    agent = LEARNERS[name](ThreeSteps(spaces.Discrete(2), reward, every=20))
+    cls, settings = LEARNERS[name]
+    agent = pole(cls, ThreeSteps(spaces.Discrete(2), reward, every=20), episodes_per_update=20, **settings)
     for _ in range(3):
-        before = [p.clone() for p in agent.policy.parameters()]
+        before = weights(agent)
         agent.learn(1)
         assert agent.last_metrics["rollout/error_frac"] == agent.last_metrics["rollout/failed_frac"] == 1 / 20
-        assert agent.policy_optimizer.skipped == 0
-        assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
-    figures = [figure for key, figure in agent.last_metrics.items()]
-    assert np.isfinite(figures).all()
+        assert agent.policy_optimizer.skipped == 0 and not all(map(torch.equal, weights(agent), before))
+    assert np.isfinite(list(agent.last_metrics.values())).all()
 
 
 def test_rewards_that_are_often_no_numbers_end_the_training_and_are_named():
-    agent = LEARNERS["batch mean"](ThreeSteps(spaces.Discrete(2), NAN, every=2))
+    agent = pole(ReinforceBaseline, ThreeSteps(spaces.Discrete(2), NAN, every=2), episodes_per_update=20)
     with pytest.raises(VerifierError, match=r"10% \(max_failed_share\).*the environment paid nan"):
         agent.learn(100_000)
 
 
-# Updates that go too far.
-
-
-FAR = {
-    "one step": lambda **settings: Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings),
-    "many steps": lambda **settings: PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings),
-    "text": lambda **settings: RLOO(
-        "tiny", "TextGen-v0", env_kwargs={"verifier": "arith", "verifier_kwargs": {"digits": 1}}, **settings
-    ),
-}
-
-
-@diagonal("name, rate", list(FAR), [10.0, 1000.0])
-def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(name, rate):
-    agent = FAR[name](learning_rate=rate, lr_schedule="constant", warmup_updates=0, device="cpu")
+@pytest.mark.parametrize(("cls", "rate"), [(Reinforce, 1000.0), (PPO, 10.0)])
+def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(cls, rate):
+    agent = pole(cls, learning_rate=rate, lr_schedule="constant", warmup_updates=0, episodes_per_update=4)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with contextlib.suppress(RuntimeError):  # some of them end with gradients that are not finite
-            agent.learn(total_episodes=4 * agent.episodes_per_update)
+            agent.learn(total_episodes=16)
     (warning,) = [str(entry.message) for entry in caught]
     assert f"lower learning_rate={rate:g}" in warning and "\n" not in warning
-
-
-def small_agent(kind):
-    settings = {"lr_schedule": "constant", "device": "cpu"}
-    if kind == "control":
-        return Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings)
-    return Reinforce("tiny", text_envs(4), episodes_per_update=4, **settings)
 
 
 # Spaces.
@@ -210,40 +169,158 @@ ACTIONS = {
 @diagonal("baseline, space", ["batch-mean", "value"], list(ACTIONS))
 def test_every_action_space_trains(space, baseline):
     envs = gym.vector.SyncVectorEnv([lambda: ThreeSteps(ACTIONS[space])] * 4)
-    agent = ReinforceBaseline(
-        "MlpPolicy", envs, baseline=baseline, episodes_per_update=12, ent_coef=0.01, kl_coef=0.01, device="cpu"
-    )
-    before = [p.clone() for p in agent.policy.parameters()]
+    settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 12}
+    agent = pole(ReinforceBaseline, envs, baseline=baseline, **settings)
+    before = weights(agent)
     agent.learn(100)
     assert agent.num_updates == 3 and agent.last_metrics["train/logp_gap_max"] < 1e-5
-    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+    assert not all(map(torch.equal, weights(agent), before))
     assert all(torch.isfinite(p).all() for p in agent.policy.parameters())
 
 
-# Counting.
+# Until when: rollouts are whole, so small budgets of steps get small rollouts.
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant"])
 def test_training_for_less_than_a_rollout_still_trains(schedule):
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, lr_schedule=schedule, device="cpu")
-    before = [p.clone() for p in agent.policy.parameters()]
+    agent = pole(episodes_per_update=2, lr_schedule=schedule)
+    before = weights(agent)
     agent.learn(1)
-    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
-
-
-# Until when.
+    assert not all(map(torch.equal, weights(agent), before))
 
 
 @pytest.mark.parametrize(("episodes", "updates"), [(1, 1), (4, 1), (5, 2), (12, 3)])
-def test_learning_for_a_number_of_episodes_stops_after_the_rollout_that_reaches_it(episodes, updates):
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
+def test_episodes_end_after_the_rollout_that_reaches_them_and_are_counted_on_or_anew(episodes, updates):
+    agent = pole(episodes_per_update=4)
     agent.learn(total_episodes=episodes)
     assert (agent.num_updates, agent.num_episodes) == (updates, 4 * updates)
-
-
-def test_episodes_are_counted_on_or_anew():
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
-    agent.learn(total_episodes=8).learn(total_episodes=8, reset_num_timesteps=False)
-    assert (agent.num_updates, agent.num_episodes) == (4, 16)
+    agent.learn(total_episodes=8, reset_num_timesteps=False)
+    assert (agent.num_updates, agent.num_episodes) == (updates + 2, 4 * updates + 8)
     agent.learn(total_episodes=8)
     assert (agent.num_updates, agent.num_episodes) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("total", "episodes"),
+    [(1, 2), (999, 2), (2_000, 2), (3_000, 3), (8_000, 8), (15_999, 15), (16_000, 16), (1_000_000, 16)],
+)
+def test_a_rollout_takes_half_of_the_budget_at_most_or_the_smallest_that_can_be_compared(total, episodes):
+    agent, critic = pole(), pole(PPO)
+    for each in (agent, critic):
+        each.updates(total)
+    assert agent.episodes_per_update == agent.own_episodes == episodes and agent.num_envs == agent.env.num_envs == 16
+    assert critic.episodes_per_update == (1 if total < 2_000 else episodes)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "budget", "sizes"),
+    [
+        ("MountainCar-v0", {"episodes_per_update": 8}, {"total_timesteps": 1_000}, (8, 8)),
+        ("MountainCar-v0", {"num_envs": 4}, {"total_timesteps": 1_000}, (2, 4)),
+        ("MountainCar-v0", {}, {"total_episodes": 16}, (16, 16)),
+        (lambda: make_vec_env("CartPole-v1", n_envs=4), {}, {"total_timesteps": 1_000}, (4, 4)),  # slots cannot wait
+        (Endless, {}, {"total_timesteps": 100}, (16, 1)),  # which does not say
+    ],
+)
+def test_what_was_given_stays_and_what_is_unknown_changes_nothing(env, settings, budget, sizes):
+    """Fewer episodes than slots that cannot wait would throw away what the other slots play meanwhile."""
+    agent = pole(Reinforce, env if isinstance(env, str) else env(), **settings)
+    agent.updates(**budget)
+    assert (agent.episodes_per_update, agent.num_envs) == sizes
+
+
+@pytest.mark.parametrize(("total", "episodes"), [(1, 4), (100, 4), (250, 8), (10_000, 256)])
+def test_groups_stay_whole(total, episodes):
+    agent = GRPO("tiny", text_envs(4, group_size=4), **CPU)
+    assert longest_episode(agent.env) == 12
+    agent.updates(total)
+    assert agent.episodes_per_update == episodes
+
+
+def test_the_size_is_fixed_by_the_first_training_and_saved(tmp_path):
+    agent = pole(env="MountainCar-v0").learn(1_000)
+    agent.learn(100_000, callback=lambda *_: False)
+    assert agent.episodes_per_update == 2
+    agent.save(tmp_path / "agent")
+    loaded = Reinforce.load(tmp_path / "agent")
+    loaded.updates(100_000)
+    assert (loaded.episodes_per_update, loaded.num_envs) == (2, 16)
+
+
+@pytest.mark.parametrize(("cls", "total", "most"), [(Reinforce, 60, 160), (PPO, 250, 375)])
+def test_a_small_budget_is_exceeded_by_half_or_the_smallest_rollout(cls, total, most):
+    """All episodes take their 50 steps, so that 16 of them would be 800."""
+    agent = pole(cls, "MountainCar-v0", env_kwargs={"max_episode_steps": 50}).learn(total)
+    assert total <= agent.num_timesteps < most
+
+
+def test_a_budget_that_leaves_too_few_episodes_is_refused_and_changes_nothing():
+    agent = pole(PKPO, k=8)
+    with pytest.raises(ValueError, match="k=8 is more than the 2 episodes"):
+        agent.learn(2000)
+    assert (agent.episodes_per_update, agent.own_episodes, agent.best_of) == (16, 16, 8)
+    agent.learn(total_episodes=16)
+    assert agent.num_episodes == 16
+
+
+@pytest.mark.parametrize(("total", "steps"), [(None, 300), (100, 300), (1_000, 500)])
+def test_an_environment_that_never_ends_is_refused_after_a_stated_number_of_steps(total, steps, monkeypatch):
+    monkeypatch.setattr(collector, "ENDLESS", 300)
+    agent = pole(env=endless_envs(2, steps=0), episodes_per_update=2)
+    with pytest.raises(ValueError, match=rf"no episode has ended in {steps} steps of each slot.*max_episode_steps"):
+        agent.learn(total) if total else agent.evaluate(agent.env, 2)
+    assert agent.num_timesteps == (2 * steps if total else 0), "counted before the first end"
+
+
+@pytest.mark.parametrize(
+    "env", [endless_envs(2, steps=8), gym.make_vec("CartPole-v1", 2, "sync")], ids=["ends", "says"]
+)
+def test_episodes_may_be_as_long_as_their_environment_says(env, monkeypatch):
+    monkeypatch.setattr(collector, "ENDLESS", 10)
+    assert pole(env=env, episodes_per_update=4).learn(1).num_updates == 1
+
+
+# What reward functions learn about the training, through reset alone.
+
+
+PROBLEMS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n), "split": "test" if n == 4 else "train"} for n in range(5)]
+
+
+def by_step(trainer_state, completions):
+    return [float(trainer_state.global_step)] * len(completions)
+
+
+def told(function, **env):
+    env = {"verifier": function, "problems": PROBLEMS, "max_new_tokens": 3, **env}
+    return RLOO("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=8, group_size=4, **CPU)
+
+
+def test_a_reward_function_learns_the_number_of_updates():
+    seen = []
+
+    def reward(completions, completion_ids, trainer_state):
+        assert all(len(text) in (len(ids), len(ids) - 1) for text, ids in zip(completions, completion_ids, strict=True))
+        seen.append((trainer_state.global_step, trainer_state.max_steps))
+        return [1.0] * len(completions)
+
+    agent = told(reward).learn(total_episodes=24)
+    assert sorted(set(seen)) == [(0, 3), (1, 3), (2, 3)]
+    agent.evaluate(agent.env, 4)
+    assert seen[-1] == (3, 3)
+    agent.learn(total_timesteps=20, reset_num_timesteps=False)
+    assert seen[-1] == (3, None), "how many updates so many steps make is not known"
+
+
+@pytest.mark.parametrize("late", [{}, {"verifier_workers": 1, "verifier_timeout": 60.0}], ids=["here", "workers"])
+def test_the_number_reaches_verdicts_in_any_process(late, tmp_path):
+    (tmp_path / "stepped.py").write_text(inspect.getsource(by_step))  # this module takes a worker seconds to import
+    agent = told(f"{tmp_path}/stepped.py:by_step", **late)
+    rewards = [float(rollout.returns.mean()) for rollout, _ in agent.updates(total_episodes=24)]
+    agent.env.close()
+    assert rewards == [0.0, 1.0, 2.0]
+
+
+def test_the_single_environment_takes_it_too():
+    env = gym.make("TextGen-v0", verifier=by_step, problems=PROBLEMS, max_new_tokens=1)
+    env.reset(seed=0, options={"progress": {"num_updates": 7, "max_updates": None}})
+    assert env.step(np.int64(3))[1] == 7.0

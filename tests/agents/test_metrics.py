@@ -27,21 +27,15 @@ def alternating(prompts, completions, **columns):
     return [None if i % 2 else 1.0 for i in range(len(completions))]
 
 
-def evaluate(function, episodes):
-    env = gym.make_vec(
-        "TextGen-v0", num_envs=episodes, verifier=function, problems=["ab"], test_fraction=0.0, max_new_tokens=1
-    )
-    return Reinforce("tiny", env, device="cpu").evaluate(env, episodes, seed=0)[0]
-
-
-def test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero():
-    with pytest.raises(VerifierError, match="the verifier reached no verdict on all 4 episodes"):
-        evaluate(nothing, 4)
-
-
-def test_failed_verdicts_count_for_nothing():
-    figures = evaluate(alternating, 10)
-    assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (5, 1.0, 1.0)
+def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
+    for function in (alternating, nothing):
+        env = gym.make_vec("TextGen-v0", 10, verifier=function, problems=["ab"], test_fraction=0.0, max_new_tokens=1)
+        agent = Reinforce("tiny", env, device="cpu")
+        if function is alternating:
+            figures = agent.evaluate(env, 10, seed=0)[0]
+            assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (5, 1.0, 1.0)
+    with pytest.raises(VerifierError, match="the verifier reached no verdict on all 10 episodes"):
+        agent.evaluate(env, 10, seed=0)
 
 
 def batch_of(values, targets, **changes):
@@ -60,25 +54,17 @@ def batch_of(values, targets, **changes):
 @pytest.mark.parametrize(
     ("values", "explained"),
     [
-        ([[1.0, 2.0], [3.0, 4.0]], 1.0),
-        ([[6.0, 7.0], [8.0, 9.0]], 1.0),  # a constant error is not of the variance
-        ([[5.0, 5.0], [5.0, 5.0]], 0.0),
-        ([[-1.0, -2.0], [-3.0, -4.0]], -3.0),
+        ([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]], 1.0),
+        ([[6.0, 7.0], [8.0, 9.0], [0.0, 0.0]], 1.0),  # a constant error is not of the variance
+        ([[5.0, 5.0], [5.0, 5.0], [1.0, 2.0]], 0.0),
+        ([[-1.0, -2.0], [-3.0, -4.0], [0.0, 0.0]], -3.0),
     ],
 )
 def test_the_share_of_the_variance_that_a_critic_explains(values, explained):
-    batch = batch_of(values, [[1.0, 2.0], [3.0, 4.0]])
-    assert critic_metrics(batch)["train/explained_variance"] == pytest.approx(explained)
-
-
-def test_nothing_is_explained_without_a_critic_or_a_spread():
-    assert critic_metrics(batch_of(None, [[1.0, 2.0]])) == {}
-    assert critic_metrics(batch_of([[1.0, 2.0]], [[3.0, 3.0]])) == {}
-
-
-def test_episodes_without_a_verdict_do_not_count_in_it():
-    batch = batch_of([[1.0], [2.0], [9.0]], [[1.0], [2.0], [-9.0]], status=torch.tensor([OK, OK, ERROR]))
-    assert critic_metrics(batch)["train/explained_variance"] == 1.0
+    """The last episode has no verdict."""
+    batch = batch_of(values, [[1.0, 2.0], [3.0, 4.0], [-9.0, -9.0]], status=torch.tensor([OK, OK, ERROR]))
+    assert critic_metrics(batch) == {"train/explained_variance": pytest.approx(explained)}
+    assert critic_metrics(batch_of(None, [[1.0, 2.0]])) == critic_metrics(batch_of([[1.0, 2.0]], [[3.0, 3.0]])) == {}
 
 
 @pytest.mark.parametrize(("interval", "logged"), [(1, [1, 2, 3, 4, 5, 6]), (3, [1, 3, 6]), (100, [1])])
@@ -86,10 +72,12 @@ def test_the_first_update_is_logged_and_every_nth(interval, logged):
     assert [update for update in range(1, 7) if is_logged(interval, update)] == logged
 
 
-def test_a_part_of_the_reward_is_one_column_whatever_its_name():
-    rollout = batch_of([[0.0], [0.0]], [[1.0], [1.0]])
-    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0]), "parts/half right": torch.ones(2)}
+def test_a_part_of_the_reward_is_one_column_whatever_its_name_and_the_smallest_group_is_logged():
+    rollout = batch_of([[0.0]] * 3, [[1.0]] * 3)
+    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0, 9.0]), "parts/half right": torch.ones(3)}
+    rollout.groups, rollout.status = torch.tensor([0, 0, 0]), torch.tensor([OK, OK, ERROR])
     metrics = rollout_metrics(rollout)
+    assert metrics["rollout/group_size_min"] == 2
     assert metrics["rollout/parts/a__b__"] == 2.0 and metrics["rollout/parts/half right"] == 1.0
 
 
@@ -156,25 +144,28 @@ def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, s
     assert evaluation["success_rate"] == 1 and evaluation["success_known"] == pytest.approx(known.item())
 
 
-def test_an_unknown_status_is_refused():
-    class Vague(CountingEnv):
-        def step(self, action):
-            *step, info = super().step(action)
-            return *step, info | {"verdict_status": "failed"}
+class Vague(CountingEnv):
+    """Says how an episode went in every way there is."""
 
-    with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
-        collected(AutoresetMode.NEXT_STEP, 1, Vague)
+    succeeded = (True, None, math.nan)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        info["is_success"] = self.succeeded[self.episode % 3]
+        return obs.copy(), reward, terminated, truncated, info
 
 
-def test_success_that_is_none_or_nan_is_unknown():
-    class Vague(CountingEnv):
-        def step(self, action):
-            obs, reward, terminated, truncated, info = super().step(action)
-            info["is_success"] = [True, None, math.nan][self.episode % 3]
-            return obs.copy(), reward, terminated, truncated, info
+class Unknown(CountingEnv):
+    def step(self, action):
+        *step, info = super().step(action)
+        return *step, info | {"verdict_status": "failed"}
 
+
+def test_success_that_is_none_or_nan_is_unknown_and_an_unknown_status_is_refused():
     rollout = collected(AutoresetMode.NEXT_STEP, 1, Vague)
     assert torch.equal(rollout.success.nan_to_num(-1), torch.where(torch.arange(EPISODES) % 3 == 0, 1.0, -1.0))
+    with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
+        collected(AutoresetMode.NEXT_STEP, 1, Unknown)
 
 
 def test_an_environment_that_never_says_has_no_rate():

@@ -1,13 +1,16 @@
 """What agents refuse: a call, and what its one line must name (the setting, the value that was given, the remedy)."""
 
+import itertools
 from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from agent_kinds import GROUPED, PASSES
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear
 from transformers import BertConfig, BertLMHeadModel
@@ -23,9 +26,12 @@ from agents import (
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
+    Rollout,
     find_agent,
 )
 from agents.algorithms._actor_critic import ActorCritic
+from agents.estimators import baselines
+from agents.estimators.pass_at_k import bootstrap_mean, maj_at_k, pass_at_k
 from agents.language.nucleus import SampledPolicy
 from agents.policies.choosing import evaluate_choices
 from agents.policies.token_extractor import TokenExtractor
@@ -39,6 +45,7 @@ PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgen
 PARTS = "num_epochs", "num_minibatches"
 NAN, INF = float("nan"), float("inf")
 ARITH = {"verifier": "arith"}
+SOLUTIONS = {"verifier": lambda completions, solution: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
 TOKENS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})
 
@@ -97,6 +104,11 @@ def taught(**settings):
 
 def bert():
     return BertLMHeadModel(BertConfig(vocab_size=10, is_decoder=True, num_hidden_layers=1))
+
+
+def slots_of_groups(slots, mode):
+    make = lambda: gym.make("TextGen-v0", verifier="arith", group_size=4)  # noqa: E731
+    RLOO("tiny", gym.vector.SyncVectorEnv([make] * slots, autoreset_mode=mode), device="cpu")
 
 
 SETTINGS = [  # agent on CartPole, setting, values, what is allowed
@@ -303,6 +315,19 @@ OTHERS = [
         for wrong in (0, -1, 1.5, "many")
     ),
 ]
+ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
+SLOTS = ("group_size=4", "each slot has its own", "gym.make_vec")
+FIGURES = [
+    (partial(pass_at_k, 4, 2, 5), ("k must be from 1 to the number of samples (4)", "5")),
+    (partial(pass_at_k, 4, 5, 1), ("from 0 to 4", "5")),
+    (partial(maj_at_k, ((1, 1),), 0, (0,)), ("got 0",)),
+    (partial(maj_at_k, ((1001, 1),), 0, (1,)), ("at most 1000 samples",)),
+    (partial(bootstrap_mean, [], np.random.default_rng(0)), ("no values",)),
+    (partial(baselines.value, torch.ones(1, 1), ONE_STEP), ("'value'", "needs a policy with a critic")),
+    (partial(baselines.optimal_token, torch.ones(1, 1), ONE_STEP), ("no score_norms", "uses_score_norms")),
+    *((partial(slots_of_groups, *given), SLOTS) for given in itertools.product((1, 3), AutoresetMode)),
+    (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
+]
 ROWS = [
     *(
         (partial(pole, AGENTS[agent], **{name: wrong}), (name, repr(wrong), said))
@@ -315,6 +340,7 @@ ROWS = [
     *((partial(taught, **given), said) for given, said in IDLE),
     *((partial(pole, ReinforceBaseline, *given, **settings), said) for *given, settings, said in MEANT),
     *OTHERS,
+    *FIGURES,
 ]
 
 

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from functools import cache
 
 import cloudpickle
 import gymnasium as gym
@@ -14,7 +13,7 @@ from stable_baselines3.common.logger import Logger
 from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
+from agents.rollout import ERROR, NOT_APPLICABLE, OK, TIMEOUT
 from agents.training.health import FailureWatch
 from agents.training.log_entry import drop_empty, record_metrics
 from agents.training.metrics import rollout_metrics
@@ -60,36 +59,28 @@ def collected(num_episodes=48, **task):
 
 
 def same(a, b):
-    assert torch.equal(a.actions, b.actions)
-    assert torch.equal(a.rewards, b.rewards)
-    assert torch.equal(a.status, b.status)
-    assert torch.equal(a.success, b.success)
-    assert a.extras.keys() == b.extras.keys()
-    for name in a.extras:
-        assert torch.equal(a.extras[name].nan_to_num(-1), b.extras[name].nan_to_num(-1)), name
+    for name in ("actions", "rewards", "status", "success"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    torch.testing.assert_close(a.extras, b.extras, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("verifier", [pytest.param(Arith(digits=1), marks=pytest.mark.slow), Graded()])
-def test_verdicts_that_come_late_from_worker_processes_are_those_that_come_at_once(verifier):
-    at_once, _ = collected(verifier=verifier)
-    late, _ = collected(verifier=verifier, verifier_workers=2, late_verdicts=True)
-    same(at_once, late)
+class Batched(Arith):
+    prefers_batches, sizes = True, ()
+
+    def verify_batch(self, problems, completions):
+        self.sizes = (*self.sizes, len(completions))
+        return super().verify_batch(problems, completions)
 
 
-def test_verdicts_that_come_late_are_judged_in_one_batch_where_that_is_cheaper():
-    sizes = []
-
-    class Batched(Arith):
-        prefers_batches = True
-
-        def verify_batch(self, problems, completions):
-            sizes.append(len(completions))
-            return super().verify_batch(problems, completions)
-
-    late, _ = collected(verifier=Batched(digits=1), late_verdicts=True)
-    assert len(sizes) == 1
-    at_once, _ = collected(verifier=Arith(digits=1))
-    same(at_once, late)
+def test_verdicts_that_come_late_are_those_that_come_at_once_in_one_batch_where_that_is_cheaper():
+    one, other = (
+        collected(verifier=Graded())[0],
+        collected(verifier=Graded(), verifier_workers=2, late_verdicts=True)[0],
+    )
+    same(one, other)
+    batched = Batched(digits=1)
+    same(collected(verifier=Arith(digits=1))[0], collected(verifier=batched, late_verdicts=True)[0])
+    assert len(batched.sizes) == 1
 
 
 def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
@@ -183,70 +174,48 @@ def test_training_survives_failures_that_are_few_or_borne_with_and_nothing_to_sa
     assert agent.num_episodes == 320 and "rollout/failed_frac" in agent.last_metrics
 
 
-def test_training_stops_and_says_why_where_it_fails_too_often():
-    agent = agent_with(breaks_on(0.5))
-    with pytest.raises(VerifierError) as stopped:
-        agent.learn(total_episodes=10_000)
-    message = str(stopped.value)
-    assert "allowed: 10% (max_failed_share)" in message
-    assert "error: OSError: the judge is down (test_verdicts.py:" in message
-    assert 100 <= agent.num_episodes <= 256
-
-
 def nothing(prompts, completions):
     return [None] * len(completions)
 
 
-def test_training_stops_where_the_verifier_has_nothing_to_say_of_anything():
+def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_none():
+    agent = agent_with(breaks_on(0.5))
+    with pytest.raises(VerifierError, match=r"allowed: 10% \(max_failed_share\)") as stopped:
+        agent.learn(total_episodes=10_000)
+    assert "error: OSError: the judge is down (test_verdicts.py:" in str(stopped.value)
+    assert 100 <= agent.num_episodes <= 256
     agent = agent_with(nothing, max_failed_share=1.0)
+    with pytest.warns(UserWarning, match=r"^none of the 64 episodes got a verdict \(.*64 not_applicable\)"):
+        agent.learn(total_episodes=64)  # too short to be stopped
     with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
         agent.learn(total_episodes=10_000)
 
 
-def test_a_run_too_short_to_be_stopped_says_that_nothing_was_judged():
-    agent = agent_with(nothing)
-    with pytest.warns(UserWarning, match=r"^none of the 64 episodes got a verdict \(.*64 not_applicable\)"):
-        agent.learn(total_episodes=64)
-
-
-@cache
-def judged(episodes):
-    return collected(episodes, verifier=Arith(digits=1))[0]
-
-
-def failing(episodes, timeouts, errors):
-    rollout = judged(episodes)
-    status = rollout.status.clone()
-    status[:timeouts], status[episodes - errors :] = TIMEOUT, ERROR
-    return replace(rollout, status=status)
-
-
-def statuses(*args):
-    return failing(*args).status.bincount(minlength=4).tolist()
+def counts(episodes, timeouts=0, errors=0):
+    return [episodes - timeouts - errors, timeouts, errors, 0]
 
 
 def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
     logger, watch = Logger(None, []), FailureWatch(1.0)
-    for rollout in (failing(8, 4, 0), failing(8, 0, 0)):
-        watch.add(rollout.status.bincount(minlength=4).tolist(), "")
-        record_metrics(logger, rollout_metrics(rollout))
+    rollout = collected(8, verifier=Arith(digits=1))[0]
+    for status in (torch.tensor([TIMEOUT] * 4 + [OK] * 4), rollout.status):
+        watch.add(status.bincount(minlength=4).tolist(), "")
+        record_metrics(logger, rollout_metrics(replace(rollout, status=status)))
     drop_empty(logger, watch.totals, 0)
     shares = {
-        name: value for name, value in logger.name_to_value.items() if name.endswith(("timeout_frac", "failed_frac"))
+        name: share for name, share in logger.name_to_value.items() if name.endswith(("timeout_frac", "failed_frac"))
     }
     assert shares == {"rollout/failed_frac": 0.25, "rollout/timeout_frac": 0.25}
     assert "rollout/error_frac" not in logger.name_to_value, "there was none in the run"
 
 
 def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
+    FailureWatch(0.1).add(counts(64, 30), "x")  # too few to say
     watch = FailureWatch(0.1)
-    watch.add(statuses(64, 30, 0), "x")  # too few to say
-    watch = FailureWatch(0.1)
-    watch.add(statuses(64, 5, 0), "x")
-    with pytest.raises(
-        VerifierError, match=r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
-    ):
-        watch.add(statuses(64, 0, 8), "why")
+    watch.add(counts(64, 5), "x")
+    said = r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
+    with pytest.raises(VerifierError, match=said):
+        watch.add(counts(64, 0, 8), "why")
     watch = FailureWatch(0.1)
     for timeouts in (12, 0, 12, 0, 12):  # at most 12 of 128, though 24 of the 192 before
-        watch.add(statuses(64, timeouts, 0), "x")
+        watch.add(counts(64, timeouts), "x")
