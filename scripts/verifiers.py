@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,37 +55,29 @@ def verifiers() -> None:
 @as_json
 def list_command(as_json: bool) -> None:  # fmt: skip
     """List the verifiers that have a name, also those of installed packages."""
-    from verifiers import list_verifiers
+    import importlib.util
 
-    rows = [_described(name) for name in list_verifiers()]
+    from verifiers import list_verifiers
+    from verifiers.plugins.registry import find_verifier, verifier_origin
+
+    rows = []
+    for name in list_verifiers():
+        try:
+            found: Any = find_verifier(name)
+            summary = ((found.__doc__ or "").strip().splitlines() or [""])[0]
+        except ValueError as error:
+            found, summary = None, str(error)
+        needs = getattr(found, "needs", {}).items()
+        missing = dict.fromkeys(extra for module, extra in needs if not importlib.util.find_spec(module))
+        rows.append({"name": name, "summary": summary, "from": verifier_origin(name), "missing": ",".join(missing)})
     if as_json:
         click.echo(json.dumps(rows))
         return
     table = Table("verifier", "problems and reward", "from", "missing", box=None, pad_edge=False)
     for row in rows:
-        missing = f"pip install 'rlenv-lm[{row['missing']}]'" if row["missing"] else ""
-        table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
+        missing_extra = f"pip install 'rlenv-lm[{row['missing']}]'" if row["missing"] else ""
+        table.add_row(*map(escape, (row["name"], row["summary"], row["from"], missing_extra)))
     console().print(table)
-
-
-def _described(name: str) -> dict[str, str]:
-    """Return the name, the first line of the documentation, the distribution, and the extra that is missing."""
-    import importlib.util
-
-    from verifiers.plugins.registry import find_verifier, verifier_origin
-
-    try:
-        found = find_verifier(name)
-    except ValueError as error:
-        return {"name": name, "summary": str(error), "from": verifier_origin(name), "missing": ""}
-    lines = (found.__doc__ or "").strip().splitlines() or [""]
-    absent = [extra for module, extra in getattr(found, "needs", {}).items() if not importlib.util.find_spec(module)]
-    return {
-        "name": name,
-        "summary": lines[0],
-        "from": verifier_origin(name),
-        "missing": ",".join(dict.fromkeys(absent)),
-    }
 
 
 @verifiers.command(
@@ -106,12 +98,21 @@ def show(
     name: str, count: int, seed: int, completions: tuple[str, ...], verifier_args: Any, as_json: bool, **file: Any
 ) -> None:  # fmt: skip
     """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
+    import inspect
+    import random
+
     from verifiers import make_verifier
+    from verifiers.function import FunctionVerifier
+    from verifiers.lint.report import examples
     from verifiers.sandbox.pool import isolate
 
-    verifier = make_verifier(name, **dict(verifier_args))
-    listed = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
-    problems = listed or _sampled(name, verifier, count, seed)[:count]
+    verifier, rng = make_verifier(name, **dict(verifier_args)), random.Random(seed)
+    problems = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
+    if not problems:
+        try:
+            problems = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+        except NotImplementedError:
+            problems = examples(verifier, name)[:count]
     judge = isolate(verifier)
     try:
         rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
@@ -119,22 +120,12 @@ def show(
         judge.close()
     if as_json:
         click.echo(json.dumps(rows))
-    else:
-        _show_rows(rows)
-        if taken := _arguments_of(verifier):
-            click.echo(f"--verifier-arg, with defaults: {', '.join(taken)}")
-
-
-def _arguments_of(verifier: Verifier) -> list[str]:
-    """Return the arguments of a verifier's constructor with their defaults; none for a function."""
-    import inspect
-
-    from verifiers.function import FunctionVerifier
-
-    if isinstance(verifier, FunctionVerifier):
-        return []
-    taken = inspect.signature(type(verifier)).parameters.values()
-    return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
+        return
+    _show_rows(rows)
+    if not isinstance(verifier, FunctionVerifier):
+        taken = inspect.signature(type(verifier)).parameters.values()
+        shown = [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
+        click.echo(f"--verifier-arg, with defaults: {', '.join(shown) or 'none'}")
 
 
 def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
@@ -147,23 +138,6 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
 
     given = problem_file_arguments(file)
     return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
-
-
-def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:
-    """Return sampled problems, one level after the other, or the examples of a verifier that samples none.
-
-    Raises:
-        ValueError: if it has neither.
-    """
-    import random
-
-    from verifiers.lint.report import examples
-
-    rng = random.Random(seed)
-    try:
-        return [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
-    except NotImplementedError:
-        return examples(verifier, name)
 
 
 def _judged(
@@ -188,16 +162,18 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     from verifiers.lint.attacks import shorten
 
     table = Table("problem", "", "completion", "reward", "solved", "status")
-    shown = None
-    for row in rows:
-        prompt = "" if row["prompt"] == shown else shorten(row["prompt"], 200)
-        if prompt:
-            table.add_section()
-        shown = row["prompt"]
-        status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
-        solved = "yes" if row["success"] else "no"
-        cells = (prompt, row["kind"], shorten(row["completion"], 100), f"{row['reward']:g}", solved, status)
-        table.add_row(*(escape(plain(cell)) for cell in cells))
+    for prompt, group in groupby(rows, key=lambda row: row["prompt"]):
+        table.add_section()
+        for number, row in enumerate(group):
+            cells = (
+                "" if number else shorten(prompt, 200),
+                row["kind"],
+                shorten(row["completion"], 100),
+                f"{row['reward']:g}",
+                "yes" if row["success"] else "no",
+                f"{row['status']}: {row['reason']}" if row["reason"] else row["status"],
+            )
+            table.add_row(*(escape(plain(cell)) for cell in cells))
     console().print(table)
 
 
@@ -256,28 +232,28 @@ def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
     if reports:
         console().print(table)
     for report in reports:
-        _show_notes(report)
+        for note in _notes(report):
+            click.echo(f"{report.verifier}: {note}")
     for name, reason in skipped.items():
         click.echo(f"{name}: not linted: {reason}")
 
 
-def _show_notes(report: Report) -> None:
-    """Print the declared weaknesses, what was not checked, and the findings."""
-    name = report.verifier
+def _notes(report: Report) -> Iterator[str]:
+    """Yield the declared weaknesses, what was not checked, and the findings."""
     for family, count in report.declared.items():
-        click.echo(f"{name}: declared: {family} is paid for, {count} times")
+        yield f"declared: {family} is paid for, {count} times"
     if report.without_demonstration:
-        click.echo(
-            f"{name}: {report.without_demonstration} of {report.problems} problems have no reference answer; "
+        yield (
+            f"{report.without_demonstration} of {report.problems} problems have no reference answer; "
             "whether right answers to them are paid for was not checked"
         )
     if report.partial:
-        click.echo(f"{name}: {report.partial} attacks earn part of a success, at most {report.most:g}")
+        yield f"{report.partial} attacks earn part of a success, at most {report.most:g}"
     for form, count in report.hedges.items():
-        click.echo(f"{name}: the hedge {form!r} is paid for, {count} times")
+        yield f"the hedge {form!r} is paid for, {count} times"
     for finding in report.findings:
         times = f" ({finding.times} times)" if finding.times > 1 else ""
         where = f"{finding.family}{times}: " if finding.family else ""
         case = f"; {finding.problem} <- {finding.completion}" if finding.completion else ""
         reward = "" if finding.reward is None else f"; reward {finding.reward:g}"
-        click.echo(f"{name}: {finding.rule}: {where}{finding.explanation}{case}{reward}")
+        yield f"{finding.rule}: {where}{finding.explanation}{case}{reward}"

@@ -1,17 +1,14 @@
 """`rlenv verifiers`, as a person runs it."""
 
 import importlib.util
-import json
-import sys
 
+import inprocess
 import pytest
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
 
 from verifiers import Verifier
-from verifiers.plugins.registry import ENTRY_POINT_GROUP
+from verifiers.plugins.registry import _REGISTRY, ENTRY_POINT_GROUP
 
-LENIENT = """
+JUDGES = """
 def lenient(prompts, completions, answer):
     return [float(right in text) for text, right in zip(completions, answer)]
 
@@ -21,25 +18,14 @@ def strict(prompts, completions, answer):
 """
 
 
-@pytest.fixture
-def judges(tmp_path, monkeypatch):
-    (tmp_path / "judges.py").write_text(LENIENT)
-    (tmp_path / "towns.jsonl").write_text(
-        '{"question": "Capital of France?", "answer": "Paris"}\n{"question": "Capital of Peru?", "answer": "Lima"}\n'
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    yield ["--problems", str(tmp_path / "towns.jsonl"), "--column", "prompt=question"]
-    sys.modules.pop("judges", None)
-
-
 def run(*args, code=0):
-    outcome = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["verifiers", *map(str, args)])
+    outcome = inprocess.run("verifiers", *args)
     assert outcome.exit_code == code, outcome.output
     return outcome
 
 
 def data(*args, code=0):
-    return json.loads(run(*args, "--json", code=code).stdout.splitlines()[-1])
+    return inprocess.result_of(run(*args, "--json", code=code), code)
 
 
 def test_list_says_which_extra_is_missing(monkeypatch):
@@ -50,7 +36,7 @@ def test_list_says_which_extra_is_missing(monkeypatch):
     assert "rlenv-lm[json]" in run("list").stdout
 
 
-@pytest.mark.parametrize("source", ["raise SystemExit", "raise RuntimeError('no licence')", "import no_such_module_y"])
+@pytest.mark.parametrize("source", ["raise SystemExit", "import no_such_module_y"])
 def test_list_and_lint_go_on_after_a_plugin_that_ends_while_it_is_imported(tmp_path, monkeypatch, source):
     distribution = tmp_path / "leaver-1.0.dist-info"
     distribution.mkdir()
@@ -61,18 +47,19 @@ def test_list_and_lint_go_on_after_a_plugin_that_ends_while_it_is_imported(tmp_p
     rows = {row["name"]: row for row in data("list")}
     assert rows["leaver"]["from"] == "leaver 1.0" and "cannot be loaded" in rows["leaver"]["summary"]
     assert rows["weighted"]["summary"].startswith("Several verifiers")
-    outcome = run("lint", "leaver", code=2)
-    assert outcome.stderr.count("\n") == 1
-    assert "leaver 1.0 cannot be loaded" in outcome.stderr
+    assert "leaver 1.0 cannot be loaded" in inprocess.error_of(run("lint", "leaver", code=2))
 
 
-def test_lint_ends_with_1_where_a_rule_is_broken(judges):
-    outcome = run("lint", "judges:lenient", "judges:strict", *judges, code=1)
-    assert "judges:lenient: attack: several-answers" in outcome.stdout
-    assert "judges:strict: attack" not in outcome.stdout
-    good, bad = data("lint", "judges:strict", "judges:lenient", *judges, code=1)["verifiers"]
-    assert (good["passed"], bad["passed"]) == (True, False)
-    assert bad["false_accepts"] > 10
+def test_lint_ends_with_1_where_a_rule_is_broken(tmp_path):
+    (tmp_path / "judges.py").write_text(JUDGES)
+    rows = '{"question": "Capital of France?", "answer": "Paris"}\n{"question": "Capital of Peru?", "answer": "Lima"}\n'
+    (tmp_path / "towns.jsonl").write_text(rows)
+    lenient, strict = (f"{tmp_path / 'judges.py'}:{name}" for name in ("lenient", "strict"))
+    given = [lenient, strict, "--problems", tmp_path / "towns.jsonl", "--column", "prompt=question"]
+    outcome = run("lint", *given, code=1)
+    assert f"{lenient}: attack: several-answers" in outcome.stdout and f"{strict}: attack" not in outcome.stdout
+    bad, good = data("lint", *given, code=1)["verifiers"]
+    assert (good["passed"], bad["passed"]) == (True, False) and bad["false_accepts"] > 10
 
 
 def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkeypatch):
@@ -81,8 +68,6 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
 
         def __init__(self, number):
             self.number = number
-
-    from verifiers.plugins.registry import _REGISTRY
 
     monkeypatch.setattr("verifiers.list_verifiers", lambda: ["length", "needy"])
     monkeypatch.setitem(_REGISTRY, "needy", Needy)
