@@ -43,6 +43,8 @@ def export(
     AutoModelForCausalLM and AutoTokenizer load a language model, and its greedy generation is that of `rlenv evaluate`.
     AutoModelForSequenceClassification loads the reward model of a run of `rlenv reward-model`.
     """
+    from agents.files import write_folder
+
     from .model_card import write_card
     from .run import BEST, checkpoint_of, reward_model_of
 
@@ -61,7 +63,12 @@ def export(
         write_card(source, target, merge, folder.resolve().name, is_judge=saved is None)
         (target / MARK).write_text(json.dumps({"checkpoint": source.name}) + "\n", encoding="utf-8")
 
-    _write(folder, marked)
+    if _holds_others(folder):
+        for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
+            old.unlink()  # transformers would load them
+        marked(folder)
+    else:
+        write_folder(folder.resolve(), marked)
     result = {"folder": str(folder), "checkpoint": str(source)}
     if push is not None:
         result["url"] = upload(folder, push, private)
@@ -121,18 +128,6 @@ def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
 
 def _holds_others(folder: Path) -> bool:
     return folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file()
-
-
-def _write(folder: Path, fill: Any) -> None:
-    """Replace an earlier export whole; write into a folder of other files, without weights that are not the model's."""
-    from agents.files import write_folder
-
-    if _holds_others(folder):
-        for old in {file for pattern in WEIGHTS for file in folder.glob(pattern)}:
-            old.unlink()
-        fill(folder)
-    else:
-        write_folder(folder.resolve(), fill)
 
 
 def upload(folder: Path, repo: str, private: bool = False) -> str:

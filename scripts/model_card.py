@@ -29,7 +29,7 @@ tags:
 
 # {name}
 
-{about} by rlenv {version}.
+A {about} by rlenv {version}.
 """
 USE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -52,12 +52,9 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
         name: of the model.
         is_judge: whether it is a reward model.
     """
-    run = source.parent
-    config = Run(run).config if (run / CONFIG).is_file() else {}
-    result = Run(run).result
-    about = (
-        "A reward model trained on preferences" if is_judge else "A language model trained with reinforcement learning"
-    )
+    run = Run(source.parent)
+    config, result = run.config if (run.path / CONFIG).is_file() else {}, run.result
+    about = "reward model trained on preferences" if is_judge else "language model trained with reinforcement learning"
     task, library = "text-classification" if is_judge else "text-generation", "transformers" if merged else "peft"
     parts = [HEADER.format(library=library, task=task, name=name, about=about, version=__version__)]
     if not is_judge:
@@ -70,14 +67,13 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
 def _data(facts: Mapping[str, Any]) -> str:
     """Return what the model was trained on."""
     kwargs = facts.get("env_kwargs") or {}
-    verifiers, problems = kwargs.get("verifier") or [], kwargs.get("problems")
-    given = {key: _shared(value) for key, value in (kwargs.get("verifier_kwargs") or {}).items()}
-    source = "sampled by the verifier" if problems is None else problems
+    verifiers, problems = kwargs.get("verifier") or [], kwargs.get("problems") or "sampled by the verifier"
+    own = (f"{key}={_shared(value)}" for key, value in (kwargs.get("verifier_kwargs") or {}).items())
     rows = {
         "agent": facts.get("agent"),
         "verifier": ",".join(map(_shared, [verifiers] if isinstance(verifiers, str) else verifiers)),
-        "its arguments": ", ".join(f"{key}={value}" for key, value in given.items()),
-        "problems": kwargs and (_shared(source) if isinstance(source, str) else f"a list of {len(source)}"),
+        "its arguments": ", ".join(own),
+        "problems": kwargs and (_shared(problems) if isinstance(problems, str) else f"a list of {len(problems)}"),
         "episodes": facts.get("num_episodes"),
         "updates": facts.get("num_updates"),
     }
@@ -130,10 +126,15 @@ def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
     return f"## Evaluation\n\n{text}{splits and f' Split: {splits}.'}\n\n{table(rows)}\n" if rows else ""
 
 
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
 def _shared(value: Any) -> str:
     """Return a value as text, without the folders of this machine, which are private."""
-    shared = _without_folders(value)
-    return shared if isinstance(shared, str) else json.dumps(shared)
+    if isinstance(value, str):
+        return without_folders(value)
+    return json.dumps(_without_folders(value))
 
 
 def _without_folders(value: Any) -> Any:
@@ -142,7 +143,3 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_folders(each) for each in value]
     return without_folders(value) if isinstance(value, str) else value
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
