@@ -25,19 +25,11 @@ from .shell_completions import offer
 @click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_benchmarks:BENCHMARKS")))
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
+@click.option("--minutes", type=float, show_default="no limit", help="Begin no other row of a benchmark after so many.")
 @click.option(
-    "--minutes",
-    type=float,
-    default=None,
-    show_default="no limit",
-    help="Begin no other row of a benchmark after so many.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("benchmarks", "results"),
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("benchmarks", "results"),
     help="Folder for NAME.json.",
-)
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
 def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out: Path, as_json: bool) -> None:
     """Run the benchmark NAME; without NAME, all that this machine can run.
@@ -53,6 +45,9 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
         return
     import torch
     from _rlenv_benchmarks.measure import THREADS, rows
+    from rich.table import Table
+
+    from .terminal import console
 
     gpu = torch.cuda.is_available()
     names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
@@ -66,18 +61,11 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
             made[each].append(row.as_dict(command))
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
-        _show(made[each])
+        table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
+        for done in made[each]:
+            figures = [f"{done['ratio'][key]:.2f}" for key in ("median", "min", "max")]
+            figures += [f"{done[side]:g}" for side in ("ours", "peer")]
+            table.add_row(done["name"], *figures, done["unit"], done["quality"])
+        console(error=True).print(table)
     if as_json:
         click.echo(json.dumps(made))
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    from .terminal import console
-
-    table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
-    for row in rows:
-        ratio = (f"{row['ratio'][key]:.2f}" for key in ("median", "min", "max"))
-        table.add_row(row["name"], *ratio, f"{row['ours']:g}", f"{row['peer']:g}", row["unit"], row["quality"])
-    console(error=True).print(table)

@@ -32,36 +32,20 @@ from .verifier_names import OneName
 )
 @click.option("--group-size", type=click.IntRange(min=1), default=3, help="Episodes that share a prompt.")
 @click.option(
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=None,
-    show_default="--group-size",
+    "--episodes", type=click.IntRange(min=1), default=None, show_default="--group-size",
     help="Episodes per rollout, in groups of different prompts.",
-)
+)  # fmt: skip
 @click.option("--gamma", type=float, default=1.0, help="Discount of the agent and of the objective.")
 @click.option("--turns", type=click.IntRange(min=1), default=1, help="Turns of an episode; a reward ends each.")
 @click.option(
-    "--tokens",
-    type=click.IntRange(min=2),
-    default=None,
-    show_default="3, with several turns 2",
+    "--tokens", type=click.IntRange(min=2), default=None, show_default="3, with several turns 2",
     help="Vocabulary; token 0 ends a turn.",
-)
+)  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=2, help="Tokens of a turn, at most.")
 @agent_arg
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the world's policy and rewards.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
-def check_gradient(
-    agent_names: tuple[str, ...],
-    group_size: int,
-    episodes: int | None,
-    turns: int,
-    tokens: int | None,
-    steps: int,
-    seed: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def check_gradient(agent_names: tuple[str, ...], turns: int, tokens: int | None, steps: int, **given: Any) -> None:
     """Compare the expected gradient of AGENTS with the true gradient, exactly.
 
     Every rollout of a world of a few answers goes through the agent by itself, weighed by its probability. The error is
@@ -80,10 +64,10 @@ def check_gradient(
     found = {}
     for name in agent_names:
         cls = agent_class(name)
-        settings = agent_arguments(name, cls, options)
-        one = check(cls, group_size, episodes, world, seed=seed, **settings)
+        settings = agent_arguments(name, cls, {key: given[key] for key in ("gamma", "agent_args")})
+        one = check(cls, given["group_size"], given["episodes"], world, seed=given["seed"], **settings)
         found[label(name)] = asdict(one) | {"meaning": one.meaning}
-        if not as_json:
+        if not given["as_json"]:
             click.echo(f"{label(name):<20} {one}")
-    if as_json:
+    if given["as_json"]:
         click.echo(json.dumps(found))

@@ -15,7 +15,7 @@ import click
 from . import DISTRIBUTION
 from .command import Command
 
-MAIN = (
+MAIN = [
     "torch",
     "numpy",
     "gymnasium",
@@ -25,7 +25,7 @@ MAIN = (
     "click",
     "rich",
     "tensorboard",
-)
+]
 SETTINGS = re.compile(
     r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
     r"|NO_COLOR|(CLI|FORCE_)COLOR(_FORCE)?|COLUMNS|TERM|PYTHON(HASHSEED|WARNINGS|UTF8|DONTWRITEBYTECODE|UNBUFFERED)"
@@ -45,12 +45,9 @@ def info(as_json: bool) -> None:
 
     The output has no path, no name of a user or a machine, and of environment variables only harmless values.
     """
-    found = {
-        "versions": versions(),
-        "extras": extras(),
-        "machine": machine(),
-        "environment": environment(os.environ),
-    }
+    versions = {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()}
+    versions |= {name: _version(name) for name in MAIN}
+    found = {"versions": versions, "extras": extras(), "machine": machine(), "environment": environment()}
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -58,13 +55,6 @@ def info(as_json: bool) -> None:
         click.echo(title)
         for name, value in facts.items():
             click.echo(f"  {name}: {value}")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python, of rlenv and of the libraries that it is made of."""
-    return {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()} | {
-        name: _version(name) for name in MAIN
-    }
 
 
 def extras() -> dict[str, str]:
@@ -91,18 +81,15 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "CUDA of torch": torch.version.cuda or "none",
         "GPUs": ", ".join(f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus) or "none",
-        "terminal": f"output {_stream(sys.stdout)}, errors {_stream(sys.stderr)}",
+        "terminals": ", ".join(name for name in ("stdin", "stdout", "stderr") if getattr(sys, name).isatty()) or "none",
     }
 
 
-def environment(variables: Any) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return the variables that change what rlenv does; "(set)" for a value that may be a path or a secret."""
-    shown = {}
-    for name in sorted(variables):
-        if SETTINGS.fullmatch(name):
-            harmless = PLAIN.fullmatch(variables[name]) and not SECRET.search(name)
-            shown[name] = variables[name] if harmless else "(set)"
-    return shown
+    found = {name: value for name, value in sorted(os.environ.items()) if SETTINGS.fullmatch(name)}
+    harmless = {name for name, value in found.items() if PLAIN.fullmatch(value) and not SECRET.search(name)}
+    return {name: value if name in harmless else "(set)" for name, value in found.items()}
 
 
 def _version(name: str) -> str:
@@ -110,7 +97,3 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _stream(stream: Any) -> str:
-    return "to a terminal" if stream.isatty() else "not to a terminal"

@@ -25,12 +25,9 @@ from .shell_completions import offer
 )
 @click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_labs:LABS")))
 @click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
-    show_default="nothing is written",
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="nothing is written",
     help="Folder for NAME.csv, NAME.png and NAME.json.",
-)
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the experiment.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  # fmt: skip
@@ -66,12 +63,11 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
             table.writerows(finding.rows)
         (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         save_figure(finding.draw, out / f"{name}.png")
-    click.echo(json.dumps(result) if as_json else _text(result))
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        checks = [f"  {'held' if check.held else 'failed':<8}{check.text}" for check in finding.checks]
+        verdict = "The claim held." if finding.held else "The claim did not hold."
+        lines = [f"Claim: {finding.claim}", "", *checks, "", f"{verdict}  (seed {seed}, {result['seconds']} s)"]
+        click.echo("\n".join(lines))
     sys.exit(0 if finding.held else 1)
-
-
-def _text(result: dict) -> str:
-    lines = [f"Claim: {result['claim']}", ""]
-    lines += [f"  {'held' if check['held'] else 'failed':<8}{check['text']}" for check in result["checks"]]
-    verdict = "The claim held." if result["held"] else "The claim did not hold."
-    return "\n".join([*lines, "", f"{verdict}  (seed {result['seed']}, {result['seconds']} s)"])
