@@ -9,16 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from architectures import ARCHITECTURES, CHECKS, run_checks
 from loaded import loaded
 
 import agents
 import verifiers
 
 ROOT = Path(__file__).parents[2]
-RESOURCE = re.compile(
-    r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?((?:https?:)?//[^"'\s>]+)"""
-)
-FROM_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
+DOCS = ROOT / "docs"
+FIGURE = re.compile(r"-?\d+\.\d+")
+URL = r"""["']?((?:https?:)?//[^"'\s>)]+)"""
+FROM_ELSEWHERE = rf"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)={URL}|(?:url\(|@import)\s*{URL}"""
 
 
 @pytest.mark.slow
@@ -29,24 +30,25 @@ def test_the_site(tmp_path):
     environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ)
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
-    pages = [path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")]
+    pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
     assert [page for page in pages if not (tmp_path / page).is_file()] == []
-    loads = {path: RESOURCE.findall(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("*.html")}
-    loads |= {path: FROM_STYLE.findall(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("*.css")}
-    assert {path: urls for path, urls in loads.items() if urls} == {}
+    files = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".css")]
+    assert [path for path in files if re.search(FROM_ELSEWHERE, path.read_text(encoding="utf-8"))] == []
 
 
 def test_every_page_is_in_the_navigation():
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    assert [page for page in pages if page not in listed] == []
+    assert [page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).as_posix() not in listed] == []
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=lambda path: path.stem)
-def test_the_objects_of_a_page_of_the_reference_exist(page):
-    named = re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert named or page.stem == "index"
+def test_the_reference_names_objects_that_exist_and_every_public_one():
+    module = loaded("docs/make_api.py")
+    named = [
+        name for page in (DOCS / "api").glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
+    ]
     assert [name for name in named if pydoc.locate(name) is None] == []
+    shown = {name.rpartition(".")[2] for text in module.pages().values() for name in module.NAMED.findall(text)}
+    assert {*agents.__all__, *verifiers._OWN} - shown == {"AGENTS"}  # a dictionary, in the text of its page
 
 
 @pytest.mark.parametrize("command", ["make_api", "make_settings", "make_performance", "make_verifiers", "make_walk"])
@@ -57,7 +59,19 @@ def test_a_page_is_what_its_command_writes(command):
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/{command}.py"
 
 
-def test_the_reference_has_every_public_name():
-    module = loaded("docs/make_api.py")
-    shown = {name.rpartition(".")[2] for text in module.pages().values() for name in module.NAMED.findall(text)}
-    assert {*agents.__all__, *verifiers._OWN} - shown == {"AGENTS"}  # a dictionary, in the text of its page
+def test_the_page_of_the_models_is_what_its_command_writes():
+    held = dict.fromkeys(CHECKS, True)  # tests/agents/test_architectures.py asserts it
+    results = {each.name: held if each.refused is None else run_checks(each) for each in ARCHITECTURES}
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    assert text == loaded("docs/make_models.py").page(results), "run python docs/make_models.py"
+    assert text.count("| yes |") >= 16 and "| NO |" not in text
+
+
+@pytest.mark.slow
+def test_the_pages_of_gradients_are_what_their_command_writes_but_for_the_last_digit():
+    pages = loaded("docs/make_gradients.py").pages()
+    assert set(pages) == {path.name for path in DOCS.glob("gradients*.md")}
+    for name, text in pages.items():
+        kept = (DOCS / name).read_text(encoding="utf-8")
+        assert FIGURE.sub("#", kept) == FIGURE.sub("#", text)
+        assert [*map(float, FIGURE.findall(kept))] == pytest.approx([*map(float, FIGURE.findall(text))], abs=2e-4)
