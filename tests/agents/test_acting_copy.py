@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from identity_checks import EXACT, ROUNDING, assert_close, check_acting_equals_training, collect
+from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, Qwen2Config
 
@@ -18,13 +18,8 @@ def packed(monkeypatch):
     if not can_pack(torch.float32):
         pytest.skip("this torch cannot pack weights")
     used, product = [], acting.product
-
-    def watch(x, copied, bias):
-        used.append(copied)
-        return product(x, copied, bias)
-
     monkeypatch.setattr(acting, "LARGE", 1)
-    monkeypatch.setattr(acting, "product", watch)
+    monkeypatch.setattr(acting, "product", lambda x, copied, bias: used.append(copied) or product(x, copied, bias))
     return used
 
 
@@ -82,8 +77,8 @@ def test_a_copy_shares_all_but_what_it_merges_and_is_the_model_where_nothing_is_
 def test_in_half_precision_an_adapter_stays_apart():
     """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
     model = qwen2(torch.bfloat16, "all-linear")
-    layers = [part for part in acting_copy(model).modules() if isinstance(part, ActingLinear)]
     theirs = {weight.data_ptr() for weight in model.parameters()}
+    layers = [part for part in acting_copy(model).modules() if isinstance(part, ActingLinear)]
     assert len(layers) == 14 and all(layer.weight.data_ptr() in theirs for layer in layers)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -97,17 +92,13 @@ def test_in_half_precision_an_adapter_stays_apart():
     assert (layer(x) != 0).all(), "the base alone gives 0"
 
 
-def test_acting_with_packed_weights_equals_training(packed):
-    envs = text_envs(24)
+def test_packing_can_be_switched_off(packed):
+    envs = text_envs(20)
     policy = tiny_policy("llama", envs, dtype="float32")
-    for scale in (1.0, 1.1):
-        for weight in policy.parameters():
-            weight.data.mul_(scale)
-        check_acting_equals_training(policy, envs, ROUNDING)
-    assert packed
     kept = collect(policy, envs)
+    assert packed
     packed.clear()
     policy.pack_weights = False
     plain = collect(policy, envs)
-    assert not packed, "packing is switched off"
+    assert not packed
     assert_close(plain.log_probs, kept.log_probs, ROUNDING, "without packed weights")

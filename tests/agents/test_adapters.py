@@ -1,23 +1,22 @@
-"""LoRA: a frozen base model, an adapter that is trained, a reference on the same base, and what is written of it."""
+"""LoRA: a frozen base, an adapter that every agent trains, a reference on the same base, and what is written of it.
+
+Also weights of 16 bits with float32 copies, which every agent trains. Acting with an adapter is in tests/laws.
+"""
 
 import json
+import math
+import shutil
 
 import peft
 import pytest
 import torch
-from diagonal import slow
-from identity_checks import (
-    EXACT,
-    ROUNDING,
-    assert_close,
-    check_acting_equals_training,
-    check_plain_reference,
-    collect,
-)
+from agent_kinds import PASSES, fitting, is_taught, with_teacher
+from continued import everything, run
+from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
-from agents import A2C, RLOO, Agent, LanguageModelPolicy
+from agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
 from agents.language import adapters
 from agents.policies.base import actor_parameters, weights_digest
 from rlenv.tokenizer import character_tokenizer
@@ -42,10 +41,10 @@ def train_a_bit(policy, seed=0):
     return policy
 
 
-def adapted(name="llama", envs=None, dtype="float64", rank=4, trained=True, **kwargs):
+def adapted(name="llama", envs=None, dtype="float64", trained=True, **kwargs):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = tiny_policy(name, envs or text_envs(1), dtype=dtype, lora_rank=rank, **kwargs)
+        policy = tiny_policy(name, envs or text_envs(1), dtype=dtype, lora_rank=4, **kwargs)
     return train_a_bit(policy) if trained else policy
 
 
@@ -53,9 +52,9 @@ def spaces_of(envs):
     return envs.single_observation_space, envs.single_action_space
 
 
-def base_folder(path, name="llama", seed=0):
+def base_folder(path, name="llama", seed=0, layers=2):
     """Write a model with a tokenizer."""
-    tiny_model(name, VOCAB, seed).save_pretrained(path)
+    tiny_model(name, VOCAB, seed, layers=layers).save_pretrained(path)
     character_tokenizer(ALPHABET).save_pretrained(path)
     return path
 
@@ -65,45 +64,12 @@ def agent_on(model, envs, cls=RLOO, **kwargs):
     return cls(model, envs, policy_kwargs=policy_kwargs, **{**SMALL, **kwargs})
 
 
-def own_bytes(model):
-    """Return the addresses of all weights."""
+def weights_at(model):
     return {weight.data_ptr() for weight in model.parameters()}
 
 
-# Acting is training.
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "tolerance"),
-    [("llama", "float64", EXACT), ("gpt2", "float32", ROUNDING), slow("mistral", "float64", EXACT)],
-)
-def test_a_policy_with_an_adapter_acts_as_it_trains(name, dtype, tolerance):
-    envs = few_envs()
-    policy = adapted(name, envs, dtype)
-    check_plain_reference(policy, envs, tolerance)
-
-
-def add_in_data(weight, generator):
-    weight.data.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
-
-
-def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
-    envs = few_envs()
-    policy = adapted("llama", envs)
-    obs, _ = envs.reset(seed=0)
-    starts = torch.ones(4, dtype=torch.bool)
-    first, state = policy.distribution(obs, None, starts)
-    _, _, acting = policy.act(obs, None, starts)
-    for name, weight in policy.named_parameters():
-        if "lora_" in name:
-            add_in_data(weight, torch.Generator().manual_seed(2))
-    wanted = policy.model(obs["tokens"][:, : int(obs["length"].max())]).logits
-    wanted = wanted[torch.arange(4), obs["length"] - 1, :VOCAB].log_softmax(-1)
-    seen, _ = policy.distribution(obs, state, starts)
-    assert (seen - first).abs().max() > 0.01
-    assert_close(seen, wanted, EXACT, "what play shows")
-    actions, log_probs, _ = policy.act(obs, acting, starts)
-    assert_close(log_probs, wanted.gather(1, actions[:, None])[:, 0], EXACT, "what acts")
+def tensor_files(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.safetensors")}
 
 
 # The reference.
@@ -118,7 +84,7 @@ def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
     train_a_bit(policy)
     rollout = collect(policy, envs, 8)
     assert torch.equal(reference.evaluate(rollout)["log_probs"], base.evaluate(rollout)["log_probs"])
-    assert own_bytes(reference) <= own_bytes(policy), "no second copy of the base"
+    assert weights_at(reference) <= weights_at(policy), "no second copy of the base"
     assert weights_digest(reference) == weights_digest(base)
 
 
@@ -130,10 +96,9 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
     train_a_bit(policy, seed=1)
     assert torch.equal(reference.evaluate(rollout)["log_probs"], before)
     assert not torch.equal(policy.evaluate(rollout)["log_probs"], before)
-    assert {name for name, weight in reference.named_parameters() if weight.data_ptr() not in own_bytes(policy)} == {
-        name for name, _ in policy.named_parameters() if "lora_" in name
-    }
-    check_acting_equals_training(reference, envs, EXACT, episodes=12)
+    own = {name for name, weight in reference.named_parameters() if weight.data_ptr() not in weights_at(policy)}
+    assert own == {name for name, _ in policy.named_parameters() if "lora_" in name}
+    check_law(reference, envs, EXACT, 12)
     assert not any(weight.requires_grad for weight in reference.parameters())
     assert all(weight.requires_grad == ("lora_" in name) for name, weight in policy.named_parameters())
 
@@ -141,29 +106,67 @@ def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
 # What is trained.
 
 
-def test_a_separate_critic_has_an_adapter_of_its_own_on_the_same_base():
-    """Which weights are trained beside it is said of every agent in test_adapters_and_precision.py."""
-    envs = few_envs()
-    policy = adapted("llama", envs, trained=False, critic="separate")
-    agent = A2C(policy, envs, **SMALL)
-    base = policy.adapter.base_digest
-    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
-    agent.learn(total_episodes=16)
-    changed = {name for name, weight in policy.state_dict().items() if not torch.equal(weight, before[name])}
-    assert changed and all("lora_" in name or name.startswith("critic.head") for name in changed)
-    assert any(name.startswith("critic.trunk") for name in changed)
-    assert policy.adapter.base_digest == base == weights_digest(adapters.without_adapter(policy.model))
-    base_of_trunk = {p.data_ptr() for name, p in policy.critic.trunk.named_parameters() if "lora_" not in name}
-    assert base_of_trunk <= own_bytes(policy.model)
+def made(name, base, policy_kwargs, **more):
+    passes = {"num_epochs": 2, "num_minibatches": 1} if name in PASSES else {}
+    settings = {"episodes_per_update": 8, "num_envs": 8, "seed": 5, "learning_rate": 1e-2, "device": "cpu"}
+    envs = text_envs(8, group_size=4, max_new_tokens=3)
+    agent = AGENTS[name](base, envs, policy_kwargs=policy_kwargs, **fitting(name, {**settings, **passes, **more}))
+    return with_teacher(agent)
 
 
-@pytest.mark.parametrize(
-    ("targets", "wanted"), [("q_proj, v_proj", {"q_proj", "v_proj"}), (None, None), ("all-linear", None)]
-)
-def test_targets_say_which_layers_have_an_adapter(targets, wanted):
+def trained(agent, folder):
+    """Train for two updates, with a break that changes nothing between them; return the metrics of the second."""
+    [first] = run(agent, 1)
+    agent.save(folder)
+    envs = text_envs(8, group_size=4, max_new_tokens=3)
+    again = Agent.load(folder, env=envs, continue_env=True, device="cpu")
+    assert everything(again) == everything(agent)
+    [second] = run(agent, 1)
+    assert run(again, 1) == [second]
+    assert everything(again) == everything(agent)
+    for metrics in (first, second):
+        assert all(math.isfinite(figure) for figure in metrics.values()), metrics
+        assert metrics["train/grad_norm"] > 1e-3 and metrics["train/skipped_updates"] == 0
+    if is_taught(agent.name):
+        assert first["train/kl_teacher"] > 0.01, "the teacher is another policy, on a base of its own"
+    return second
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return base_folder(tmp_path_factory.mktemp("base"), layers=1)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp_path):
+    agent = made(name, base, {"lora_rank": 2, "lora_targets": "q_proj,down_proj"}, kl_coef=0.05)
+    before = {key: weight.detach().clone() for key, weight in agent.policy.named_parameters()}
+    metrics = trained(agent, tmp_path / "agent")
+    moved = {key for key, weight in agent.policy.named_parameters() if not torch.equal(weight, before[key])}
+    assert moved == {key for key in before if ".lora_" in key or key.startswith("critic.head")}
+    assert metrics["train/logp_gap_max"] < ROUNDING
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_trains_float32_copies_of_weights_of_16_bits(name, base, tmp_path):
+    agent = made(name, base, {"dtype": "bfloat16"})
+    weights = agent.policy_optimizer.weights
+    pairs = [pair for pair in zip(weights.parameters, weights.masters, strict=True) if pair[0].dtype == torch.bfloat16]
+    assert len(pairs) >= len(list(agent.policy.model.parameters()))
+    before = [master.detach().clone() for _, master in pairs]
+    metrics = trained(agent, tmp_path / "agent")
+    for (weight, master), start in zip(pairs, before, strict=True):
+        assert master.dtype == torch.float32 and not torch.equal(master, start)
+        assert torch.equal(weight, master.bfloat16()) and not torch.equal(weight.float(), master)
+    assert metrics["train/logp_gap_max"] < 0.3, "and update() raises above HALF_KL_TOLERANCE"
+
+
+@pytest.mark.parametrize("targets", ["q_proj, v_proj", None, "all-linear"])
+def test_targets_say_which_layers_have_an_adapter(targets):
     every = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    wanted = {"q_proj", "v_proj"} if targets == "q_proj, v_proj" else every
     layers = [name.split(".")[-1] for name, _ in adapters.adapted_layers(adapted(lora_targets=targets).model)]
-    assert set(layers) == (wanted or every) and len(layers) == 2 * len(wanted or every)
+    assert set(layers) == wanted and len(layers) == 2 * len(wanted)
 
 
 # Checkpoints.
@@ -174,25 +177,30 @@ def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
     agent = agent_on(base_folder(tmp_path / "base"), envs, kl_coef=0.1)
     agent.learn(total_episodes=8)
     agent.save(tmp_path / "agent")
-    files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
-    assert files == {"policy/model/adapter_model.safetensors", "training.safetensors"}
+    assert tensor_files(tmp_path / "agent") == {"policy/model/adapter_model.safetensors", "training.safetensors"}
     again = Agent.load(tmp_path / "agent", env=envs, device="cpu")
     assert weights_digest(again.policy) == weights_digest(agent.policy)
     assert weights_digest(again.anchor.reference) == weights_digest(agent.anchor.reference)
-    assert own_bytes(again.anchor.reference) <= own_bytes(again.policy)
+    assert weights_at(again.anchor.reference) <= weights_at(again.policy)
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "agent" / "policy" / "model", dtype=torch.float32)
     ids = torch.arange(VOCAB)[None]
     assert_close(read(ids).logits, again.policy.model(ids).logits, ROUNDING, "transformers' reading and ours")
+    base_folder(tmp_path / "base", seed=1)
+    with pytest.raises(ValueError, match=r"the base model '.*base' is not the one that the adapter .* was trained on"):
+        Agent.load(tmp_path / "agent", env=envs, device="cpu")
 
 
-def test_a_base_without_a_name_is_written_once(tmp_path):
+def test_a_base_without_a_name_is_written_once_also_below_a_critic_with_an_adapter_of_its_own(tmp_path):
     envs = few_envs()
     policy = adapted("llama", envs, "float32", critic="separate")
+    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
     agent = A2C(policy, envs, kl_coef=0.1, **SMALL)
     agent.learn(total_episodes=8)
+    changed = {name for name, weight in policy.state_dict().items() if not torch.equal(weight, before[name])}
+    assert all("lora_" in name or name.startswith("critic.head") for name in changed)
+    assert any(name.startswith("critic.trunk") for name in changed)
     agent.save(tmp_path / "agent")
-    files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
-    assert files == {
+    assert tensor_files(tmp_path / "agent") == {
         "policy/critic.safetensors",
         "policy/model/adapter_model.safetensors",
         "policy/model/base/model.safetensors",
@@ -208,18 +216,6 @@ def test_a_base_without_a_name_is_written_once(tmp_path):
     assert weights_digest(A2C.load(tmp_path / "agent", env=envs, device="cpu").policy) == weights_digest(policy)
 
 
-def test_a_base_that_has_changed_or_gone_is_named(tmp_path):
-    envs = few_envs()
-    base = base_folder(tmp_path / "base")
-    agent_on(base, envs).save(tmp_path / "agent")
-    base_folder(base, seed=1)
-    with pytest.raises(ValueError, match=r"the base model '.*base' is not the one that the adapter .* was trained on"):
-        Agent.load(tmp_path / "agent", env=envs, device="cpu")
-    base.rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"the base model '.*base' of the adapter in '.*' is gone; put it back"):
-        Agent.load(tmp_path / "agent", env=envs, device="cpu")
-
-
 def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
     envs = few_envs()
     first = agent_on(base_folder(tmp_path / "base"), envs)
@@ -228,7 +224,6 @@ def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
     folder = tmp_path / "agent" / "policy" / "model"
     agent = agent_on(folder, envs, policy_kwargs={}, kl_coef=0.1)
     assert weights_digest(agent.policy) == weights_digest(first.policy)
-    assert agent.policy.adapter.base_name == str((tmp_path / "base").resolve())
     agent.learn(total_episodes=8)
     rollout = collect(agent.policy, envs, 8)
     log_probs = first.policy.evaluate(rollout)["log_probs"]
@@ -238,11 +233,6 @@ def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
 
 
 # Export, and peft's own files.
-
-
-@torch.no_grad()
-def greedy(model, ids):
-    return model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=1)
 
 
 @models
@@ -255,7 +245,6 @@ def test_a_merged_export_is_the_adapter(name, tmp_path):
     assert not adapters.adapted_layers(plain)
     ids = torch.randint(VOCAB, (6, 10), generator=torch.Generator().manual_seed(0))
     assert_close(plain(ids).logits, policy.model(ids).logits, 1e-5, "the merged model and the adapter")
-    assert torch.equal(greedy(plain, ids), greedy(policy.model, ids))
 
 
 def test_a_merged_export_of_half_precision_is_float32_and_loses_nothing(tmp_path):
@@ -285,54 +274,51 @@ def test_peft_reads_the_adapter_alone(name, tmp_path):
 
 @wrapped_by_peft
 @models
-def test_an_adapter_that_peft_wrote_is_read(name, tmp_path):
+def test_an_adapter_that_peft_wrote_is_read_and_a_model_that_it_adapted_is_trained_as_it_is(name, tmp_path):
     base = base_folder(tmp_path / "base", name)
     names = ["c_attn"] if name == "gpt2" else ["q_proj", "o_proj"]
     config = peft.LoraConfig(
         r=3, lora_alpha=5, target_modules=names, init_lora_weights=False, fan_in_fan_out=name == "gpt2"
     )
-    theirs = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), config).eval()
-    theirs.save_pretrained(tmp_path / "adapter")
-    envs = text_envs(1)
-    policy = LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
-    ids = torch.arange(VOCAB)[None]
-    assert_close(policy.model(ids).logits, theirs(ids).logits, ROUNDING, "peft and ours")
-    assert not policy.adapter.is_fresh
-
-
-@wrapped_by_peft
-def test_a_model_that_peft_has_adapted_is_trained_as_it_is():
-    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     with torch.random.fork_rng(devices=[]):  # peft draws from the global generator
         torch.manual_seed(0)
-        model = peft.get_peft_model(tiny_model("llama", VOCAB), config).get_base_model()
-    envs = few_envs()
-    policy = LanguageModelPolicy(*spaces_of(envs), model)
-    assert len(actor_parameters(policy)) == 4 and not policy.adapter.is_fresh
-    check_acting_equals_training(policy, envs, ROUNDING)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        theirs = peft.get_peft_model(model, config).eval()
+    theirs.save_pretrained(tmp_path / "adapter")
+    envs, ids = few_envs(), torch.arange(VOCAB)[None]
+    policy = LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
+    assert_close(policy.model(ids).logits, theirs(ids).logits, ROUNDING, "peft and ours")
+    given = LanguageModelPolicy(*spaces_of(envs), theirs.get_base_model())
+    assert not policy.adapter.is_fresh and not given.adapter.is_fresh
+    assert len(actor_parameters(given)) == 2 * 2 * len(names)
+    check_law(given, envs, ROUNDING)
     with pytest.raises(ValueError, match="the model has an adapter already, which training continues; omit lora_rank"):
-        LanguageModelPolicy(*spaces_of(envs), model, lora_rank=2)
+        LanguageModelPolicy(*spaces_of(envs), given.model, lora_rank=2)
 
 
-@pytest.mark.parametrize("change", ["kind", "missing", "shape", "name"])
-def test_an_adapter_that_does_not_fit_is_refused(change, tmp_path):
-    base = base_folder(tmp_path / "base")
-    envs = few_envs()
-    policy = LanguageModelPolicy(*spaces_of(envs), base, lora_rank=2)
+def change_config(**entries):
+    def change(folder):
+        file = folder / "adapter" / adapters.CONFIG
+        file.write_text(json.dumps(json.loads(file.read_text()) | entries))
+
+    return change
+
+
+UNFIT = {  # what happens to the folder, what the line says
+    "kind": (change_config(use_dora=True), "is not supported: use_dora; supported: plain LoRA"),
+    "missing": (lambda folder: (folder / "adapter" / adapters.WEIGHTS).unlink(), "cannot be read"),
+    "shape": (change_config(r=3), "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A"),
+    "name": (change_config(base_model_name_or_path=None), "names no base model"),
+    "no base": (lambda folder: shutil.rmtree(folder / "base"), r"the base model '.*base' of .* is gone; put it back"),
+}
+
+
+@pytest.mark.parametrize("change", UNFIT)
+def test_an_adapter_that_does_not_fit_is_refused_in_one_line(change, tmp_path):
+    policy = LanguageModelPolicy(*spaces_of(few_envs()), base_folder(tmp_path / "base"), lora_rank=2)
     policy.export(tmp_path / "adapter", merge=False)
-    file = tmp_path / "adapter" / adapters.CONFIG
-    config = json.loads(file.read_text())
-    message = {
-        "kind": "is not supported: use_dora; supported: plain LoRA",
-        "missing": "cannot be read",
-        "shape": "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
-        "name": "names no base model",
-    }[change]
-    if change == "missing":
-        (tmp_path / "adapter" / adapters.WEIGHTS).unlink()
-    file.write_text(json.dumps(config | {"kind": {"use_dora": True}, "shape": {"r": 3}}.get(change, {})))
-    if change == "name":
-        file.write_text("{}")
+    happens, message = UNFIT[change]
+    happens(tmp_path)
     with pytest.raises(ValueError, match=message) as error:
-        LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
+        LanguageModelPolicy(*spaces_of(few_envs()), tmp_path / "adapter")
     assert "\n" not in str(error.value)

@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from gaps import gapped
 from identity_checks import collect
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from agents import LanguageModelPolicy, Rollout
+from agents.language import decoder
 from agents.language import reading as chunks
 from agents.language.acting_copy import is_changed
 
@@ -42,9 +44,6 @@ def test_chosen_log_probabilities_and_their_gradient_are_those_of_autograd(dtype
     torch.testing.assert_close(mine, theirs)
 
 
-# A policy.
-
-
 @pytest.mark.parametrize("want", [("log_probs",), ("log_probs", "entropy"), ("kl",)])
 def test_probabilities_of_all_rows_never_exist_at_once(want, monkeypatch):
     vocab_size, rows = 5000, 8
@@ -69,7 +68,7 @@ def test_probabilities_of_all_rows_never_exist_at_once(want, monkeypatch):
     assert largest() >= 200 * vocab_size, "what is measured is there without chunks"
 
 
-# Activation checkpointing: less memory, and a model that is left as it was; test_sharing.py has the gradient.
+# Activation checkpointing: less memory, and a model that is left as it was; tests/laws/test_layouts.py: the gradient.
 
 
 def saved_bytes(policy, rollout):
@@ -100,3 +99,38 @@ def test_less_is_kept_and_the_model_is_left_as_it_was(name):
     assert not any(map(is_changed, policy.modules()))
     log_probs.sum().backward()
     assert not policy.model.training
+
+
+# Reading less.
+
+
+@pytest.mark.parametrize("width", [3, 24, 6000])
+def test_a_forest_never_costs_more_than_plain_rows(width):
+    forests = 0
+    for seed in range(20):
+        rollout = gapped(tiny_policy("gpt2", text_envs(1)), 4, seed=seed)
+        shared, merged = (chunks.plan_reading(rollout, True, each) for each in (width, None))
+        rows, wide = merged.ids.shape
+        if shared.forest is None:
+            assert torch.equal(shared.ids, merged.ids)
+        else:
+            assert shared.ids.numel() < chunks.WORTH_IT * rows * wide * (1 + wide / width)
+        forests += shared.forest is not None
+    assert forests > 0
+
+
+def test_prompts_are_read_in_parts_and_a_beginning_that_all_share_once(monkeypatch):
+    read = []
+    envs = text_envs(9, problems=["abcdea", "abcdeb", "abcdehg", "abcdecca"], group_size=3)
+    policy = tiny_policy("llama", envs)
+    policy.model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append((args[0] if args else kwargs["input_ids"]).shape), with_kwargs=True
+    )
+    monkeypatch.setattr(decoder, "PREFILL", 9)
+    collect(policy, envs, 9)
+    prompts = [rows * length for rows, length in read if length > 1]
+    assert prompts and max(prompts) <= 9
+    monkeypatch.setattr(decoder, "SHARED", 1)
+    read.clear()
+    collect(policy, envs, 9)
+    assert read[0] == (1, 5) and 1 < read[1][1] <= 3

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from identity_checks import ROUNDING, assert_close, collect
 
-from agents import PPO, Reinforce, Rollout
+from agents import PPO, ControlPolicy, Reinforce, Rollout, make_envs
 from agents.training.kl_anchor import weights_digest
 from agents.training.reward_scale import RewardScale
 
@@ -208,3 +208,16 @@ def test_a_policy_of_continuous_actions_is_copied_after_training(kwargs):
     assert not any(parameter.requires_grad for parameter in reference.parameters())
     agent.learn(total_episodes=4)
     assert weights_digest(reference) != weights_digest(agent.policy)
+
+
+def test_score_norms_are_those_of_the_categorical_distribution():
+    """tests/laws/test_decoder.py has those of a language model."""
+    envs = make_envs("CartPole-v1", 4, {})
+    policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
+    rollout = collect(policy, envs, 6)
+    wanted = torch.zeros(rollout.mask.shape)
+    for row, t in rollout.mask.nonzero().tolist():
+        pi = policy.net.get_distribution(rollout.observations[row, t][None]).distribution.probs[0].detach()
+        wanted[row, t] = 1 - 2 * pi[rollout.actions[row, t]] + pi.square().sum()
+    assert_close(policy.evaluate(rollout, ("score_norms",))["score_norms"], wanted, 1e-6, "score norms")
+    envs.close()

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from architectures import ARCHITECTURES, CHECKS, run_checks
 from loaded import loaded
 
 import agents
@@ -60,11 +59,8 @@ def test_a_page_is_what_its_command_writes(command):
 
 
 def test_the_page_of_the_models_is_what_its_command_writes():
-    held = dict.fromkeys(CHECKS, True)  # tests/agents/test_architectures.py asserts it
-    results = {each.name: held if each.refused is None else run_checks(each) for each in ARCHITECTURES}
     text = (DOCS / "models.md").read_text(encoding="utf-8")
-    assert text == loaded("docs/make_models.py").page(results), "run python docs/make_models.py"
-    assert text.count("| yes |") >= 16 and "| NO |" not in text
+    assert text == loaded("docs/make_models.py").page(), "run python docs/make_models.py"
 
 
 @pytest.mark.slow

@@ -106,14 +106,3 @@ def text_envs(num_envs=4, reward=hash_reward, pad_is_eos=False, **kwargs):
         kwargs["tokenizer"] = tokenizer
     settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 8, "max_new_tokens": 12, **kwargs}
     return gym.make_vec("TextGen-v0", num_envs, verifier=FunctionVerifier(reward, alphabet=ALPHABET), **settings)
-
-
-def own_rewards(envs, rollout):
-    """Work out each row's reward from its own tokens [N]."""
-    decode, rewards = envs.task.tokenizer.decode, []
-    for row in range(len(rollout)):
-        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
-        actions = rollout.actions[row, : rollout.lengths[row]].tolist()
-        text = decode(actions, skip_special_tokens=True)
-        rewards.append(reward_of(decode(prompt.tolist()), text))
-    return torch.tensor(rewards)

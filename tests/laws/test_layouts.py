@@ -1,0 +1,185 @@
+"""The gradient of an update does not depend on how the rows are laid out, read, shared or split."""
+
+import copy
+from dataclasses import replace
+from itertools import product
+
+import gymnasium as gym
+import pytest
+import torch
+from diagonal import slow
+from gaps import GROUP, gapped
+from identity_checks import EXACT, ROUNDING, assert_close, collect, double, padded
+from tiny_models import hash_reward, tiny_policy
+
+from agents import GRPO, PPO, RLOO, Reinforce, ReinforceBaseline
+from agents.language import reading
+from agents.rollout import ERROR
+from verifiers.function import FunctionVerifier
+
+EPISODES = 24
+SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
+MIXED = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss"}
+ONE_STEP = {"num_epochs": 1, "num_minibatches": 1, "clip_range": 0.02}
+KINDS = {  # agent, critic, settings
+    "reinforce": (Reinforce, None, {}),
+    "leave-one-out": (ReinforceBaseline, None, {"baseline": "leave-one-out", "gamma": 0.9}),
+    "group mean": (ReinforceBaseline, None, {"baseline": "group-mean", "kl_coef": 0.1, "kl_in": "reward"}),
+    "batch mean": (ReinforceBaseline, None, {"baseline": "batch-mean", "gamma": 0.9, "ent_coef": 0.1}),
+    "value": (ReinforceBaseline, "head", {"baseline": "value", **MIXED, "kl_estimator": "k3"}),
+    "rloo": (RLOO, None, {}),
+    "rloo, k3": (RLOO, None, {"kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "k3"}),
+    "rloo, entropy": (RLOO, None, {"ent_coef": 0.1}),
+    "grpo, everything": (GRPO, None, {**ONE_STEP, **MIXED, "kl_estimator": "exact"}),
+    "ppo, head": (PPO, "head", {**ONE_STEP, "gamma": 0.9}),
+    "ppo, everything": (PPO, "separate", {**ONE_STEP, **MIXED, "kl_estimator": "exact"}),
+}
+FAST = [  # with replies between the actions or without
+    *(("reinforce", "llama", False), ("group mean", "gpt2", False), ("batch mean", "llama", True)),
+    *(("value", "gpt2", True), ("rloo", "llama", True), ("rloo, k3", "llama", False), ("rloo, entropy", "gpt2", False)),
+    *(("grpo, everything", "llama", True), ("grpo, everything", "mistral", False)),
+    *(("ppo, everything", "gpt2", False), ("ppo, head", "llama", True)),
+]
+EVERY = product(KINDS, ("gpt2", "llama", "mistral"), (False, True))
+
+
+def short_envs():
+    """Return an environment of two letters: few different episodes."""
+    prompts = ["ab", "ababa", "abaab", "b", "abb", "babab"]
+    settings = {"problems": prompts, "test_fraction": 0.0, "max_prompt_tokens": 5, "max_new_tokens": 15}
+    verifier = FunctionVerifier(hash_reward, alphabet="ab")
+    return gym.make_vec("TextGen-v0", 8, verifier=verifier, group_size=GROUP, **settings)
+
+
+def repetitive(rollout):
+    """Return a rollout with equal episodes, groups that agree and groups that do not, and a verdict not reached."""
+    rows = [0, 1, 2, 3, 4, 4, 4, 4, 8, 8, 10, 11, 12, 13, 12, 13, *range(16, EPISODES)]
+    noise = torch.rand(rollout.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rollout = replace(double(rollout), log_probs=rollout.log_probs + 0.08 * (noise - 0.5))  # ratios other than 1
+    rollout = rollout.select(torch.tensor(rows))
+    rollout.rewards[:GROUP] = 0
+    rollout.status[9] = ERROR
+    spread = rollout.returns.view(-1, GROUP).std(1)
+    assert (spread == 0).tolist()[:2] == [True, True] and (spread > 0).sum() >= 3, "some groups agree"
+    assert rollout.lengths.unique().numel() > 2
+    return rollout
+
+
+def agent_of(kind, name, replies=False):
+    """Return an agent that has moved away from its reference, and a rollout for it."""
+    cls, critic, settings = KINDS[kind]
+    envs = short_envs()
+    policy = tiny_policy(name, envs, temperature=1.3, critic=critic)
+    agent = cls(policy, envs, episodes_per_update=EPISODES, max_grad_norm=1e9, device="cpu", **settings)
+    agent.anchor.freeze_reference(policy)
+    if agent.anchor.reference is not None:
+        with torch.no_grad():
+            for parameter in agent.anchor.reference.parameters():
+                parameter.mul_(0.9)
+    return agent, repetitive(gapped(policy) if replies else collect(policy, envs, EPISODES))
+
+
+def gradient(agent, rollout):
+    """Return the gradient of a real update, flat; the agent's weights are put back."""
+    weights = copy.deepcopy(agent.policy.state_dict())
+    optimizer = copy.deepcopy(agent.optimizer.state_dict())
+    agent.update(rollout)
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters() if p.requires_grad]
+    flat = torch.cat([part.flatten() for part in parts]).clone()
+    agent.policy.load_state_dict(weights)
+    agent.optimizer.load_state_dict(optimizer)
+    return flat
+
+
+def switch(agent, skip, merge, share):
+    agent.skip_idle_rows = skip
+    agent.policy.merge_rows, agent.policy.share_prefixes = merge, share
+
+
+def poisoned(rollout):
+    """Return the rollout with junk in its masked cells."""
+    junk = {"actions": 2, "log_probs": torch.nan, "rewards": torch.nan}
+    junk |= {} if rollout.positions is None else {"positions": 19}
+    return replace(rollout, **{key: getattr(rollout, key).where(rollout.mask, value) for key, value in junk.items()})
+
+
+def check(agent, plain, rollout, what, tolerance=EXACT):
+    """Compare with the plain gradient; the gap is relative to its largest entry."""
+    scale = plain.abs().max()
+    assert scale > 1e-3, "there must be a gradient"
+    assert_close(gradient(agent, rollout) / scale, plain / scale, tolerance, what)
+
+
+def check_micro_batches(agent, plain, rollout, tolerance=EXACT):
+    for size, budget in ((1, None), (3, None), (None, 30)):
+        agent.micro_batch_size, agent.micro_batch_tokens = size, budget
+        check(agent, plain, rollout, f"micro-batches of {size} rows, {budget} tokens", tolerance)
+    agent.micro_batch_size = agent.micro_batch_tokens = None
+
+
+@pytest.mark.parametrize(("kind", "name", "replies"), [*FAST, *(slow(*each) for each in EVERY if each not in FAST)])
+def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch):
+    monkeypatch.setattr(reading, "WORTH_IT", 100.0)  # a forest, however little is shared
+    agent, rollout = agent_of(kind, name, replies)
+    switch(agent, False, False, False)
+    plain = gradient(agent, rollout)
+    order = torch.randperm(len(rollout), generator=torch.Generator().manual_seed(0))
+    check_micro_batches(agent, plain, rollout)
+    check(agent, plain, rollout.select(order), "row order")
+    check(agent, plain, padded(rollout), "padding")
+    assert torch.equal(gradient(agent, poisoned(rollout)), plain), "masked cells"
+    for switches in SWITCHES[1:]:
+        switch(agent, *switches)
+        check(agent, plain, rollout, f"skip, merge, share: {switches}")
+    check_micro_batches(agent, plain, padded(rollout))
+    agent.policy.activation_checkpointing = True
+    check(agent, plain, rollout, "activation checkpointing")
+    for rows in (1, 5):
+        monkeypatch.setattr(reading, "ELEMENTS", rows * agent.policy.vocab_size)
+        check(agent, plain, rollout, f"chunks of {rows}")
+
+
+def test_gradient_of_classic_control_does_not_depend_on_the_layout():
+    settings = {"baseline": "value", "ent_coef": 0.1, "max_grad_norm": 1e9, "num_envs": 4, "device": "cpu"}
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", **settings)
+    rollout = collect(agent.policy, agent.env, 8)
+    plain = gradient(agent, rollout)
+    check_micro_batches(agent, plain, rollout, ROUNDING)
+    check(agent, plain, rollout.select(torch.arange(8).flip(0)), "row order", ROUNDING)
+    check(agent, plain, padded(rollout), "padding", ROUNDING)
+
+
+# The work shrinks.
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
+def test_work_shrinks_with_every_switch(name):
+    agent, rollout = agent_of("rloo", name)
+    work, read = {}, []
+    agent.policy.model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(tuple(args[0].shape)), with_kwargs=True
+    )
+    for switches in SWITCHES:
+        switch(agent, *switches)
+        gradient(agent, rollout)
+        work[switches] = read.pop()
+        assert not read
+    tokens, length = rollout.observations["tokens"], rollout.observations["length"]
+    contexts = [
+        (*tokens[row, : length[row]].tolist(), *rollout.actions[row, : rollout.lengths[row] - 1].tolist())
+        for row in range(EPISODES)
+    ]
+    live = agent.updater.rows_to_train(agent.updater.with_gradient(agent.prepare(rollout)))
+    alive = [contexts[row] for row in live.tolist()]
+    assert 0 < len(alive) < EPISODES
+    assert work[False, False, False] == (EPISODES, max(map(len, contexts)))
+    assert work[True, False, False] == (len(alive), max(map(len, alive)))
+    assert work[False, True, False] == (len(set(contexts)), max(map(len, contexts)))
+    assert work[True, True, False] == (len(set(alive)), max(map(len, alive)))
+    for skip, merge in product((False, True), repeat=2):
+        (rows, width), merged = work[skip, merge, True], work[skip, True, False]
+        if name == "mistral":
+            assert (rows, width) == work[skip, merge, False], "not in windows"
+        else:
+            assert rows * width < merged[0] * merged[1]
+        assert rows * width >= len({c[: n + 1] for c in (alive if skip else contexts) for n in range(len(c))})
