@@ -1,4 +1,4 @@
-"""The curriculum: when it goes on, what it poses, and that a stream with one can be repeated."""
+"""Which problems are posed: by a curriculum, or by Thompson draws; and the same ones after a break."""
 
 import copy
 import random
@@ -16,22 +16,28 @@ from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem, Verdict, Verifier
 
 LISTED = [{"prompt": f"{level}{letter}", "level": level} for level in (1, 2, 4) for letter in "abcdefghij"]
+PROBLEMS = [{"prompt": f"{n}:", "answer": str(n)} for n in range(10)]
 
 
-class Graded(Verifier):
-    """A prompt of as many letters as its level says."""
+class Digits(Verifier):
+    """Three levels; pays for the answer of a problem."""
 
-    alphabet = "abc"
     levels = 3
+    alphabet = "0123456789:"
+    prompt_length, answer_length = 2, 1
 
     def sample(self, rng):
         return self.sample_at(rng, rng.randint(1, 3))
 
     def sample_at(self, rng, level):
-        return Problem("".join(rng.choices("abc", k=level)), "a", {"note": "kept"})
+        return Problem(f"{level}{rng.randrange(10)}", str(level))
 
     def verify(self, problem, completion):
-        return Verdict(float(completion == "a"))
+        return Verdict(float(completion == problem.answer))
+
+
+def stream(problems=None, **arguments):
+    return ProblemStream(Digits(), problems=problems, **{"test_fraction": 0.0, "curriculum": 0.8, **arguments})
 
 
 def climb(curriculum, steps=1):
@@ -62,40 +68,29 @@ def test_the_next_level_comes_when_the_last_verdicts_on_this_one_reach_the_thres
 
 
 def test_half_of_the_problems_are_of_the_newest_level_and_the_others_of_those_before():
-    curriculum = Curriculum([1, 2, 3, 4], 1.0, window=1)
-    rng = random.Random(0)
+    curriculum, rng = Curriculum([1, 2, 3, 4], 1.0, window=1), random.Random(0)
     assert {curriculum.draw(rng) for _ in range(20)} == {1}
     climb(curriculum, 2)
     counts = Counter(curriculum.draw(rng) for _ in range(8000))
-    assert set(counts) == {1, 2, 3}
-    assert counts[3] / 8000 == pytest.approx(0.5, abs=0.02)
-    assert counts[1] / 8000 == pytest.approx(0.25, abs=0.02)
-
-
-def stream(problems=None, **arguments):
-    arguments = {"test_fraction": 0.0, "curriculum": 0.8} | arguments
-    return ProblemStream(Graded(), problems=problems, **arguments)
+    assert {level: count / 8000 for level, count in counts.items()} == pytest.approx(
+        {1: 0.25, 2: 0.25, 3: 0.5}, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
-def test_a_stream_poses_the_levels_reached_so_far(problems):
-    posed = stream(problems)
+def test_a_stream_poses_the_levels_reached_so_far_and_a_group_keeps_its_problem(problems):
+    task = TextGenTask(Digits(), problems=problems, test_fraction=0.0, group_size=4, curriculum=0.5)
+    posed = task.stream
     levels = [1, 2, 3] if problems is None else [1, 2, 4]
     for reached in range(1, 4):
         counts = Counter(level_of(posed[index]) for index in range(300))
-        assert sorted(counts) == levels[:reached]
-        assert counts[levels[reached - 1]] >= 120
+        assert sorted(counts) == levels[:reached] and counts[levels[reached - 1]] >= 120
         if reached < 3:
             climb(posed.curriculum)
-
-
-@pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
-def test_a_group_keeps_its_problem_when_the_level_changes_in_its_middle(problems):
-    task = TextGenTask(Graded(), problems=problems, test_fraction=0.0, group_size=4, curriculum=0.5)
     drawn_anew = []
     for seed in range(20):
         task = copy.deepcopy(task)
-        task.stream.curriculum = Curriculum(task.stream.curriculum.levels, 0.5)
+        task.stream.curriculum = Curriculum(levels, 0.5)
         task.stream.seed = seed
         begun = task.prompts(range(6))[4].problem
         climb(task.stream.curriculum)
@@ -104,83 +99,55 @@ def test_a_group_keeps_its_problem_when_the_level_changes_in_its_middle(problems
     assert any(drawn_anew)  # so that it was kept, and not found again
 
 
-def test_the_test_split_has_all_levels_and_no_curriculum():
+def test_the_test_split_has_all_levels_and_neither_a_curriculum_nor_a_choice():
     posed = stream(split="test", test_fraction=0.5)
-    assert posed.curriculum is None
-    assert {len(posed[index].prompt) for index in range(100)} == {1, 2, 3}
-    assert TextGenTask(Graded(), split="test", test_fraction=0.5, curriculum=0.5).level is None
-
-
-def test_listed_problems_without_a_level_are_of_the_first():
-    posed = stream(["x", {"prompt": "y", "level": 2}])
-    assert {posed[index].prompt for index in range(20)} == {"x"}
+    assert posed.curriculum is None and {posed[index].prompt[0] for index in range(100)} == {*"123"}
+    assert TextGenTask(Digits(), split="test", test_fraction=0.5, curriculum=0.5).level is None
+    chosen = {"problems": PROBLEMS, "test_fraction": 0.5, "split": "test", "curriculum": None}
+    plain, other = stream(**chosen), stream(**chosen, prompt_choice="thompson")
+    assert other.curriculum is None and [plain[i] for i in range(20)] == [other[i] for i in range(20)]
 
 
 def test_a_level_that_is_none_matters_only_to_a_curriculum():
+    posed = stream(["x", {"prompt": "y", "level": 2}])
+    assert {posed[index].prompt for index in range(20)} == {"x"}, "no level is the first one"
     listed = ["x", Problem("y", metadata={"level": "hard"})]
     assert {level_of(stream(listed, curriculum=None)[index]) for index in range(2)} == {1}
 
 
-def test_a_task_learns_from_verdicts_and_not_from_failures():
-    task = TextGenTask(Graded(), test_fraction=0.0, curriculum=1.0)
-    assert task.level == 1
-    problems = [prompt.problem for prompt in task.prompts(range(255))]
-    for problem in problems:
-        task.conclude(problem, Verdict(1.0))
-    for status in ("timeout", "error", "not_applicable"):
-        task.conclude(problems[0], Verdict(0.0, status=status))
-    assert task.level == 1
-    task.conclude(problems[0], Verdict(1.0))
-    assert task.level == 2
-
-
-def test_another_seed_starts_no_curriculum_anew():
-    env = TextGenVectorEnv(2, verifier=Graded(), test_fraction=0.0, curriculum=0.5)
+def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
+    env = TextGenVectorEnv(2, verifier=Digits(), test_fraction=0.0, curriculum=1.0)
     env.reset(seed=0)
-    climb(env.task.stream.curriculum)
-    env.reset(seed=1)
+    problems = [prompt.problem for prompt in env.task.prompts(range(255))]
+    for problem in problems:
+        env.task.conclude(problem, Verdict(1.0))
+    for status in ("timeout", "error", "not_applicable"):
+        env.task.conclude(problems[0], Verdict(0.0, status=status))
+    assert env.task.level == 1
+    env.task.conclude(problems[0], Verdict(1.0))
     assert env.task.level == 2
+    env.reset(seed=1)
     env.task.reseed(np.random.default_rng(0))
     assert env.task.level == 2
 
 
-# Prompts by Thompson draws: the posterior by hand, draws near one half, and the same problems after a break.
+# Thompson draws: the posterior by hand, and draws near one half.
 
 
-PROBLEMS = [{"prompt": f"{n}:", "answer": str(n)} for n in range(10)]
-
-
-class Digits(Verifier):
-    """Pays for the answer of a problem; levels are digits."""
-
-    levels = 3
-    alphabet = "0123456789:"
-    prompt_length, answer_length = 2, 1
-
-    def sample(self, rng):
-        return self.sample_at(rng, rng.randrange(1, 4))
-
-    def sample_at(self, rng, level):
-        return Problem(f"{level}:", str(level), {"level": level})
-
-    def verify(self, problem, completion):
-        return Verdict(float(completion == problem.answer))
-
-
-def heard(choice, arm, successes, failures):
+def settled(choice, arm, successes, failures):
     for success in [True] * successes + [False] * failures:
         choice.record(arm, success)
+    choice.settle()
 
 
 def test_the_posterior_by_hand():
     choice = ThompsonChoice([3, 5], half_life=8)
-    assert choice.posterior(3) == choice.posterior(5) == (1, 1)
-    heard(choice, 3, 2, 6)
-    assert choice.posterior(3) == (1, 1), "verdicts count from the next settle on"
+    for success in [True] * 2 + [False] * 6:
+        choice.record(3, success)
+    assert choice.posterior(3) == choice.posterior(5) == (1, 1), "verdicts count from the next settle on"
     choice.settle()
     assert choice.posterior(3) == (3, 7) and choice.posterior(5) == (1, 1)
-    heard(choice, 5, 16, 0)  # 8 per arm: half of what was known is forgotten, also of the other arm
-    choice.settle()
+    settled(choice, 5, 16, 0)  # 8 per arm: half of what was known is forgotten, also of the other arm
     assert choice.posterior(3) == (2, 4) and choice.posterior(5) == (17, 1)
     choice.settle()
     assert choice.posterior(3) == (2, 4), "without verdicts nothing is forgotten"
@@ -202,39 +169,30 @@ def test_the_order_in_which_verdicts_are_heard_does_not_matter():
 def test_what_is_unknown_is_tried_and_what_was_hopeless_is_tried_again():
     rng = random.Random(0)
     choice = ThompsonChoice([0, 1], half_life=8)
-    heard(choice, 0, 0, 100)
-    choice.settle()
+    settled(choice, 0, 0, 100)
     assert Counter(choice.draw(rng) for _ in range(500))[0] < 25
     for _ in range(20):
-        heard(choice, 1, 16, 0)  # the other is mastered meanwhile
-        choice.settle()
-    drawn = Counter(choice.draw(rng) for _ in range(500))
-    assert drawn[0] > 400
+        settled(choice, 1, 16, 0)  # the other is mastered meanwhile
+    assert Counter(choice.draw(rng) for _ in range(500))[0] > 400
 
 
 def test_only_candidates_are_compared():
     choice = ThompsonChoice(range(100), candidates=2)
-    heard(choice, 7, 500, 500)
-    choice.settle()
+    settled(choice, 7, 500, 500)
     drawn = Counter(choice.draw(random.Random(seed)) for seed in range(2000))
     assert 10 < drawn[7] < 80, "one pair in fifty has it"
     assert len(drawn) == 100
 
 
 def test_a_stream_is_chosen_from_by_problem_or_by_level():
-    listed = ProblemStream(Digits(), problems=PROBLEMS, test_fraction=0.0, prompt_choice="thompson")
+    listed = stream(PROBLEMS, curriculum=None, prompt_choice="thompson")
     assert len(listed.curriculum.arms) == 10
-    for number in range(10):
-        for _ in range(50):
-            listed.record(next(p for p in map(listed.__getitem__, range(200)) if p.text == f"{number}:"), number > 3)
-    listed.settle()
     assert listed[4] is listed[4], "the episodes of a group share it"
-    sampled = ProblemStream(Digits(), test_fraction=0.0, prompt_choice="thompson")
+    sampled = stream(curriculum=None, prompt_choice="thompson")
     assert sampled.curriculum.arms == [1, 2, 3]
-    for _ in range(400):
-        sampled.record(Problem("1:", "1", {"level": 1}), True)
-        sampled.record(Problem("2:", "2", {"level": 2}), random.Random(_).random() < 0.5)
-        sampled.record(Problem("3:", "3", {"level": 3}), False)
+    for number in range(400):
+        for level, success in ((1, True), (2, random.Random(number).random() < 0.5), (3, False)):
+            sampled.record(Problem(f"{level}:", str(level), {"level": level}), success)
         sampled.settle()
     assert Counter(sampled[i].metadata["level"] for i in range(200))[2] > 100
 
@@ -249,45 +207,27 @@ def test_problems_that_a_learner_cannot_tell_apart_are_one_arm():
     assert stream.curriculum.arms == [0, 1]
 
 
-def test_the_test_split_and_a_stream_without_a_choice_stay_as_they_are():
-    chosen = {"problems": PROBLEMS, "test_fraction": 0.5}
-    plain = ProblemStream(Digits(), split="test", **chosen)
-    other = ProblemStream(Digits(), split="test", prompt_choice="thompson", **chosen)
-    assert other.curriculum is None and [plain[i] for i in range(20)] == [other[i] for i in range(20)]
-    assert other[0].metadata == plain[0].metadata
-
-
-def envs(**settings):
-    chosen = {"problems": PROBLEMS, "test_fraction": 0.0, "prompt_choice": "thompson", "group_size": 2, **settings}
-    return gym.make_vec("TextGen-v0", 4, verifier=Digits(), **chosen)
-
-
-def prompts_of(envs, rollouts, answer):
-    """Play rollouts of 8 episodes, two resets each, and return their prompts; `answer` is given to every problem."""
+def prompts_of(envs, rollouts):
+    """Play rollouts of 8 episodes, two resets each, and return their prompts; every answer is 4."""
     posed = []
     for _ in range(rollouts):
-        for mask in (None, [True] * 4):
-            options = None if mask is None else {"reset_mask": mask}
-            _, infos = envs.reset(options=options)
-            posed += infos["prompt"].tolist()
-            done = False
-            while not done:
-                tokens = [envs.unwrapped.task.tokenizer.convert_tokens_to_ids(answer)] * 4
-                _, _, ended, *_ = envs.step(tokens)
-                done = bool(ended.all())
+        for options in (None, {"reset_mask": [True] * 4}):
+            posed += envs.reset(options=options)[1]["prompt"].tolist()
+            assert envs.step([envs.unwrapped.task.tokenizer.convert_tokens_to_ids("4")] * 4)[2].all()
     return posed
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_choice_goes_on_after_a_break_as_it_would_have(late):
-    settings = {"late_verdicts": late, "max_new_tokens": 1}
-    whole, first, again = (envs(**settings) for _ in range(3))
+    settings = {"problems": PROBLEMS, "test_fraction": 0.0, "prompt_choice": "thompson", "group_size": 2}
+    settings |= {"late_verdicts": late, "max_new_tokens": 1}
+    whole, first, again = (gym.make_vec("TextGen-v0", 4, verifier=Digits(), **settings) for _ in range(3))
     for each in (whole, first, again):
         each.reset(seed=5)
-    wanted = prompts_of(whole, 12, "4")
-    assert prompts_of(first, 6, "4") == wanted[:48]
+    wanted = prompts_of(whole, 12)
+    assert prompts_of(first, 6) == wanted[:48]
     again.unwrapped.load_state_dict(first.unwrapped.state_dict())
-    assert prompts_of(again, 6, "4") == wanted[48:]
+    assert prompts_of(again, 6) == wanted[48:]
     state = whole.unwrapped.state_dict()["stream"]["curriculum"]
     assert state == again.unwrapped.state_dict()["stream"]["curriculum"] and state["counts"]
     assert wanted[0::2] == wanted[1::2], "groups share a prompt"

@@ -1,19 +1,15 @@
-"""Episodes of several turns: the single environment by hand, and the batched one, which must do the same."""
+"""Episodes of several turns, by hand, and tools in them; the batched environment is in `laws/test_environment.py`."""
 
-import random
-from collections import Counter
+from itertools import cycle
 
 import gymnasium as gym
-import numpy as np
 import pytest
-import torch
-from chat_families import chatml
-from dialogues import LETTERS, Echoing, number_of
-from gymnasium.vector import AutoresetMode
-from textgen_reference import SlotReference, assert_same, plain
+from chat_families import chatml, deepseek_r1, llama2, llama3, mistral, qwen3
+from dialogues import LETTERS, Echoing
 
-from rlenv.autoreset import make_vector_env
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+import rlenv  # noqa: F401
+from verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier, isolate
+from verifiers.dialogues.calls import Call
 
 EOS = 1
 
@@ -25,38 +21,35 @@ class Scripted(Verifier):
     prompt_length, answer_length, reply_length, max_turns = 2, 3, 4, 3
     reward_range = (-1.0, 2.0)
 
-    def __init__(self, *replies, last=0.25, deterministic=True, closing=None):
-        self.replies, self.last, self.heard, self.closed = replies, Verdict(last), [], 0
-        self.deterministic, self.closing = deterministic, closing
+    def __init__(self, *replies, last=0.25, closing=None):
+        self.replies, self.last, self.closing = replies, Verdict(last), closing
+        self.heard, self.closed = [], 0
 
     def sample(self, rng):
         return Problem("ab")
 
     def dialogue(self, problem):
-        outer = self
+        return Script(self)
 
-        class Script(Dialogue):
-            deterministic = outer.deterministic
 
-            def __init__(self):
-                self.left = list(outer.replies)
+class Script(Dialogue):
+    def __init__(self, outer):
+        self.outer, self.left = outer, list(outer.replies)
 
-            def reply(self, turn):
-                outer.heard.append(turn)
-                reply = self.left.pop(0)
-                if isinstance(reply, Exception):
-                    raise reply
-                return reply
+    def reply(self, turn):
+        self.outer.heard.append(turn)
+        reply = self.left.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
-            def out_of_budget(self):
-                return outer.last
+    def out_of_budget(self):
+        return self.outer.last
 
-            def close(self):
-                outer.closed += 1
-                if outer.closing is not None:
-                    raise outer.closing
-
-        return Script()
+    def close(self):
+        self.outer.closed += 1
+        if self.outer.closing is not None:
+            raise self.outer.closing
 
 
 def single(verifier, **kwargs):
@@ -68,13 +61,12 @@ def play(env, text):
     """Take the tokens of a text, "$" for the end token; return what the last step returned."""
     env.reset(seed=0) if env._prompt is None else None
     for letter in text:
-        token = EOS if letter == "$" else env.unwrapped.task.tokenizer.convert_tokens_to_ids(letter)
-        out = env.step(token)
+        out = env.step(EOS if letter == "$" else env.task.tokenizer.convert_tokens_to_ids(letter))
     return out
 
 
 def context(env, obs):
-    return env.unwrapped.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
+    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
 
 
 def test_a_reply_is_appended_after_a_turn_and_pays_for_it():
@@ -98,31 +90,23 @@ def test_a_turn_that_was_cut_off_gets_its_end_token():
     assert play(env, "c$")[4]["appended"] == 0, "an empty reply"
 
 
-def test_turns_run_out():
-    verifier = Scripted(Reply("d"), Reply("d"), Reply("d", 0.5), last=0.25)
-    env = single(verifier)
-    play(env, "a$a$")
-    obs, reward, over, cut, info = play(env, "a$")
-    assert (reward, over, cut) == (0.75, True, True) and info["turns"] == 3 and "appended" not in info
-    assert context(env, obs) == "aba$da$da$", "the last reply is not read"
-
-
-@pytest.mark.parametrize(("limits", "turns"), [({"max_context_tokens": 8}, 2), ({"max_reply_tokens": 1}, 1), ({}, 3)])
-def test_the_context_runs_out(limits, turns):
-    env = single(Scripted(Reply("dd"), Reply("dd"), Reply("dd")), **limits)
-    obs, _ = env.reset(seed=0)
-    over = False
-    while not over:
-        obs, reward, over, cut, info = play(env, "a$")
-    assert info["turns"] == turns and cut and reward == 0.25
+@pytest.mark.parametrize(
+    ("limits", "turns", "reward", "read"),
+    [
+        ({}, 3, 0.75, "aba$dda$dda$"),  # the last reply is not read
+        ({"max_context_tokens": 8}, 2, 0.75, "aba$dda$"),
+        ({"max_context_tokens": 7}, 2, 0.75, "aba$dda"),  # a turn ends where the context does
+        ({"max_reply_tokens": 1}, 1, 0.75, "aba$"),
+    ],
+)
+def test_turns_or_the_context_run_out(limits, turns, reward, read):
+    env = single(Scripted(*[Reply("dd", 0.5)] * 3), **limits)
+    for letter in cycle("a$"):
+        obs, paid, over, cut, info = play(env, letter)
+        if over:
+            break
+    assert (info["turns"], paid, cut, context(env, obs)) == (turns, reward, True, read) and "appended" not in info
     assert env.observation_space.contains(obs)
-
-
-def test_a_turn_ends_where_the_context_does():
-    env = single(Scripted(Reply("dd"), Reply("dd")), max_context_tokens=7)
-    play(env, "a$")
-    obs, _, over, cut, info = play(env, "b")
-    assert context(env, obs) == "aba$ddb" and over and cut and info["completion"] == "b"
 
 
 def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
@@ -131,9 +115,7 @@ def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
     obs, _, over, _, info = play(env, "bc")
     assert context(env, obs) == "abbcd" and info["turn"] == "bc" and not over
     assert play(env, "dd")[2] and verifier.heard == ["bc", "dd"]
-    plain = gym.make("TextGen-v0", verifier="arith", stop_strings="+", disable_env_checker=True).unwrapped
-    plain.reset(seed=0)
-    *_, over, cut, info = plain.step(plain.task.tokenizer.convert_tokens_to_ids("+"))
+    *_, over, cut, info = play(single("arith", stop_strings="+"), "+")
     assert over and not cut and info["completion"] == "+"
 
 
@@ -162,15 +144,14 @@ def test_a_dialogue_that_is_given_up_is_closed():
 
 
 def test_a_dialogue_that_cannot_be_closed_is_an_error_or_a_warning():
-    replies = [Reply(verdict=Verdict(1.0))]
+    verifier = Scripted(Reply(verdict=Verdict(1.0)), closing=OSError("gone"))
     with pytest.raises(OSError, match="gone"):
-        play(single(Scripted(*replies, closing=OSError("gone"))), "a$")
-    verifier = Scripted(*replies, closing=OSError("gone"))
+        play(single(verifier), "a$")
     env = single(verifier, flag_errors=True)
     with pytest.warns(UserWarning, match=r"^Script\.close failed: OSError: gone"):
         assert play(env, "a$")[1] == 1.0
     env.close()
-    assert verifier.closed == 1
+    assert verifier.closed == 2
 
 
 @pytest.mark.parametrize(
@@ -185,8 +166,7 @@ def test_a_dialogue_that_cannot_be_closed_is_an_error_or_a_warning():
 )
 def test_the_reward_of_all_turns_must_be_in_the_declared_range(turns, first, second, verdict, total):
     replies = Reply("d", first), Reply(reward=second, verdict=Verdict(verdict))
-    env = single(Scripted(*replies, last=verdict), max_turns=turns)
-    info = play(env, "a$" * turns)[4]
+    info = play(single(Scripted(*replies, last=verdict), max_turns=turns), "a$" * turns)[4]
     assert info["verdict_status"] == ("ok" if total is None else "error")
     if total is not None:
         assert f"the reward {total} (of its turns: {first + second})" in info["verdict_reason"]
@@ -198,86 +178,193 @@ def test_the_context_holds_everything_by_default():
     assert task.metadata["max_episode_steps"] == 15
 
 
-# Single = batched.
-
-
-def choose(tokens, length, vocab):
-    """Return an action that depends on the whole context: the end token, or any token but the padding."""
-    chance = number_of(tokens[:length].tolist())
-    return EOS if chance % 3 == 0 else 1 + chance // 3 % (vocab - 1)
-
-
-def played(slots, mode, steps, **task):
-    """Check that a batched environment does what single ones do; return what each step of those returned."""
-    env, reference = make_vector_env(mode, num_envs=slots, **task), SlotReference(slots, mode, 0, **task)
-    told = []
-    assert_same(env.reset(seed=0), reference.reset(range(slots)))
-    for _ in range(steps):
-        actions = [
-            choose(obs["tokens"], obs["length"], env.unwrapped.task.vocab_size) for obs in reference.observations
-        ]
-        told.append(reference.step(actions))
-        assert_same(env.step(torch.tensor(actions)), told[-1])
-        ended = np.array(told[-1][2])
-        if mode is AutoresetMode.DISABLED and ended.any():
-            assert_same(env.reset(options={"reset_mask": ended}), reference.reset(np.flatnonzero(ended)))
-    env.close()
-    for each in reference.envs:
-        each.close()
-    return plain(told)
-
-
-CHAT = {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat": True}
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_the_batched_environment_does_what_the_single_one_does_in_a_chat(mode):
-    told = played(6, mode, 30, **CHAT)
-    assert sum("appended" in info for *_, infos in told for info in infos) > 3, "replies"
-
-
-def random_world(seed):
-    """Return the number of slots and the settings of an environment, drawn at random."""
-    rng = random.Random(seed)
-    new, longest = rng.randint(1, 5), rng.randint(0, 5)
-    settings = {
-        "verifier": Echoing(alone=rng.random() < 0.3, longest=longest),
-        "max_new_tokens": new,
-        "max_turns": rng.randint(1, 7),
-        "max_reply_tokens": max(1, longest - rng.randint(-1, 1)),
-        "group_size": rng.randint(1, 3),
-        "stop_strings": rng.choice([(), (), ["a"], ["bc", "dd"], ["abc", "b"]]),
-        "test_fraction": 0.0,
-    }
-    if rng.random() < 0.5:
-        settings["max_context_tokens"] = 5 + new + rng.randint(0, 12)
-    return rng.randint(1, 9), settings
-
-
-def test_a_thousand_random_dialogues_are_the_same_batched():
-    found = Counter()
-    for seed in range(25):
-        slots, settings = random_world(seed)
-        for _, rewards, over, cut, infos in played(slots, list(AutoresetMode)[seed % 3], 80, **settings):
-            found["dialogues"] += sum(over)
-            found["replies"] += sum("appended" in info for info in infos)
-            found["empty replies"] += sum(info.get("appended") == 0 for info in infos)
-            found["paid before the end"] += sum(map(lambda paid, ends: paid != 0 and not ends, rewards, over))
-            found["cut off"] += sum(cut)
-    assert found["dialogues"] > 1000 and min(found.values()) > 80, found
-
-
 def test_the_curriculum_hears_of_dialogues():
     env = single("guess", verifier_kwargs={"largest": 4, "levels": 2}, curriculum=0.5)
-    assert env.unwrapped.task.level == 1
+    assert env.task.level == 1
     for _ in range(256):  # of the numbers 1 and 2
         env.reset(seed=0 if env._prompt is None else None)
         play(env, "1$")[2] or play(env, "2$")
     env.reset()
-    assert env.unwrapped.task.level == 2
+    assert env.task.level == 2
 
 
-def test_workers_give_the_same_episodes():
-    task = {"verifier": Echoing(), "max_new_tokens": 3}
-    here, there = (played(2, AutoresetMode.DISABLED, 20, **task, verifier_workers=workers) for workers in (0, 1))
-    assert here == there
+# Tools: rendered, called, counted.
+
+
+PROBLEMS = [Problem([{"role": "user", "content": "12+34="}], "46"), Problem([{"role": "user", "content": "1+1="}], "2")]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+    """
+    return a + b
+
+
+def shout(text: str) -> str:
+    """Say it louder.
+
+    Args:
+        text: What to say.
+    """
+    return {"long": "x" * 400, "half": "\ud800", "chinese": "数" * 200}.get(text, text.upper())
+
+
+def env_of(tokenizer=None, **kwargs):
+    """Return an environment with tools whose first episode has begun, and the infos of its start."""
+    chat = {} if tokenizer is None else {"problems": PROBLEMS, "tokenizer": tokenizer}
+    settings = {"verifier": "arith", "tools": [add, shout], "verifier_workers": 0, **chat, **kwargs}
+    env = gym.make("TextGen-v0", disable_env_checker=True, **settings).unwrapped
+    return env, env.reset(seed=0)[1]
+
+
+def say(env, turn):
+    """Take the tokens of a turn and its end; return the context's text, whether it is over, and the infos."""
+    if isinstance(turn, str):
+        turn = [*env.task.tokenizer.encode(turn, add_special_tokens=False), env.task.eos_token_id]
+    for token in turn:
+        obs, _, over, _, info = env.step(token)
+    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]), over, info
+
+
+def test_a_plain_prompt_gets_results_as_lines():
+    env, _ = env_of(tools=["calculator", shout])
+    text, over, info = say(env, "calc(12+34)\ncalc(2*")
+    assert (over, info["reply"]) == (False, "46")
+    assert text.endswith("calc(2*<eos>46\n"), "the second line is no call"
+    assert say(env, "shout(chinese)")[2]["reply"] == "Error: the reply has characters that cannot be written here"
+    _, over, info = say(env, env.problem.answer)
+    assert over and info["is_success"]
+    assert [each["role"] for each in info["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert [info[key] for key in ("turns", "tool_calls", "tool_errors")] == [3, 2, 1]
+
+
+HERMES = '<tool_call>{"name": "add", "arguments": {"a": 12, "b": 34}}</tool_call>'
+SHOWS = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}"
+    "<|im_start|>user{% endif %}{{ '\n<tool_response>\n' + m.content + '\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def with_template(tokenizer, template):
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_a_template_shows_the_tools_and_their_results():
+    env, info = env_of(with_template(qwen3(), SHOWS), max_new_tokens=200)
+    assert '"name": "add"' in info["prompt"] and "The second." in info["prompt"] and info["prompt"].count("system") == 1
+    text, over, info = say(env, HERMES + HERMES.replace("34", '"x"'))
+    results = "<tool_response>\n46\n</tool_response>\n<tool_response>\nError: the argument b must be int, got 'x'\n"
+    asked = f"<|im_end|>\n<|im_start|>user\n{results}</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert text.endswith(asked) and not over
+    assert info["reply"].startswith("tool: 46\ntool: Error")
+
+
+@pytest.mark.parametrize("family", [chatml, llama3])
+def test_a_template_without_tools_says_them_in_the_system_message(family):
+    _, info = env_of(family(), system_prompt="Be brief.")
+    assert "Be brief.\n\nYou may call functions" in info["prompt"] and '"name": "shout"' in info["prompt"]
+    assert "You may call" not in env_of(family(), tools=[])[1]["prompt"]
+
+
+@pytest.mark.parametrize(("family", "ends"), [(llama2, "[INST] 46 [/INST]"), (mistral, "[INST]  46[/INST]")])
+def test_a_template_without_results_shows_them_as_the_users(family, ends):
+    """These families write every other role as the assistant's."""
+    tokenizer = family()
+    env, _ = env_of(with_template(tokenizer, "{% if tools %}{{ tools | tojson }}{% endif %}" + tokenizer.chat_template))
+    assert say(env, HERMES)[0].rstrip().endswith(ends)
+    assert say(env, HERMES)[0].count("46") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("long", "allowed: 300"), ("half", "cannot be written here"), ("chinese", "allowed: 300")],
+)
+def test_a_result_that_cannot_be_read_is_a_message(text, message):
+    env, _ = env_of(with_template(qwen3(), SHOWS), max_reply_tokens=300)
+    _, over, info = say(env, f'<tool_call>{{"name": "shout", "arguments": {{"text": "{text}"}}}}</tool_call>')
+    assert not over and info["reply"].startswith("Error: ") and message in info["reply"]
+    info = say(env, "46")[2]
+    assert (info["tool_calls"], info["tool_errors"]) == (1, 1)
+
+
+def test_a_refusal_that_is_too_long_ends_the_episode_and_is_counted():
+    _, over, info = say(env_of(max_reply_tokens=5)[0], "shout(long)")
+    assert over and (info["tool_calls"], info["tool_errors"]) == (1, 1)
+
+
+def test_special_tokens_of_calls_are_read_and_not_shown_also_as_stop_tokens():
+    call = '{"name": "add", "parameters": {"a": 12, "b": 34}}'
+    env, _ = env_of(llama3())
+    tag = env.task.tokenizer.convert_tokens_to_ids("<|python_tag|>")
+    *_, info = say(env, [tag, *env.task.encoder.ids([call])[0], env.task.eos_token_id])
+    assert info["turn"] == call and info["reply"] == "46"
+    env, _ = env_of(qwen3(), stop_tokens="</tool_call>")
+    *_, info = say(env, env.task.tokenizer.encode(HERMES, add_special_tokens=False))
+    assert info["turn"] == HERMES.removesuffix("</tool_call>") and info["reply"] == "46"
+
+
+def test_a_tokenizer_may_say_how_calls_are_written():
+    tokenizer = chatml()
+    function = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
+    calls = {"open_pattern": r"@(?P<name>\w+)", "close": "@", "repeats": True, "content": "json", "transform": function}
+    tokenizer.response_template = {
+        "defaults": {"role": "assistant"},
+        "start_anchor": "<|im_start|>assistant\n",
+        "fields": {"tool_calls": calls, "content": {"close": "<|im_end|>", "content": "text"}},
+    }
+    env, _ = env_of(tokenizer)
+    [text] = env.task.encoding.texts([tokenizer.encode('@add{"a": 1, "b": 2}@')], [True])
+    assert text.calls == [Call("add", {"a": 1, "b": 2})]
+    assert say(env, '@add{"a": 12, "b": 34}@@shout{"text": "ok"}@')[2]["reply"] == "tool: 46\ntool: OK"
+    assert "arguments" in say(env, '@add{"a": 12}@')[2]["reply"]
+    _, over, info = say(env, "@add{broken@ 46")
+    assert over and info["tool_calls"] == 3
+
+
+def test_a_call_in_a_thought_that_the_template_began_is_none():
+    env, _ = env_of(deepseek_r1(), max_new_tokens=300)
+    for thought in ("I could say", 'After "</think>" I would say'):
+        _, over, info = say(env, f"{thought} {HERMES}")
+        assert over and info["tool_calls"] == 0 and info["turns"] == 1
+        env.reset(seed=0)
+    _, over, info = say(env, f"Hm.</think>{HERMES}")
+    assert not over and info["reply"] == "46"
+
+
+def test_tools_need_a_schema_for_templates_only():
+    def bare(a):
+        return a
+
+    assert env_of(tools=[bare])
+    tokenizer = chatml()  # its template and its form of calls are for conversations
+    tokenizer.response_template = {"defaults": {"role": "assistant"}, "fields": {"content": {"content": "text"}}}
+    env, _ = env_of(tokenizer, tools=[bare], problems=[Problem("12+34=", "46")])
+    assert say(env, "bare(1)")[2]["reply"] == "1"
+    with pytest.raises(ValueError, match=r"tool 'bare': .*docstring"):
+        env_of(chatml(), tools=[bare])
+
+
+def test_tools_run_in_the_workers_of_an_isolated_verifier():
+    inner = isolate(Arith(), workers=1)
+    env, _ = env_of(verifier=inner, tools=["calculator"], verifier_workers=None)
+    assert env.task.judge.pool is not None and env.task.judge.pool.workers == 1
+    assert say(env, "calc(1+2)")[2]["reply"] == "3"
+    env.close()
+    assert inner.verify(Problem("1+1=", "2"), "2").reward == 1, "the caller's verifier stays open"
+    inner.close()

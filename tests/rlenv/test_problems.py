@@ -1,13 +1,235 @@
+"""Problems from lists and files: read once, split by what they are, left out if they are too long, and counted."""
+
+import csv
+import json
+import os
+import pickle
 import random
+import warnings
+from datetime import date
+from decimal import Decimal
 
+import pyarrow
+import pyarrow.parquet
 import pytest
+from chat_families import chatml, llama2
+from datasets import Dataset, DatasetDict
 from drawn import drawn
-from hypothesis import given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from refused import check_refused
+from tokenizers import normalizers
 
-from rlenv.problems import in_test_split
+from rlenv import lengths
+from rlenv.encoder import Encoder
+from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
+from rlenv.problems import Problems, in_test_split, listed_problems, load_problems
 from rlenv.stream import ProblemStream
-from verifiers import Arith, Problem
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import character_tokenizer, train_tokenizer
+from verifiers import Arith, Exact, Problem
+
+SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
+ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+3=", "answer": "5"}]
+STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc \x00\x07\x1f\x7f \x85\u2028\u2029 \ufeff \r\n\r\n\t\"' {x} <eos>"
+USER = {"role": "user", "content": "1+1="}
+ANSWER = {"role": "assistant", "content": "2"}
+TALK = [{"role": "system", "content": "Add."}, USER, {"role": "assistant", "content": STRANGE}, USER]
+
+
+def write_lines(path, rows, **options):
+    path.write_text("".join(json.dumps(row, **options) + "\n" for row in rows), encoding="utf-8", newline="")
+    return path
+
+
+def write_csv(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".TSV" else ",")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+WRITERS = {
+    "p.jsonl": write_lines,
+    "p.ndjson": lambda path, rows: write_lines(path, rows, ensure_ascii=False),
+    "p.json": lambda path, rows: path.write_text(json.dumps(rows), encoding="utf-8"),
+    "p.csv": write_csv,
+    "P.TSV": write_csv,
+    "p.parquet": lambda path, rows: pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path),
+    "folder": lambda path, rows: Dataset.from_list(rows).save_to_disk(path),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@drawn(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([(STRANGE, STRANGE[::-1], STRANGE)])
+@given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
+def test_any_text_that_was_written_is_read(tmp_path, name, texts):
+    WRITERS[name](tmp_path / name, [dict(zip(("prompt", "answer", "note"), row, strict=True)) for row in texts])
+    expected = [Problem(prompt, answer, {"note": note}) for prompt, answer, note in texts]
+    assert list(load_problems(tmp_path / name)) == expected
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "P.TSV"])
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, name):
+    WRITERS[name](tmp_path / name, ROWS)
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    assert list(load_problems(tmp_path / name)) == SUMS
+
+
+def test_windows_line_ends_and_empty_lines_are_no_rows(tmp_path):
+    (tmp_path / "p.jsonl").write_bytes(b'{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}')
+    (tmp_path / "p.csv").write_bytes(b"\r\nprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
+    assert list(load_problems(tmp_path / "p.jsonl")) == list(load_problems(tmp_path / "p.csv")) == SUMS
+
+
+NAMED = {"question": "1+1=", "target": 2}  # for reward functions that know the answer by the file's name for it
+ROW = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes": True, "odd name": ["é"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "problem"),
+    [
+        (
+            {**NAMED, "answer": "because", "n": [1, 1], "id": None},
+            {"columns": {"prompt": "question", "answer": "target", "numbers": "n"}},
+            Problem("1+1=", "2", {**NAMED, "id": None, "numbers": [1, 1]}),
+        ),
+        *(
+            ({"prompt": "a", "answer": number}, {}, Problem("a", text))
+            for number, text in ((2, "2"), (-7, "-7"), (2.0, "2.0"), (0.1, "0.1"), (10**30, str(10**30)))
+        ),
+        *(
+            (ROW, {"columns": {"prompt": "question"}, "template": template}, Problem(prompt, "", ROW))
+            for template, prompt in (
+                ("Q: {question}\nA:", "Q: 1+{x}=\nA:"),
+                ("{{{question}}} {{}}", "{1+{x}=} {}"),
+                ("Reach {target} with {numbers}: {prompt}", "Reach 2 with [1, 1]: 1+{x}="),
+                ("{half} {yes} {odd name}", '0.5 true ["é"]'),
+            )
+        ),
+        *(
+            ({"prompt": "a", "part": part}, {"columns": {"split": "part"}}, Problem("a", "", {"split": split}))
+            for part, split in (("train", "train"), ("test", "test"), ("validation", "test"))
+        ),
+        *(
+            ({"prompt": "a", "hard": written}, {"columns": {"level": "hard"}}, Problem("a", "", {"level": level}))
+            for written, level in ((1, 1), (12, 12), ("3", 3), (2.0, 2), ("Level 5", 5))
+        ),
+        ({"prompt": "a", "messages": [USER]}, {}, Problem("a", "", {"messages": [USER]})),
+        (
+            {"q": "a", "messages": [USER]},
+            {"template": "{q}?"},
+            Problem("a?", "", {"q": "a", "messages": [USER]}),
+        ),
+    ],
+)
+def test_columns_templates_and_levels_make_the_problem(tmp_path, row, settings, problem):
+    assert list(load_problems(write_lines(tmp_path / "p.jsonl", [row]), **settings)) == [problem]
+
+
+@pytest.mark.parametrize("column", ["prompt", "messages", "turns"])
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.parquet", "folder"])
+def test_a_conversation_is_read_from_a_file_as_from_a_list(tmp_path, column, name):
+    rows = [{column: TALK, "answer": "2", "split": "train"}, {column: [USER], "answer": "3", "split": "test"}]
+    WRITERS[name](tmp_path / name, rows)
+    found = list(load_problems(tmp_path / name, {"prompt": column} if column == "turns" else None))
+    assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
+    if column != "turns":
+        assert list(listed_problems(rows, None, None, Exact())) == found
+
+
+@pytest.mark.parametrize("rows_per_group", [3, 1000])
+def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
+    count = min(1200, 60 * rows_per_group)
+    listed = [{"prompt": f"{number}+1=" + "x" * (number % 7), "answer": str(number + 1)} for number in range(count)]
+    columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}, "raw": b"\\0"}
+    table = pyarrow.Table.from_pylist([{**row, **columns} for row in listed])
+    pyarrow.parquet.write_table(table, tmp_path / "p.parquet", row_group_size=rows_per_group)
+    problems = load_problems(tmp_path / "p.parquet")
+    assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
+    assert problems[count - 1].metadata == columns
+
+
+def test_the_splits_of_a_dataset_are_read_and_counted_one_after_the_other(tmp_path):
+    splits = {"test": "test", "train": "train", "validation": "test"}
+    parts = {name: Dataset.from_list([{"prompt": f"{name}{n}"} for n in range(3)]) for name in splits}
+    DatasetDict(parts).save_to_disk(tmp_path / "set")
+    mapped = load_problems(tmp_path / "set")
+    assert {problem.prompt[:-1]: problem.metadata["split"] for problem in mapped} == splits
+    assert [mapped[index].prompt for index in range(9)] == [problem.prompt for problem in mapped]
+    assert mapped.place(4) == f"{str(tmp_path / 'set')!r}, row 2 of 'train'"
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "folder"])
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name):
+    WRITERS[name](tmp_path / name, ROWS)
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"pip install 'rlenv-lm\[data\]'"):
+        load_problems(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    check_refused(load_problems, {"path": tmp_path / name}, (name, "pipe"))
+
+
+# Preference pairs.
+
+
+PAIR = {"prompt": [USER], "chosen": [ANSWER], "rejected": [{**ANSWER, "content": "3"}]}
+SYSTEM, WRONG = TALK[:1], PAIR["rejected"]
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        (PAIR, [USER]),
+        ({**PAIR, "chosen": "2"}, [USER]),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, *WRONG]}, [USER]),
+        ({"chosen": [*SYSTEM, USER, ANSWER], "rejected": [*SYSTEM, USER, *WRONG]}, [*SYSTEM, USER]),
+        ({"q": "1+1=", "chosen": "2", "rejected": "3", "split": "validation", "id": 7}, "1+1="),
+    ],
+)
+def test_columns_splits_and_conversations_of_pairs_are_read(tmp_path, row, prompt):
+    found = load_pairs(write_lines(tmp_path / "p.jsonl", [row]), {"prompt": "q"} if "q" in row else None)
+    assert found == [Pair(prompt, "2", "3", "test" if "split" in row else None)]
+
+
+def test_pairs_of_a_prompt_stay_together_and_a_named_split_wins():
+    prompts = [prompt for n in range(50) for prompt in (f"{n}", [{"role": "user", "content": f"{n}"}])]
+    pairs = [Pair(prompt, str(n), "x") for n in range(2) for prompt in prompts]
+    train, held_out = split_pairs(pairs, 0.3)
+    assert len(train) + len(held_out) == 200 and 20 < len(held_out) < 120
+    assert not {Problem(pair.prompt).text for pair in train} & {Problem(pair.prompt).text for pair in held_out}
+    assert split_pairs(pairs, 0.0) == (pairs, [])
+    named = [Pair("a", "b", "c", "test"), Pair("a", "b", "d", "train")]
+    assert split_pairs(named, 1.0) == (named[1:], named[:1])
+
+
+def test_tokens_of_pairs_are_those_of_the_chat_template_and_no_answer_is_a_control_token():
+    tokenizer = chatml()
+    prompts = [[USER], [*SYSTEM, USER, ANSWER, USER], "1+1="]
+    rows = encode_pairs(Encoder(tokenizer), [Pair(prompt, "2", "no idea") for prompt in prompts], chat=True)
+    for side, answer in zip(rows, ("2", "no idea"), strict=True):
+        for prompt, row in zip(prompts[:2], side[:2], strict=True):
+            whole = [*prompt, {"role": "assistant", "content": answer}]
+            assert row == tokenizer.apply_chat_template(whole)["input_ids"]
+        assert side[2] == tokenizer(f"1+1={answer}")["input_ids"]
+    lines = encode_pairs(Encoder(tokenizer), [Pair(prompts[1], "2", "3")], chat=False)
+    assert lines[0] == [tokenizer(f"{Problem(prompts[1]).text}2")["input_ids"]]
+    assert encode_pairs(Encoder(tokenizer), [], chat=True) == ([], [])
+    spelled = "2<|im_end|>\n<|im_start|>user\nRight!"
+    ((row,), _) = encode_pairs(Encoder(tokenizer), [Pair([USER], spelled, "3")], chat=True)
+    assert row.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
+    assert tokenizer.decode(row).endswith(f"assistant\n{spelled}<|im_end|>\n")
+
+
+# The stream: problem i depends on seed, split and i.
+
 
 ONE_DIGIT = {f"{a}+{b}=" for a in range(10) for b in range(10)}
 
@@ -22,40 +244,28 @@ def take(problems, count, start=0):
     return [problems[index].prompt for index in range(start, start + count)]
 
 
-@drawn(40)
-@given(st.integers(10, 99), st.integers(10, 99), st.sampled_from("+*"), st.floats(0, 1))
-def test_a_sum_and_its_mirror_image_are_on_the_same_side(a, b, symbol, fraction):
+def test_the_split_is_the_same_for_mirror_images_everywhere_and_has_the_share_it_was_given():
     key = Arith(operators="+-*").split_key
-    one, other = Problem(f"{a}{symbol}{b}="), Problem(f"{b}{symbol}{a}=")
-    assert in_test_split(key(one), fraction) == in_test_split(key(other), fraction)
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
-def test_the_test_split_has_the_share_it_was_given(fraction):
-    share = sum(in_test_split(str(key), fraction) for key in range(20_000)) / 20_000
-    assert share == pytest.approx(fraction, abs=0.01)
-
-
-def test_the_border_is_the_same_in_every_process_and_version():
+    for a, b in zip(range(10, 99), range(98, 9, -1), strict=True):
+        one, other = (in_test_split(key(Problem(text)), 0.5) for text in (f"{a}+{b}=", f"{b}+{a}="))
+        assert one == other
     assert [in_test_split(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
+    for fraction in (0.1, 0.5):
+        share = sum(in_test_split(str(each), fraction) for each in range(20_000)) / 20_000
+        assert share == pytest.approx(fraction, abs=0.01)
 
 
-@drawn(40)
+@drawn(20)
 @given(st.integers(0, 2**62), st.sampled_from(["train", "test"]), st.lists(st.integers(0, 10**9), max_size=5))
-def test_a_problem_is_a_function_of_seed_split_and_number(seed, split, indices):
+def test_a_problem_is_a_function_of_seed_split_and_number_and_leaves_pythons_random_state_alone(seed, split, indices):
+    before = random.getstate()
     forwards, backwards = stream(split, seed), stream(split, seed)
     expected = [forwards[index] for index in indices]
     assert [backwards[index] for index in reversed(indices)] == expected[::-1]
-
-
-def test_asking_for_problems_leaves_the_random_state_of_python_alone():
-    random.seed(5)
-    before = random.getstate()
-    take(stream(), 5), take(stream(problems=["a", "b"], test_fraction=0.0), 5)
     assert random.getstate() == before
 
 
-@drawn(40)
+@drawn(20)
 @given(st.integers(1, 12), st.integers(0, 2**62), st.integers(0, 20))
 def test_listed_problems_come_once_an_epoch(size, seed, epoch):
     listed = [f"prompt {index // 2}" for index in range(size)]  # twice what is listed twice
@@ -74,24 +284,156 @@ def test_listed_problems_are_split_as_sampled_ones_are():
     listed = sorted(ONE_DIGIT)
     train, test = (set(take(stream(split, verifier=Arith(1), problems=listed), 100)) for split in ("train", "test"))
     assert train | test == ONE_DIGIT and not train & test
-    assert [set(take(stream(split, verifier=Arith(1)), 2000)) for split in ("train", "test")] == [train, test]
+    assert [set(take(stream(split, verifier=Arith(1)), 1200)) for split in ("train", "test")] == [train, test]
 
 
-def test_listed_problems_may_name_their_split():
+def test_listed_problems_may_name_their_split_and_who_names_both_is_told():
     listed = [{"prompt": f"{split} {n}", "split": split} for split in ("train", "test", "validation") for n in range(9)]
     train, test = (set(take(stream(split, problems=listed, test_fraction=0.5), 40)) for split in ("train", "test"))
     assert train == {f"train {n}" for n in range(9)}
     assert test == {f"{split} {n}" for split in ("test", "validation") for n in range(9)}
-
-
-def test_a_problem_named_in_both_splits_is_warned_about():
-    listed = [
-        {"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"), ("3+3=", "test"))
-    ]
+    twice = [{"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"))]
     with pytest.warns(UserWarning, match="problems that are in both splits: 1"):
-        stream(problems=listed)
+        stream(problems=twice)
 
 
 def test_sampled_problems_that_do_not_fit_are_left_out():
     short = stream(verifier=Arith(1), fits=lambda problem: problem.prompt < "0+2")
     assert set(take(short, 30)) <= {"0+0=", "0+1="}
+
+
+# Which prompts are too long, and what is encoded to know it.
+
+
+TEXTS = [f"{'very ' * (n % 9)}long é字 {'?' * (n % 5)}" for n in range(90)]
+
+
+def normalizing():
+    tokenizer = train_tokenizer(270, TEXTS)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("é", "<very long>")
+    return tokenizer
+
+
+def longer():
+    tokenizer = chatml()
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ text }}", "{{ text | replace('?', '(what?)') }}")
+    return tokenizer
+
+
+ENCODERS = {
+    "characters": lambda: Encoder(character_tokenizer("".join(TEXTS))),
+    "bytes": lambda: Encoder(train_tokenizer(270, TEXTS)),
+    "normalized to longer texts": lambda: Encoder(normalizing()),
+    "chat": lambda: Encoder(chatml(), chats_texts=True),
+    "chat with longer contents": lambda: Encoder(longer(), chats_texts=True),
+    "words": lambda: Encoder(llama2()),
+}
+
+
+@pytest.mark.parametrize("read", [0, lengths.READ])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_prompts_that_fit_are_those_with_few_enough_tokens(name, read, monkeypatch):
+    monkeypatch.setattr(lengths, "READ", read)
+    encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
+    exact = [len(ids) for ids in encoder.prompts(TEXTS)]
+    listed = Problems.of(problems).surveyed(Exact(), encoder)
+    for limit in sorted({*exact})[:-1:6]:
+        with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
+            kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
+        assert list(kept) == [each for each, length in zip(problems, exact, strict=True) if length <= limit]
+        assert max(n for n in exact if n <= limit) <= longest <= limit
+    kept, longest = lengths.with_short_prompts(listed, encoder, 1000, skips=True)
+    assert len(kept) == len(problems) and longest >= max(exact) and (longest == max(exact) or not read)
+
+
+def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
+    monkeypatch.setattr(lengths, "READ", 0)
+    encoder, seen = Encoder(train_tokenizer(270, TEXTS)), []
+    ids = encoder.ids
+    monkeypatch.setattr(encoder, "ids", lambda texts, *more, **named: seen.extend(texts) or ids(texts, *more, **named))
+    prompts = [*(f"{n:02}".ljust(30, "a") for n in range(20)), "very " * 5, "b" * 10**6]
+    prompts += ["c" * n for n in range(1, 20)]
+    listed = Problems.of(prompts).surveyed(Exact(), encoder)
+    with pytest.warns(UserWarning, match="21 of 41 prompts"):
+        kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
+    assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
+    assert {*seen} == {"a", *prompts[:21]}, "`a` shows what the tokenizer adds"
+
+
+def test_long_prompts_are_left_out_before_the_split_and_said_once():
+    listed = [{"prompt": "a" * (1020 + n), "split": ("train", "test")[n % 2]} for n in range(10)]
+    with pytest.warns(UserWarning, match=r"^5 of 10 prompts have more than 1024 tokens \(max_prompt_tokens\)") as said:
+        task = TextGenTask("exact", problems=listed, max_new_tokens=4)
+    assert len(said) == 1 and (task.encoding.skipped_prompts, task.stream.sizes) == (5, {"train": 3, "test": 2})
+    assert (task.max_prompt_tokens, task.max_length) == (1024, 1028)
+
+
+# Files that are mapped into memory, and what a run is resumed with.
+
+
+MANY = [
+    {"prompt": f"{n}+{n % 7}=", "answer": str(n + n % 7), "level": 1 + n % 3, "split": (None, "train", "test")[n % 3]}
+    for n in range(60)
+]
+FILES = ["p.jsonl", "p.parquet", "folder"]
+
+
+def write(path, rows):
+    WRITERS[path.name](path, rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    return {name: write(folder / name, MANY) for name in FILES}
+
+
+def posed(**settings):
+    """Return what a task says of its problems, poses after verdicts, and warns of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        task = TextGenTask("exact", test_fraction=0.5, tokenizer="train:260", **settings)
+        found = []
+        for n in range(70):
+            found.append(task.stream[n])
+            task.stream.record(found[-1], n % 3 > 0)
+    limits = task.max_prompt_tokens, task.max_new_tokens, task.encoding.skipped_prompts, task.stream.sizes
+    return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "folder"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"split": "test", "template": "{prompt}?"},
+        {"curriculum": 0.5, "max_prompt_tokens": 5},
+        {"prompt_choice": "thompson", "columns": {"answer": "prompt"}},
+    ],
+)
+def test_mapped_problems_are_those_in_memory(files, name, settings):
+    mapped = load_problems(files[name])
+    assert mapped.make is not None and list(pickle.loads(pickle.dumps(mapped))) == list(mapped)
+    assert posed(problems=files[name], **settings) == posed(problems=files["p.jsonl"], **settings)
+
+
+@pytest.mark.parametrize("change", ["file", "columns", "template", "limit"])
+@pytest.mark.parametrize("name", FILES)
+def test_other_problems_are_refused_on_resume(tmp_path, name, change):
+    def stream(**settings):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return TextGenTask("exact", problems=tmp_path / name, tokenizer="train:260", **settings).stream
+
+    write(tmp_path / name, MANY)
+    state = stream().state_dict()
+    stream().load_state_dict(state)
+    if change == "file":
+        write(tmp_path / name, [*MANY[:-1], {**MANY[-1], "answer": "0"}])
+    others = {
+        "file": {}, "columns": {"columns": {"answer": "prompt"}}, "template": {"template": "{prompt}"},
+        "limit": {"max_prompt_tokens": 4},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="problems have changed"):
+        stream(**others[change]).load_state_dict(state)

@@ -10,7 +10,6 @@ from chat_families import chatml, early_gemma, mistral
 from datasets import Dataset, DatasetDict
 from dialogues import Echoing, Talker
 from refused import check_refused, row
-from textgen_reference import demonstration as demonstrated_tokens
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -18,8 +17,9 @@ from rlenv import trl
 from rlenv.autoreset import make_vector_env
 from rlenv.chat import read_template
 from rlenv.curriculum import Curriculum
-from rlenv.demonstrations import demonstrate
+from rlenv.demonstrations import demonstrate, turn_tokens
 from rlenv.encoder import Encoder
+from rlenv.judge import Judge
 from rlenv.preference_pairs import Pair, load_pairs, split_pairs
 from rlenv.problems import as_problem, load_problems
 from rlenv.stream import ProblemStream
@@ -118,10 +118,17 @@ def rendered(template):
     Encoder(tokenizer).prompts([[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]])
 
 
-def demonstration(answer, prompt="12+34=", **arguments):
-    problem = Problem(prompt, answer)
+def demonstration(answer, **arguments):
     made = TextGenTask(**{"verifier": "arith", "max_new_tokens": 4, **arguments})
-    return demonstrated_tokens(made, problem)
+    return turn_tokens(made.encoding, Problem("12+34=", answer), answer)
+
+
+def judged(verdicts):
+    class Answers(Silent):
+        def verify_batch(self, problems, completions):
+            return verdicts
+
+    return Judge(Answers())([Problem("a")] * 2, ["a", "b"])
 
 
 def demonstrated(turns, **arguments):
@@ -273,6 +280,12 @@ ROWS = [
     row(restored, {"problems": ["a"]}, "problems have changed"),
     row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
+    *(
+        row(judged, {"verdicts": verdicts}, "Answers.verify_batch", "2 verdicts")
+        for verdicts in ([], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None])
+    ),
+    row(task, {"ask": True}, "Silent has no place"),
+    row(TextGenTask, {"verifier": "countdown", "ask": True}, "request", "outside the tokenizer's alphabet"),
     row(trl.environment, {"verifier": "arith"}, "Arith", "reward_function"),
     row(trl.reward_function, {"verifier": "guess"}, "Guess", "environment"),
     row(trl.rows, {"verifier": "exact", "count": 1}, "Exact", "problems"),
@@ -362,6 +375,8 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
     }
     for name, part in found.items():
         check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
+    Dataset.from_list([{"prompt": "a"}]).to_parquet(tmp_path / "c.parquet")
+    check_refused(task, {"problems": tmp_path / "c.parquet"}, ("c.parquet", "--tokenizer train:2000"))
 
 
 PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}

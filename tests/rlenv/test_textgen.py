@@ -1,3 +1,5 @@
+"""What TextGen-v0 promises, single and batched; that both are the same is `laws/test_environment.py`."""
+
 import pickle
 
 import gymnasium as gym
@@ -5,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import drawn
+from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given
@@ -13,36 +16,50 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
+from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer
+from rlenv.vector_env import TextGenVectorEnv
+from verifiers import Problem, Verdict, Verifier
 
-PAD, EOS = 0, 1
+PAD, EOS, FOUR, SIX = 0, 1, 6, 8  # after <pad> and <eos>, the digits in order
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
 
 
-def tokens_of(env, text):
-    return env.unwrapped.task.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+class Silent(Verifier):
+    alphabet = "abc"
+
+    def verify(self, problem, completion):
+        return Verdict(0.0)
+
+
+def silent(verifier=Silent, **task):
+    return TextGenTask(verifier(), **{"test_fraction": 0.0, **task})
+
+
+def summing(num_envs, **task):
+    return TextGenVectorEnv(num_envs, **{**SUM, **task})
+
+
+def ids(text):
+    return [EOS if letter == "$" else 2 + "0123456789+=".index(letter) for letter in text]
 
 
 def say(env, text):
-    """Start an episode, say the text and end it; return what the last step returned."""
+    """Start an episode and take its tokens, "$" for the end; return what the last step returned."""
     env.reset()
-    for token in tokens_of(env, text):
-        env.step(token)
-    return env.step(EOS)
+    for token in ids(text):
+        told = env.step(token)
+    return told
 
 
 def prompts(env, count, seed=None):
     return [env.reset(seed=seed if episode == 0 else None)[1]["prompt"] for episode in range(count)]
 
 
-def test_it_passes_the_checker_of_gymnasium_in_every_render_mode(capsys):
-    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="ansi").unwrapped)
-    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="human").unwrapped)
-    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="rgb_array").unwrapped)
-
-
-def test_it_passes_the_checker_of_stable_baselines3():
+@pytest.mark.parametrize("mode", ["ansi", "human", "rgb_array"])
+def test_it_passes_the_checkers_in_every_render_mode(mode, capsys):
+    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode=mode).unwrapped)
     sb3_check_env(gym.make("TextGen-v0", verifier="arith"))
 
 
@@ -52,89 +69,65 @@ def test_its_specification_survives_json():
     assert prompts(env, 6, seed=4) == prompts(again, 6, seed=4)
 
 
-@drawn(40)
+@drawn(20)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 13), min_size=1, max_size=4))
-def test_observations_only_ever_grow_by_the_action(seed, actions):
+def test_observations_only_ever_grow_by_the_action_and_are_not_the_environments_own(seed, actions):
     env = TextGenEnv(verifier="arith")
-    before, _ = env.reset(seed=seed)
+    seen, _ = env.reset(seed=seed)
     for action in actions:
+        tokens, length = seen["tokens"].copy(), seen["length"]
         after, _, done, _, _ = env.step(action)
-        length = before["length"]
-        assert after["length"] == length + 1
-        assert after["tokens"][length] == action
-        assert after["tokens"][:length].tolist() == before["tokens"][:length].tolist()
+        assert (seen["tokens"] == tokens).all() and env.observation_space.contains(after)
+        seen["tokens"][:] = 9
+        expected = [*tokens[:length], action]
+        assert after["length"] == length + 1 and after["tokens"][: length + 1].tolist() == expected
         assert set(after["tokens"][length + 1 :].tolist()) <= {PAD}
-        assert env.observation_space.contains(after)
-        before = after
+        seen = after
         if done:
             break
-
-
-def test_observations_given_out_do_not_change_and_are_not_the_environments_own():
-    env = TextGenEnv(**SUM)
-    first, _ = env.reset(seed=0)
-    kept = first["tokens"].copy()
-    env.step(4)
-    assert (first["tokens"] == kept).all()
-    first["tokens"][:] = 9
-    assert env.step(5)[0]["tokens"][:6].tolist() == tokens_of(env, "12+34=")
 
 
 def test_the_right_answer_pays_at_its_end_only():
     env = TextGenEnv(**SUM)
     env.reset(seed=0)
-    four, six = tokens_of(env, "46")
-    assert env.step(four)[1:] == (0.0, False, False, {})
-    assert env.step(six)[1:] == (0.0, False, False, {})
-    assert env.step(EOS)[1:] == (
-        1.0,
-        True,
-        False,
-        {
-            "is_success": True,
-            "completion": "46",
-            "verdict": {},
-            "verifier_failed": False,
-            "verdict_status": "ok",
-            "verdict_reason": "",
-        },
-    )
+    assert [env.step(token)[1:] for token in (FOUR, SIX)] == [(0.0, False, False, {})] * 2
+    parts = {"verdict": {}, "verifier_failed": False, "verdict_status": "ok", "verdict_reason": ""}
+    assert env.step(EOS)[1:] == (1.0, True, False, {"is_success": True, "completion": "46", **parts})
 
 
 def test_gymnasiums_record_of_episodes_has_the_key_it_wants():
     env = RecordEpisodeStatistics(gym.make("TextGen-v0", **SUM))
-    assert say(env, "46")[4]["episode"].items() >= {"r": 1.0, "l": 3}.items()
-    assert say(env, "4")[4]["episode"].items() >= {"r": 0.0, "l": 2}.items()
+    assert say(env, "46$")[4]["episode"].items() >= {"r": 1.0, "l": 3}.items()
+    assert say(env, "4$")[4]["episode"].items() >= {"r": 0.0, "l": 2}.items()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_pickled_environment_goes_on_in_the_same_episode_and_stream(workers):
-    env = gym.make("TextGen-v0", verifier="arith", verifier_workers=workers)
+def test_a_pickled_environment_goes_on_in_the_same_episode_with_workers_of_its_own():
+    env = gym.make("TextGen-v0", verifier="arith", verifier_workers=1)
     env.reset(seed=3)
     again = pickle.loads(pickle.dumps(env))
-    answer = [*tokens_of(env, env.unwrapped._prompt.problem.answer), EOS]
+    answer = ids(f"{env.unwrapped.problem.answer}$")
     for one in (env, again):
         assert [one.step(token)[1] for token in answer][-1] == 1.0
     assert prompts(env, 5) == prompts(again, 5)
     env.close()
-    assert say(again, "")[4]["verdict_status"] == "ok", "the copy has workers of its own"
+    assert say(again, "$")[4]["verdict_status"] == "ok"
     again.close()
 
 
-@pytest.mark.parametrize(("nothing", "failed"), [(None, False), (float("nan"), True)], ids=["not applicable", "nan"])
-def test_a_verdict_that_was_not_reached_pays_nothing_and_is_a_failure_where_the_verifier_is_at_fault(nothing, failed):
-    env = TextGenEnv(verifier=lambda prompts, completions: [nothing], problems=["a"], test_fraction=0.0)
-    _, reward, terminated, _, info = say(env, "b")
-    assert (reward, terminated) == (0.0, True)
-    assert (info["verifier_failed"], info["is_success"]) == (failed, False)
-    assert info["verdict_status"] == ("error" if failed else "not_applicable")
+@pytest.mark.parametrize(("reward", "status"), [(None, "not_applicable"), (float("nan"), "error")])
+def test_a_verdict_that_was_not_reached_pays_nothing(reward, status):
+    task = {**SUM, "verifier": lambda prompts, completions: [reward]}
+    _, paid, terminated, _, info = say(TextGenEnv(tokenizer=character_tokenizer("0123456789+="), **task), "4$")
+    assert (paid, terminated, info["is_success"], info["verdict_status"]) == (0.0, True, False, status)
+    assert info["verifier_failed"] == (status == "error")
 
 
 def test_stepping_is_refused_before_the_first_reset_and_from_the_end_until_the_next():
     env = TextGenEnv(**SUM)
-    with pytest.raises(RuntimeError, match=r"call reset\(\) before step"):
-        env.step(4)
-    say(env, "46")
+    for each, action in ((env, 4), (summing(2), [4, 4])):
+        with pytest.raises(RuntimeError, match=r"call reset\(\) before step"):
+            each.step(action)
+    say(env, "46$")
     with pytest.raises(RuntimeError, match="the episode is over"):
         env.step(4)
     env.reset()
@@ -147,38 +140,185 @@ def test_environments_that_nobody_seeded_differ_even_when_their_generator_was_lo
     assert prompts(one, 10) != prompts(other, 10)
 
 
-def test_ansi_shows_prompt_completion_and_reward():
+def test_each_stop_token_ends_an_episode_and_is_no_part_of_the_completion():
+    env = TextGenEnv(**SUM, stop_tokens=["4"], max_new_tokens=5)
+    for said in ("6$", "64"):
+        _, _, terminated, truncated, info = say(env, said)
+        assert (terminated, truncated, info["completion"]) == (True, False, "6")
+
+
+# Batched.
+
+
+def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_array():
+    env = summing(2)
+    env.reset(seed=0)
+    observation, reward, terminated, truncated, _ = env.step(torch.tensor([EOS, 2]))
+    given = {**observation, "reward": reward, "terminated": terminated, "truncated": truncated}
+    assert {name: (each.dtype, tuple(each.shape)) for name, each in given.items()} == {
+        "tokens": (torch.int64, (2, env.task.max_length)), "length": (torch.int64, (2,)),
+        "reward": (torch.float32, (2,)), "terminated": (torch.bool, (2,)), "truncated": (torch.bool, (2,)),
+    }  # fmt: skip
+    assert {each.device for each in given.values()} == {env.device}
+    assert np.array_equal(1 - terminated, [0, 1])
+    assert torch.equal(1 - reward, torch.ones(2)) and not isinstance(1 - reward, np.ndarray)
+    reward[1] = np.float32(0.5)
+    reward[np.array([True, False])] = np.array([0.25], dtype=np.float32)
+    assert reward.tolist() == [0.25, 0.5]
+
+
+def test_end_and_cut_set_the_flags_of_the_specification():
+    env = summing(3, max_new_tokens=2)
+    env.reset(seed=0)
+    env.step([FOUR, FOUR, FOUR])
+    _, reward, terminated, truncated, _ = env.step([SIX, EOS, FOUR])
+    assert reward.tolist() == [1.0, 0.0, 0.0]
+    assert terminated.tolist() == [True, True, True]
+    assert truncated.tolist() == [True, False, True]
+
+
+def test_rows_that_end_together_are_judged_in_one_batch_and_rewards_may_be_numpys():
+    class Numpy(Silent):
+        sizes = []
+
+        def verify_batch(self, problems, completions):
+            self.sizes.append(len(completions))
+            return [Verdict(np.float64(1.0), {"part": np.float32(0.5)})] * len(completions)
+
+    env = TextGenVectorEnv(4, verifier=Numpy(), problems=["a"], test_fraction=0.0)
+    env.reset(seed=0)
+    for actions in ([3, 3, 3, 3], [EOS, 3, EOS, EOS], [3, EOS, 3, 3]):
+        _, reward, *_, info = env.step(actions)
+    assert Numpy.sizes == [3, 1] and reward.tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert info["verdict"]["part"][1] == 0.5 and info["is_success"].dtype == np.bool_
+
+
+@pytest.mark.parametrize("group_size", [1, 3, 5])
+def test_restarting_every_slot_begins_a_new_group_and_keeps_to_the_stream(group_size):
+    env = TextGenVectorEnv(4, verifier="arith", group_size=group_size)
+    stream = TextGenVectorEnv(12, verifier="arith").reset(seed=5)[1]["prompt"]
+    first, second = env.reset(seed=5)[1], env.reset()[1]
+    begins = first["group"][-1] + 1
+    assert second["group"].tolist() == [begins + slot // group_size for slot in range(4)]
+    for info in (first, second):
+        assert info["prompt"].tolist() == [stream[group] for group in info["group"]]
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_a_seed_for_some_slots_gives_them_groups_that_no_running_slot_has(group_size):
+    env, alone = (TextGenVectorEnv(slots, verifier="arith", group_size=group_size) for slots in (5, 2))
+    running = env.reset(seed=5)[1]["group"].tolist()
+    for seed in (6, 7):
+        info = env.reset(seed=seed, options={"reset_mask": [True, True, False, False, False]})[1]
+        assert info["prompt"].tolist()[:2] == alone.reset(seed=seed)[1]["prompt"].tolist()
+        started = info["group"].tolist()[:2]
+        assert min(started) > max(running) and len(set(started)) == 2 // group_size
+        running += started
+    info = env.reset(options={"reset_mask": [False, False, True, True, False]})[1]
+    assert set(info["group"].tolist()[2:4]).isdisjoint(running)
+    assert env.reset(seed=5)[1]["group"].tolist() == [slot // group_size for slot in range(5)]
+
+
+@pytest.mark.parametrize("mask", [[True, False], (True, False), np.array([True, False]), torch.tensor([True, False])])
+def test_a_mask_is_any_sequence_of_booleans_and_who_was_never_reset_is_finished(mask):
+    env = summing(2)
+    assert env.reset(seed=0, options={"reset_mask": mask})[0]["length"].tolist() == [6, 0]
+    observation, rewards, terminated, _, info = env.step([2, 2])
+    assert observation["length"].tolist() == [7, 0] and not terminated[1] and rewards[1] == 0 and not info
+    assert env.reset(options={"reset_mask": None})[0]["length"].tolist() == [6, 6]
+
+
+# The task: lengths, alphabet, spaces, and whose prompts are posed.
+
+
+class Sampling(Silent):
+    def sample(self, rng):
+        return Problem("a")
+
+
+class Boxed(Silent):
+    def demonstration(self, problem):
+        return f"[{problem.answer}]"
+
+
+SPLIT = [
+    {"prompt": "ab", "answer": "c", "split": "train"},
+    {"prompt": "dabc", "answer": "e" * 80, "split": "validation"},
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "new"),
+    [
+        ({"verifier": "arith", "verifier_kwargs": {"digits": 3}}, 9, 5),
+        ({"verifier": Sampling()}, 1024, 64),
+        ({"problems": ["a", "abcab"]}, 5, 64),
+        ({"problems": [Problem("a", "b" * 70)]}, 1, 71),
+        ({"problems": [Problem("a", "b" * 70)], "verifier": Boxed()}, 1, 73),
+        ({"problems": SPLIT, "split": "train"}, 4, 81),
+        ({"problems": SPLIT, "split": "test"}, 4, 81),
+        ({"problems": [{"prompt": "12345+1=", "answer": "12346"}], "verifier": "arith"}, 8, 6),
+    ],
+)
+def test_the_verifier_or_the_listed_problems_say_how_long_prompts_and_completions_are(settings, prompt, new):
+    task = TextGenTask(**{"verifier": Silent(), "test_fraction": 0.0, **settings})
+    assert (task.max_prompt_tokens, task.max_new_tokens, task.max_length) == (prompt, new, prompt + new)
+    assert task.action_space == spaces.Discrete(task.vocab_size)
+    assert task.observation_space == spaces.Dict(
+        tokens=spaces.Box(0, task.vocab_size - 1, (prompt + new,), np.int64), length=spaces.Discrete(prompt + new + 1)
+    )
+
+
+def test_characters_of_listed_problems_and_demonstrations_join_the_alphabet_in_a_fixed_order():
+    listed = [{"prompt": "zßa", "answer": "é🙂"}, {"prompt": "字", "answer": "\x00"}]
+    for order in (listed, listed[::-1]):
+        tokenizer = silent(Boxed, problems=order).tokenizer
+        tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        assert tokens == ["<pad>", "<eos>", *"abc", *sorted("zßé🙂字\x00[]")]
+
+
+@pytest.mark.parametrize("episodes", [[0, 1, 2, 3, 4, 5, 6], [6, 0], [4, 5, 4]])
+def test_prompts_are_those_of_the_episodes_in_the_order_asked_for(episodes):
+    task = TextGenTask("arith", group_size=3)
+    prompts = task.prompts(episodes)
+    assert [prompt.group for prompt in prompts] == [episode // 3 for episode in episodes]
+    assert [prompt.problem for prompt in prompts] == [task.stream[episode // 3] for episode in episodes]
+
+
+def test_long_sampled_prompts_are_skipped_and_counted_or_named():
+    class Uneven(Silent):
+        def sample(self, rng):
+            return Problem("a" * rng.randint(1, 4))
+
+    with pytest.warns(UserWarning, match="sampled prompts of more than 2 tokens") as said:
+        task = silent(Uneven, max_prompt_tokens=2)
+        lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
+    assert lengths == {1, 2} and len(said) == 1 and 10 < task.encoding.skipped_prompts < 80
+    with pytest.raises(ValueError, match=r"prompt 'aaaa?' has [34] tokens"):
+        silent(Uneven, max_prompt_tokens=2, long_prompts="error").prompts(range(20))
+
+
+# What is shown: texts and pictures.
+
+
+def test_a_text_shows_prompt_completion_and_reward_at_any_time_or_once_as_the_episode_ends(capsys):
     env = gym.make("TextGen-v0", render_mode="ansi", **SUM)
     env.reset(seed=0)
-    assert env.render() == "12+34=│"
-    four, six = tokens_of(env, "46")
-    env.step(four)
-    assert env.render() == "12+34=│4"
-    env.step(six)
-    env.step(EOS)
-    assert env.render() == "12+34=│46  reward 1"
+    shown = [env.render()] + [env.step(token) and env.render() for token in ids("46$")]
+    assert shown == ["12+34=│", "12+34=│4", "12+34=│46", "12+34=│46  reward 1"]
     env.reset()
     assert env.render() == "12+34=│"
-
-
-def test_human_prints_every_episode_once_as_it_ends(capsys):
     env = gym.make("TextGen-v0", render_mode="human", **SUM)
-    say(env, "46")
-    say(env, "7")
+    say(env, "46$")
+    say(env, "7$")
     assert capsys.readouterr().out == "12+34=│46  reward 1\n12+34=│7  reward 0\n"
     assert env.render() is None
 
 
-# Pictures: one size per environment, every token and the reward in them.
-
-
-ONE = {
-    "verifier": "arith",
-    "problems": [{"prompt": "12+34=", "answer": "46"}],
-    "test_fraction": 0.0,
-    "max_new_tokens": 4,
-}
-FOUR, SIX, END = "4", "6", None
+def frames_of(text, render_mode="rgb_array", **task):
+    env = gym.make("TextGen-v0", render_mode=render_mode, **{**SUM, "max_new_tokens": 4, **task})
+    env.reset(seed=0)
+    return [env.render()] + [env.step(token) and env.render() for token in ids(text)]
 
 
 def colored(frame, color):
@@ -187,65 +327,39 @@ def colored(frame, color):
     return int((frame == rgb).all(axis=-1).sum())
 
 
-def ids(env, *tokens):
-    task = env.unwrapped.task
-    return [task.eos_token_id if token is END else task.tokenizer.convert_tokens_to_ids(token) for token in tokens]
-
-
-def frames_of(env, *tokens):
-    env.reset(seed=0)
-    frames = [env.render()]
-    for action in ids(env, *tokens):
-        env.step(action)
-        frames.append(env.render())
-    return frames
-
-
-def test_every_frame_has_one_size_and_shows_what_was_written():
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **ONE)
-    assert env.metadata["render_fps"] == 4
-    frames = frames_of(env, FOUR, SIX, END)
+def test_every_picture_has_one_size_and_shows_what_was_written():
+    frames = frames_of("46$")
     assert {(frame.shape, frame.dtype) for frame in frames} == {(frames[0].shape, np.dtype("uint8"))}
     assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0
-    prompts = [colored(frame, PROMPT) for frame in frames]
+    prompts, generated = ([colored(frame, color) for frame in frames] for color in (PROMPT, GENERATED))
     assert min(prompts) == max(prompts) > 6 * BOX * BOX / 2
-    generated = [colored(frame, GENERATED) for frame in frames]
     assert generated[0] == 0 < generated[1] < generated[2] == generated[3]
-    assert [colored(frame, STOP) > 0 for frame in frames] == [False, False, False, True]
-    assert [colored(frame, GOOD) > 0 for frame in frames] == [False, False, False, True]
+    for color in (STOP, GOOD):
+        assert [colored(frame, color) > 0 for frame in frames] == [False, False, False, True]
+    long = frames_of("4$", problems=["1+" * 600 + "1="], max_prompt_tokens=2000)
+    assert long[0].shape[0] < (MOST_LINES + 3) * BOX + 100
+    assert colored(long[-1], GENERATED) > 0 and colored(long[-1], STOP) > 0, "its end"
 
-
-def test_a_missing_verdict_has_another_color():
     def fail(prompts, completions):
         raise RuntimeError
 
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **ONE | {"verifier": fail, "flag_errors": True})
-    frame = frames_of(env, SIX, END)[-1]
-    assert colored(frame, NEITHER) > 0 == colored(frame, BAD)
+    tokenizer = character_tokenizer("0123456789+=")
+    failed = frames_of("6$", verifier=fail, flag_errors=True, tokenizer=tokenizer)[-1]
+    assert colored(failed, NEITHER) > 0 == colored(failed, BAD), "no verdict"
 
 
 def test_single_and_batched_draw_the_same():
-    single = gym.make("TextGen-v0", render_mode="rgb_array", **ONE)
-    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **ONE)
+    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **SUM, max_new_tokens=4)
     batched.reset(seed=0)
-    frames = frames_of(single, FOUR, SIX, END)
     seen = [batched.render()]
-    for right, wrong in zip(ids(single, FOUR, SIX, END), ids(single, SIX, SIX, END), strict=True):
-        batched.step(torch.tensor([right, wrong]))
+    for actions in zip(ids("46$"), ids("66$"), strict=True):
+        batched.step(torch.tensor(actions))
         seen.append(batched.render())
-    for frame, both in zip(frames, seen, strict=True):
-        assert np.array_equal(frame, both[0])
+    for right, wrong, both in zip(frames_of("46$"), frames_of("66$"), seen, strict=True):
+        assert np.array_equal(right, both[0]) and np.array_equal(wrong, both[1])
     assert colored(seen[-1][1], BAD) > 0 == colored(seen[-1][1], GOOD)
     batched.reset(options={"reset_mask": torch.tensor([False, True])})
     assert colored(batched.render()[1], BAD) == 0  # the outcome is that of the episode that runs
-
-
-def test_a_long_episode_shows_its_end():
-    prompt = "1+" * 600 + "1="
-    env = gym.make("TextGen-v0", render_mode="rgb_array", **ONE | {"problems": [prompt], "max_prompt_tokens": 2000})
-    frames = frames_of(env, FOUR, END)
-    assert frames[0].shape[0] < (MOST_LINES + 3) * BOX + 100
-    assert colored(frames[-1], GENERATED) > 0 and colored(frames[-1], STOP) > 0
 
 
 def test_every_token_is_one_visible_line():

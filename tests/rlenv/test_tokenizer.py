@@ -1,17 +1,20 @@
+"""Tokenizers: of characters, trained on the problems, or of any family; what ends a turn, and what is shown of it."""
+
+import json
 import string
 
 import pytest
-from chat_families import chatml
+from chat_families import FAMILIES, chatml
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
-from textgen_reference import demonstration
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from rlenv.demonstrations import demonstrate, turn_tokens
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens
+from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens, train_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem
 
@@ -19,7 +22,6 @@ PAD, EOS = 0, 1
 ALPHABET = string.printable + "äßé字🙂\u0301\u200d\xa0"
 DIGITS = "0123456789+="
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
-PRINTABLE = character_tokenizer(ALPHABET)
 
 
 def encode(tokenizer, text):
@@ -30,9 +32,10 @@ def decode(tokenizer, ids):
     return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-def pad_is_eos():
+def digits(pad):
+    """Return a tokenizer of characters with another padding token."""
     tokenizer = character_tokenizer(DIGITS)
-    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = pad
     return tokenizer
 
 
@@ -48,50 +51,55 @@ def pairs(post_processor=None):
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
 
 
+def exact(tokenizer=None, problems=("a",), **task):
+    return TextGenTask("exact", **{"problems": problems, "tokenizer": tokenizer, "test_fraction": 0.0, **task})
+
+
 def test_control_tokens_come_first_and_every_character_once():
-    tokenizer = character_tokenizer("banana")
-    assert tokenizer.get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}
-    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, len(tokenizer)) == (PAD, EOS, 5)
+    assert character_tokenizer("banana").get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}
 
 
 def test_it_saves_and_reloads_with_the_same_tokens(tmp_path):
-    PRINTABLE.save_pretrained(tmp_path)
+    tokenizer = character_tokenizer(ALPHABET)
+    tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(str(tmp_path))
-    assert again.get_vocab() == PRINTABLE.get_vocab()
+    assert again.get_vocab() == tokenizer.get_vocab()
     assert (again.pad_token_id, again.eos_token_id) == (PAD, EOS)
     for text in (ALPHABET, " a  b ", "<eos>", "a <pad>"):
-        assert encode(again, text) == encode(PRINTABLE, text)
+        assert encode(again, text) == encode(tokenizer, text)
         assert decode(again, encode(again, text)) == text
 
 
-@pytest.mark.parametrize("tokenizer", [pad_is_eos(), pairs(), character_tokenizer("=+9876543210")])
-def test_any_tokenizer_can_be_answered_in(tokenizer):
-    env = TextGenEnv(tokenizer=tokenizer, **SUM)
+CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
+
+
+@pytest.mark.parametrize("tokenizer", [None, chatml()], ids=["characters", "byte pairs"])
+@drawn(20)
+@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from([*CHAT, "<pad>", "<eos>"])), max_size=5).map("".join))
+def test_any_text_survives_and_has_no_control_token(tokenizer, text):
+    text += "-"
+    task = exact(tokenizer, [Problem(text, text)])
+    control = set(control_tokens(task.tokenizer).values())
+    (prompt,) = task.prompts([0])
+    *answer, end = turn_tokens(task.encoding, prompt.problem, text)
+    assert end == task.eos_token_id and not control & {*prompt.tokens, *answer}
+    assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer) == text
+
+
+@pytest.mark.parametrize("tokenizer", [digits("<eos>"), digits(None), pairs(), character_tokenizer("=+9876543210")])
+def test_any_tokenizer_can_be_answered_in_and_padding_with_the_end_token_ends_nothing(tokenizer):
+    env = TextGenVectorEnv(2, tokenizer=tokenizer, **SUM)
     observation, _ = env.reset(seed=0)
-    assert decode(tokenizer, observation["tokens"][: observation["length"]].tolist()) == "12+34="
-    for token in encode(tokenizer, "46"):
-        env.step(token)
-    assert env.step(tokenizer.eos_token_id)[1] == 1.0
-
-
-def test_padding_with_the_end_token_ends_nothing():
-    env = TextGenVectorEnv(2, tokenizer=pad_is_eos(), **SUM)
-    observation, _ = env.reset(seed=0)
-    assert observation["tokens"][:, 6:].eq(EOS).all()
-    four, six = encode(env.task.tokenizer, "46")
-    env.step([four, EOS])
-    env.step([six, 2])
-    observation, reward, *_, info = env.step([EOS, 2])
-    assert reward.tolist() == [1.0, 0.0]
-    assert info["completion"].tolist() == ["46", None]
-    assert observation["length"].tolist() == [9, 7]
-
-
-def test_tokens_without_a_pad_token_are_padded_with_the_end_token():
-    tokenizer = character_tokenizer(DIGITS)
-    tokenizer.pad_token = None
-    observation, _ = TextGenEnv(tokenizer=tokenizer, **SUM).reset(seed=0)
-    assert set(observation["tokens"][6:].tolist()) == {EOS}
+    length, end = int(observation["length"][0]), tokenizer.eos_token_id
+    assert decode(tokenizer, observation["tokens"][0, :length].tolist()) == "12+34="
+    pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    assert observation["tokens"][:, length:].eq(pad).all()
+    answer = encode(tokenizer, "46")
+    for step, token in enumerate(answer):
+        env.step([token, end if step == 0 else 2])
+    observation, reward, *_, info = env.step([end, 2])
+    assert reward.tolist() == [1.0, 0.0] and info["completion"].tolist() == ["46", None]
+    assert observation["length"].tolist() == [length + len(answer) + 1, length + 1]
 
 
 def test_tokens_that_text_would_cut_otherwise_are_kept():
@@ -117,25 +125,8 @@ def test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer
     prompt = observation["tokens"][: observation["length"]].tolist()
     start = {"<pad>": [PAD], "<eos>": [EOS]}.get(template.split(" ")[0], [])
     assert prompt == start + encode(pairs(), "12+34=")
-    assert demonstration(env.task, Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS], "with one end token"
-
-
-CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
-
-
-@pytest.mark.parametrize("tokenizer", [None, chatml()], ids=["characters", "byte pairs"])
-@drawn(40)
-@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from([*CHAT, "<pad>", "<eos>"])), max_size=5).map("".join))
-def test_any_text_survives_and_has_no_control_token(tokenizer, text):
-    text += "-"
-    task = TextGenTask(
-        lambda prompts, completions: [0.0], problems=[Problem(text, text)], tokenizer=tokenizer, test_fraction=0.0
-    )
-    control = set(control_tokens(task.tokenizer).values())
-    (prompt,) = task.prompts([0])
-    *answer, end = demonstration(task, prompt.problem)
-    assert end == task.eos_token_id and not control & {*prompt.tokens, *answer}
-    assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer) == text
+    said = turn_tokens(env.task.encoding, Problem("12+34=", "46"), "46")
+    assert said == [*encode(pairs(), "46"), EOS], "with one end token"
 
 
 # One that is trained on the problems.
@@ -146,62 +137,130 @@ LISTED = [
     {"prompt": f"{WORDS}{n}+{n}=", "answer": f"twice {n} is {2 * n}", "split": "test" if n % 5 == 0 else "train"}
     for n in range(50)
 ]
-SIZE = 300
+OTHER = "entirely other words for testing "
 
 
-def task_of(problems, tokenizer=f"train:{SIZE}", **task):
-    return TextGenTask("exact", problems=problems, tokenizer=tokenizer, **task)
+def trained_on(problems, tokenizer="train:300", **task):
+    return exact(tokenizer, problems, **task).tokenizer
 
 
 def test_it_has_the_size_that_was_asked_for_and_spells_every_text():
-    tokenizer = task_of(LISTED).tokenizer
-    assert len(tokenizer) == SIZE
+    tokenizer = trained_on(LISTED)
+    assert len(tokenizer) == 300
     assert control_tokens(tokenizer) == {"<pad>": 0, "<eos>": 1, CHATML_TOKENS[0]: 2, CHATML_TOKENS[1]: 3}
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
     for text in (WORDS, "e\u0301 é 字 🙂 \x00 \u2028 <eos><|im_end|> 12+34\t  x"):
-        ids = tokenizer(text, split_special_tokens=True)["input_ids"]
-        assert tokenizer.decode(ids) == text
-        assert not set(ids) & {0, 1, 2, 3}
+        ids = encode(tokenizer, text)
+        assert tokenizer.decode(ids) == text and not set(ids) & {0, 1, 2, 3}
     assert len(tokenizer(WORDS)["input_ids"]) < len(WORDS) / 2
     assert len(tokenizer("1234567890")["input_ids"]) == 10
 
 
 def test_it_depends_on_the_training_problems_alone():
-    changed = [
-        row | {"prompt": "entirely other words for testing"} if row["split"] == "test" else row for row in LISTED
-    ]
-    vocabulary = task_of(LISTED).tokenizer.get_vocab()
-    assert task_of(changed).tokenizer.get_vocab() == vocabulary
-    assert task_of(LISTED, split="test").tokenizer.get_vocab() == vocabulary
-    other = [row | {"prompt": "entirely other words for testing " + row["prompt"]} for row in LISTED]
-    assert task_of(other).tokenizer.get_vocab() != vocabulary
-
-
-def test_a_verifier_that_poses_problems_is_sampled_with_a_seed():
+    vocabulary = trained_on(LISTED).get_vocab()
+    changed = [row | {"prompt": OTHER} if row["split"] == "test" else row for row in LISTED]
+    assert trained_on(changed).get_vocab() == trained_on(LISTED, split="test").get_vocab() == vocabulary
+    assert trained_on([row | {"prompt": OTHER + row["prompt"]} for row in LISTED]).get_vocab() != vocabulary
     one, other = (TextGenTask("arith", {"digits": 4}, tokenizer=f"train:{SMALLEST}") for _ in range(2))
-    assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab()
-    assert one.prompts(range(20)) == other.prompts(range(20))
+    assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab(), "of problems that are sampled"
 
 
 def test_conversations_work_with_it_and_it_reloads(tmp_path):
     listed = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in LISTED]
-    task = task_of(listed, test_fraction=0.0)
+    task = exact("train:300", listed)
     prompt = task.prompts([0])[0]
     assert prompt.text.startswith("<|im_start|>user\nWhat is")
     assert prompt.text.endswith("=<|im_end|>\n<|im_start|>assistant\n")
     assert task.tokenizer.decode(prompt.tokens) == prompt.text
-    assert task.stop_token_ids == (1, 3)
-    assert demonstration(task, prompt.problem)[-1] == 3
+    assert task.stop_token_ids == (1, 3) and turn_tokens(task.encoding, prompt.problem, "2")[-1] == 3
     task.tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    assert task_of(listed, again, test_fraction=0.0).prompts(range(9)) == task.prompts(range(9))
+    assert exact(again, listed).prompts(range(9)) == task.prompts(range(9))
 
 
 def test_too_little_text_is_one_clear_line():
-    message = (
-        r"^tokenizer 'train:2000': the training problems have text for \d+ tokens only; pass train:\d+ or less, or m"
-    )
+    message = r"^tokenizer 'train:2000': the training problems have text for \d+ tokens only; pass train:\d+ or less, "
     with pytest.raises(ValueError, match=message) as error:
-        task_of(LISTED, "train:2000")
+        trained_on(LISTED, "train:2000")
     enough = str(error.value).split("pass ")[1].split(" ")[0]
-    assert f"train:{len(task_of(LISTED, enough).tokenizer)}" == enough
+    assert f"train:{len(trained_on(LISTED, enough))}" == enough
+
+
+# What ends a turn, and what is shown and judged of it: the text without special tokens.
+
+
+ENDS = {  # the tokenizer's end, and the end of a turn
+    "chatml": ("<|endoftext|>", "<|im_end|>"),
+    "qwen3": ("<|im_end|>", "<|im_end|>"),
+    "llama3": ("<|eot_id|>", "<|eot_id|>"),
+    "llama2": ("</s>", "</s>"),
+    "mistral": ("</s>", "</s>"),
+    "gemma": ("<eos>", "<end_of_turn>"),
+    "phi3": ("<|endoftext|>", "<|end|>"),
+    "deepseek_r1": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "early_gemma": ("<eos>", "<end_of_turn>"),
+    "neox": ("<|endoftext|>", "<|endoftext|>"),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conversations(name):
+    tokenizer = FAMILIES[name]()
+    end, end_of_turn = tokenizer.convert_tokens_to_ids(list(ENDS[name]))
+    asked = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in ("1+1=", "2+0=")]
+    for task, last in ((exact(tokenizer, [Problem("a", "2")]), end), (exact(tokenizer, asked), end_of_turn)):
+        assert task.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn])) and task.eos_token_id == last
+        shown = demonstrate(task, 0, 3)
+        lasts = shown.actions.gather(1, shown.mask.sum(1, keepdim=True) - 1)
+        assert set(lasts[:, 0].tolist()) == {last}
+
+
+def test_only_the_last_stop_token_is_cut_from_a_text():
+    task = exact(character_tokenizer("abc"), stop_tokens="b")
+    eos, a, b = 1, 2, 3
+    assert task.encoding.texts([[a, b], [a, eos], [b], [a, a], [eos, b], [b, b]]) == ["a", "a", "", "aa", "", "b"]
+
+
+@pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])
+def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, named):
+    character_tokenizer("abc").save_pretrained(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": named, "temperature": 0.1, "top_k": 5}))
+    expected = (1,) if named is None else (1, 3)  # tokens outside the vocabulary cannot be sampled
+    assert exact(str(tmp_path)).stop_token_ids == expected
+    assert exact(tmp_path, stop_tokens=["c", 3]).stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
+
+
+def test_a_stop_token_may_be_a_text_that_the_tokenizer_spells_with_one_token():
+    tokenizer = chatml()
+    [line_end] = tokenizer("\n")["input_ids"]
+    assert "\n" not in tokenizer.get_vocab()
+    assert exact(tokenizer, stop_tokens="\n").stop_token_ids[-1] == line_end
+
+
+OWN = {
+    "characters": lambda: character_tokenizer("abdenop<>_"),
+    "trained": lambda: train_tokenizer(270, ["a few words, and a few more of them"] * 9),
+}
+
+
+@pytest.mark.parametrize("name", [*OWN, *FAMILIES])
+def test_texts_have_no_special_tokens_as_in_transformers(name):
+    tokenizer = (OWN | FAMILIES)[name]()
+    task = exact(tokenizer)
+    word = tokenizer.encode("ab", add_special_tokens=False)
+    special = [token for token in control_tokens(tokenizer).values() if token not in task.stop_token_ids]
+    assert set(tokenizer.all_special_ids) <= task.special_token_ids
+    assert task.metadata["hidden_token_ids"] == tuple(sorted(special))
+    others = [token for token, added in tokenizer.added_tokens_decoder.items() if not added.special]
+    said = [*special, *word, *special, *word, *others, *special]
+    expected = tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert task.encoding.texts([said]) == [expected] and all(tokenizer.decode([token]) in expected for token in others)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_rest_of_a_token_is_cut(name):
+    task = exact(OWN[name](), stop_strings=["<pad>a"])
+    a = task.encoder.ids(["a few" if name == "trained" else "ab"])[0]
+    assert task.encoding.at_stop_string([[0, *a], a]) == [True, False]
+    assert task.encoding.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]

@@ -142,19 +142,6 @@ def phi3() -> PreTrainedTokenizerFast:
     return made(backend, template, "<|endoftext|>", "<|endoftext|>", bos_token="<s>", unk_token="<unk>")
 
 
-def deepseek() -> PreTrainedTokenizerFast:
-    """DeepSeek: wide characters in the special tokens; beginning token from the template and the tokenizer."""
-    template = (
-        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
-        "{% elif m['role'] == 'user' %}<｜User｜>{{ m['content'] }}"
-        "{% else %}<｜Assistant｜>{{ m['content'].split('</think>')[-1] }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}"
-    )
-    special = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
-    backend = byte_level(special, "<｜begin▁of▁sentence｜>")
-    return made(backend, template, "<｜end▁of▁sentence｜>", bos_token="<｜begin▁of▁sentence｜>")
-
-
 def qwen3() -> PreTrainedTokenizerFast:
     """Qwen 3: thoughts are tokens, but not special ones; the newest answer gets empty ones, older answers lose them."""
     backend = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
@@ -207,32 +194,5 @@ def early_gemma() -> PreTrainedTokenizerFast:
     return made(backend, template, "<eos>", "<pad>", bos_token="<bos>")
 
 
-EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek, deepseek_r1, neox, early_gemma)
+EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek_r1, neox, early_gemma)
 FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {each.__name__: each for each in EVERY}
-
-WITH_CALLS = {  # a family, what its template is to write of calls, and of results
-    "qwen3": (
-        "{% for c in m.tool_calls %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}",
-        "<tool_response>\n{{ m.content }}\n</tool_response>",
-    ),
-    "llama3": (
-        "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif %}"
-        "{% set f = m.tool_calls[0].function %}{{ {'name': f.name, 'parameters': f.arguments} | tojson }}",
-        "{{ m.content | tojson }}",
-    ),
-    "mistral": (
-        "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine characters') }}{% endif %}"
-        "[TOOL_CALLS]{{ c.function | tojson }}{{ c.id }}{% endfor %}",
-        "{{ m.tool_call_id }}{{ m.content }}",
-    ),
-}
-
-
-def with_calls_template(name: str) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of a family whose template writes calls, in a form as that family's."""
-    tokenizer, (calls, results) = FAMILIES[name](), WITH_CALLS[name]
-    tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}" + calls + "{% elif m.role == 'tool' %}" + results
-        + "{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}<assistant>"
-    )  # fmt: skip
-    return tokenizer

@@ -1,0 +1,430 @@
+"""Judging, at once or late: verdicts as futures in the infos, and replies for which slots wait, in logical time.
+
+Verifiers of local classes go to worker processes by value, which then need not import this file and torch.
+"""
+
+import copy
+import gc
+import math
+import pickle
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from dialogues import talking
+from gymnasium.vector import AutoresetMode
+
+from rlenv.autoreset import make_vector_env
+from rlenv.judge import Exchange, Judge
+from rlenv.slots import LateVerdicts
+from rlenv.vector_env import TextGenVectorEnv
+from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, Weighted, isolate
+from verifiers.dialogues.tools import WithTools
+from verifiers.function import FunctionVerifier
+
+EOS, PAYS = 1, 3  # the end, and the letter for which `batched` pays
+SUM = Problem("12+34=", "46")
+
+
+def batched(broken=False, undecided=False, interrupted=False):
+    class Batched(Verifier):
+        """Two levels, three kinds of verdict, judged in batches; notes the size of each batch."""
+
+        alphabet, prompt_length, answer_length, levels = "xabc", 2, 2, 2
+        prefers_batches = True
+
+        def __init__(self):
+            self.sizes, self.interrupts = [], interrupted
+
+        def sample(self, rng):
+            return self.sample_at(rng, rng.randint(1, 2))
+
+        def sample_at(self, rng, level):
+            return Problem("x" * level, "a", {"level": level})
+
+        def verify_batch(self, problems, completions):
+            if self.interrupts:  # once, as Ctrl-C does
+                self.interrupts = False
+                raise KeyboardInterrupt
+            if broken and (len(completions) > 1 or completions == ["b"]):
+                raise ZeroDivisionError("broken")
+            self.sizes.append(len(completions))
+            verdicts = {
+                "a": Verdict(1.0, {"length": 1.0}),
+                "b": Verdict(0.0, status="timeout", reason="slow"),
+                "c": Verdict(0.0, status="not_applicable"),
+            }
+            return [verdicts.get(text, Verdict(0.0)) for text in completions]
+
+        def is_success(self, verdict):
+            if undecided:
+                raise KeyError("undecided")
+            return super().is_success(verdict)
+
+    return Batched()
+
+
+def late(slots, verifier=None, **settings):
+    settings = {"verifier": verifier or batched(), "late_verdicts": True, "test_fraction": 0.0, **settings}
+    return make_vector_env(num_envs=slots, **settings)
+
+
+def ended(env, letters=(PAYS,) * 4, seed=None):
+    """Start all slots, say a letter in each and end them; return the rewards and the infos of the last step."""
+    env.reset(seed=seed)
+    env.step([*letters][: env.num_envs])
+    _, rewards, over, _, infos = env.step([EOS] * env.num_envs)
+    assert over.all()
+    return rewards.tolist(), infos
+
+
+def futures(env, *letters):
+    return ended(env, *letters)[1]["verdict_future"].tolist()
+
+
+# Verdicts.
+
+
+def test_a_verifier_that_prefers_batches_judges_once_when_the_first_result_is_asked_for():
+    env = late(3)
+    found = [future for _ in range(2) for future in futures(env, [3, 4, 5])]
+    assert env.task.verifier.sizes == [] and not any(future.done() for future in found)
+    with ThreadPoolExecutor(4) as threads:
+        rewards = list(threads.map(lambda future: future.result()["reward"], found))
+    assert rewards == [1.0, 0.0, 0.0] * 2
+    assert env.task.verifier.sizes == [6]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises(workers):
+    env = late(3, batched(broken=True), flag_errors=True, verifier_workers=workers)
+    rewards, infos = ended(env, [3, 4, 5])
+    assert all(map(math.isnan, rewards)) and not infos["verdict_future"][0].cancel()
+    results = [future.result(timeout=60) for future in infos["verdict_future"]]
+    assert [result["verdict_status"] for result in results] == ["ok", "error", "not_applicable"]
+    assert [result["verifier_failed"] for result in results] == [False, True, False]
+    assert "broken" in results[1]["verdict_reason"]
+    assert (results[0]["reward"], results[0]["verdict"], results[0]["level"]) == (1.0, {"length": 1.0}, 1)
+    env.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bug_in_is_success_leaves_nobody_waiting(workers):
+    env = late(1, batched(undecided=True), verifier_workers=workers)
+    with pytest.raises(KeyError, match="undecided"):
+        futures(env)[0].result(timeout=60)
+    env.close()
+
+
+def test_an_exception_is_raised_once_and_can_be_asked_for():
+    env = late(2, batched(broken=True), curriculum=0.5)
+    first, second = futures(env)
+    assert isinstance(first.exception(), ZeroDivisionError)
+    for future in (first, second):
+        with pytest.raises(ZeroDivisionError):
+            future.result()
+    futures(env)
+    with pytest.raises(ZeroDivisionError):
+        env.reset()
+
+
+def test_an_interrupted_batch_is_judged_by_the_next_who_asks():
+    first, second = futures(late(2, batched(interrupted=True)))
+    with pytest.raises(KeyboardInterrupt):
+        first.result()
+    assert first.result(timeout=60)["reward"] == second.result(timeout=60)["reward"] == 1.0
+
+
+def test_a_closed_pool_leaves_nothing_to_wait_for():
+    env = late(2, verifier_workers=1, curriculum=0.5)
+    env.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        futures(env)
+    env.reset(seed=0)
+
+
+def test_an_environment_nobody_holds_gives_back_its_workers():
+    env = late(2, verifier_workers=1)
+    assert [future.result(timeout=60)["verdict_status"] for future in futures(env)] == ["ok", "ok"]
+    pool = weakref.ref(env.task.judge.pool)
+    del env
+    for _ in range(500):  # the worker's thread lets go of the last verdict a moment after it is there
+        gc.collect()
+        if pool() is None:
+            break
+        time.sleep(0.004)
+    assert pool() is None
+
+
+def test_answers_are_late_only_if_that_is_asked_for_and_helps():
+    for asked, verifier in ((True, Arith()), (False, batched())):
+        env = TextGenVectorEnv(2, verifier=verifier, late_verdicts=asked, test_fraction=0.0)
+        assert not env.metadata["late_verdicts"] and "verdict_status" in ended(env)[1]
+    assert not talking(2, late_replies=True).metadata["late_replies"], "no workers"
+    assert not TextGenVectorEnv(2, verifier="arith", late_replies=True).metadata["late_replies"]
+
+
+# What the curriculum hears: its first level is mastered after 256 successes, which four slots have in 64 rounds.
+
+
+FOUR = [True] * 4 + [False]
+
+
+class Graded(Arith):
+    prefers_batches = True
+
+
+def graded(**settings):
+    problems = [{"prompt": f"{level}+{level}=", "answer": str(2 * level), "level": level} for level in (1, 2)]
+    env = late(5, Graded(), problems=problems, curriculum=0.5, max_new_tokens=256, **settings)
+    env.reset(seed=0)
+    return env
+
+
+def mastered(env):
+    """End 256 episodes in four slots with the right answer and leave them finished; the fifth runs on."""
+    (right,) = env.task.encoding.encode(["2"])[0]
+    found = []
+    for number in range(64):
+        if number:
+            env.reset(options={"reset_mask": FOUR})
+        env.step([right] * 5)
+        found += env.step([EOS] * 4 + [right])[4]["verdict_future"][:4].tolist()
+    return found
+
+
+@pytest.mark.parametrize("mask", [None, [True, True, False, False, True]])
+def test_the_curriculum_hears_of_all_late_verdicts_when_no_other_slot_runs(mask):
+    env = graded()
+    mastered(env)
+    assert env.task.level == 1, "256 successes, of which nobody has asked for one"
+    env.reset(options=None if mask is None else {"reset_mask": mask})
+    assert env.task.level == 2
+
+
+def test_the_curriculum_hears_at_any_reset_of_what_was_asked_for_in_the_order_the_episodes_ended():
+    env = graded()
+    first, *others = mastered(env)
+    for future in others:
+        future.result()
+    env.reset(options={"reset_mask": FOUR})
+    assert env.task.level == 1, "the first is still to come"
+    first.result()
+    env.reset(options={"reset_mask": FOUR})
+    assert env.task.level == 2
+
+
+def test_a_curriculum_that_is_restored_does_not_hear_of_episodes_from_before():
+    env = graded()
+    state = env.state_dict()
+    mastered(env)
+    env.load_state_dict(state)
+    env.reset()
+    assert env.task.level == 1 and env.state_dict()["stream"]["curriculum"]["verdicts"] == []
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_a_copy_of_late_verdicts_tells_all_of_them_in_order_and_knows_who_was_asked_for(asked):
+    heard = []
+    late = LateVerdicts(Judge(batched()), lambda problem, info: heard.append(problem.prompt))
+    problems = [Problem(name, "a") for name in "uvwxyz"]
+    first, *others = late.submit(problems[:3], ["a"] * 3)
+    first.result()
+    late.tell(going=1)
+    for future in others[:asked]:
+        future.result()
+    late = copy.copy(late)
+    late.submit(problems[3:], ["a"] * 3)
+    late.tell(going=1)
+    assert heard == list("uvw"[: 1 + asked])
+    late.tell(going=0)
+    assert heard == list("uvwxyz")
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_the_curriculum_hears_in_every_mode(mode):
+    env = late(4, autoreset_mode=mode, curriculum=0.5)
+    env.reset(seed=0)
+    for _ in range(100):
+        env.step([PAYS] * 4)
+        env.step([EOS] * 4)
+        if mode == "NextStep":
+            env.step([EOS] * 4)  # only starts the next episodes
+        elif mode == "Disabled":
+            env.reset(options={"reset_mask": np.ones(4, dtype=bool)})
+    assert env.unwrapped.task.level == 2
+
+
+# Replies. That episodes are the same with them is `laws/test_environment.py`.
+
+
+def named(slots, mode=AutoresetMode.DISABLED):
+    class Named(Verifier):
+        """The reply is the problem's letter, so that it says whose it is."""
+
+        alphabet, prompt_length, answer_length, reply_length, max_turns = "abcdefghijklmnop", 1, 9, 1, 3
+
+        def dialogue(self, problem):
+            class Name(Dialogue):
+                def reply(self, turn):
+                    return Reply(problem.text, 0.5)
+
+            return Name()
+
+    settings = {"problems": [*Named.alphabet], "test_fraction": 0.0, "verifier_workers": 1, "late_replies": True}
+    return gym.make_vec("TextGen-v0", slots, verifier=Named(), autoreset_mode=mode, **settings)
+
+
+def ending(envs, slots):
+    """Return actions that end the turns of these slots, and go on elsewhere."""
+    return torch.tensor([EOS if slot in slots else 2 for slot in range(envs.num_envs)])
+
+
+def check_whose(obs, slots):
+    for slot in slots:
+        tokens, length = obs["tokens"][slot], obs["length"][slot]
+        assert tokens[length - 1] == tokens[0], "the reply names the problem of the slot"
+
+
+def test_the_oldest_eighth_is_taken_in_the_order_asked_when_more_than_half_wait():
+    envs = named(16)
+    envs.reset(seed=0)
+    for slots in ([9], [4, 2], [1, 11, 12], [5, 6]):  # 8 wait, which is half
+        *_, infos = envs.step(ending(envs, slots))
+        assert "appended" not in infos
+    assert infos["waiting"].sum() == 8
+    obs, rewards, _, _, infos = envs.step(ending(envs, [7]))
+    assert np.flatnonzero(infos["_appended"]).tolist() == [2, 9], "that of slot 9, then those of the next step, by slot"
+    assert rewards.nonzero()[:, 0].tolist() == [2, 9] and infos["waiting"].sum() == 7
+    check_whose(obs, [2, 9])
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_resets_and_restored_states_drop_what_was_asked_before(mode):
+    """Waiting slots are not finished ones, which NEXT_STEP restarts; an old reply reaches no new episode."""
+    envs = named(8, mode)
+    envs.reset(seed=0)
+    state = envs.unwrapped.state_dict()
+    envs.step(ending(envs, [0, 1]))
+    obs, *_, infos = envs.step(torch.full((8,), 4))
+    assert "_group" not in infos and infos["waiting"].tolist() == [True, True] + [False] * 6
+    if mode is AutoresetMode.DISABLED:
+        obs, _ = envs.reset(options={"reset_mask": np.arange(8) == 0})
+        assert obs["length"].tolist() == [1, 2] + [3] * 6
+        obs, *_, infos = envs.step(torch.full((8,), 4))
+        assert infos["waiting"].tolist() == [False, True] + [False] * 6 and obs["length"][0] == 2
+    for again in (lambda: envs.reset(), lambda: envs.unwrapped.load_state_dict(state) or envs.reset()):
+        again()
+        *_, infos = envs.step(torch.full((8,), 4))
+        assert "waiting" not in infos
+        obs, *_, infos = envs.step(ending(envs, [0, 1, 2, 3, 4]))
+        assert np.flatnonzero(infos["_appended"]).tolist() == [0], "the first one asked for since"
+        check_whose(obs, [0])
+    envs.close()
+
+
+def test_a_pickled_environment_asks_again():
+    envs = talking(8, verifier_workers=1, late_replies=True)
+    envs.reset(seed=0)
+    assert envs.step(ending(envs, [0, 1]))[-1]["waiting"].tolist() == [True] * 2 + [False] * 6
+    again, came = pickle.loads(pickle.dumps(envs)), 0
+    for slots in ([2, 3, 4], [5, 6, 7], [], []):
+        (ours, *_, infos), (theirs, *_, others) = (each.step(ending(envs, slots)) for each in (envs, again))
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+        assert repr(infos) == repr(others)
+        came += "appended" in infos
+    assert came
+    envs.close()
+    again.close()
+
+
+def test_replies_that_fail_end_their_episodes_alone_and_are_counted():
+    """Exceptions, floods and what the alphabet lacks, such as control tokens; an empty reply is a reply."""
+
+    class Faulty(Verifier):
+        alphabet, prompt_length, answer_length, reply_length, max_turns = "abcdefgh", 1, 2, 8, 2
+
+        def dialogue(self, problem):
+            class Bad(Dialogue):
+                replies = iter([{"a": "", "b": None, "c": "a" * (1 << 21), "d": "<eos>"}[problem.text], "over"])
+
+                def reply(self, turn):
+                    said = next(self.replies)
+                    return Reply(verdict=Verdict(1.0)) if said == "over" else Reply(said + "")
+
+            return Bad()
+
+    settings = {"problems": [*"abcd"], "test_fraction": 0.0, "verifier_workers": 1, "late_replies": True}
+    envs, status = gym.make_vec("TextGen-v0", 4, verifier=Faulty(), **settings), {}
+    whose = envs.reset(seed=0)[0]["tokens"][:, 0].tolist()
+    while len(status) < 4:
+        *_, infos = envs.step([EOS] * 4)
+        status |= {whose[slot]: infos["verdict_status"][slot] for slot in np.flatnonzero(infos.get("_verdict_status"))}
+    envs.close()
+    assert status == {2: "ok", 3: "error", 4: "error", 5: "error"}
+
+
+# The judge.
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("rewards", [[], [1.0, 1.0, 1.0]])
+def test_another_number_of_rewards_is_never_flagged(rewards, workers):
+    function = FunctionVerifier(lambda completions: rewards)
+    for verifier in (function, WithTools(function, ["calculator"])):
+        pool = Isolated(verifier, workers) if workers else None
+        judge, said = Judge(verifier, pool, flag_errors=True), [Exchange(SUM, False, [], ["46"])] * 2
+        wrong = rf"returned {len(rewards)} rewards for [12] completion"
+        with pytest.raises(ValueError, match=wrong):
+            judge([SUM] * 2, ["46", "47"])
+        with pytest.raises(ValueError, match=wrong):
+            judge.replies(said)
+        if pool is not None:
+            pool.close()
+
+
+def test_a_bug_of_the_verifier_is_not_swallowed_unless_errors_are_flagged():
+    class HostileError(Exception):
+        def __str__(self):
+            raise RuntimeError("cannot be shown")
+
+    class Broken(Verifier):
+        def verify(self, problem, completion):
+            raise HostileError
+
+    env = TextGenVectorEnv(1, verifier=Broken(), problems=["a"], test_fraction=0.0, max_new_tokens=1)
+    env.reset(seed=0)
+    with pytest.raises(HostileError):
+        env.step([2])
+    assert env.step([2])[0]["length"].tolist() == [2], "its episode is over"
+    [verdict] = Judge(Broken(), flag_errors=True)([SUM], ["46"])
+    assert verdict.status == "error" and verdict.reason.startswith("HostileError (test_late.py:")
+
+
+class Generous(Arith):
+    """Pays 2.5 for what is right, and declares no range."""
+
+    def verify(self, problem, completion):
+        return Verdict(2.5 * super().verify(problem, completion).reward)
+
+
+HOW = {
+    "here": Generous,
+    "as a part": lambda: Weighted({"part": {"weight": 0.1, "verifier": Generous()}}),
+    "in a worker": lambda: isolate(Generous(), workers=1),
+}
+
+
+@pytest.mark.parametrize("how", ["here", "as a part", pytest.param("in a worker", marks=pytest.mark.slow)])
+def test_a_reward_outside_the_declared_range_is_an_error_wherever_it_is_judged(how):
+    verifier = HOW[how]()
+    wrong, right = Judge(verifier)([SUM] * 2, ["47", "46"])
+    assert (wrong.reward, wrong.status, right.reward, right.status) == (0.0, "ok", 0.0, "error")
+    said = "the reward 2.5 is outside reward_range (0.0, 1.0) of Generous; declare another reward_range"
+    assert right.reason == ("part: " if "part" in how else "") + said
+    verifier.close()
