@@ -1,82 +1,115 @@
-"""Checkpoints: what can be saved, what is refused, and that nothing of anybody's is lost."""
+"""Checkpoints: what they keep, what is refused, and that nothing is lost; tests/laws/test_resume.py continues them."""
 
 import json
-import subprocess
 import sys
+from functools import partial
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from continued import everything, run
 from diagonal import diagonal
 from gymnasium.envs.registration import EnvSpec, registry
 from safetensors.torch import load_file, save_file
+from stable_baselines3.common.logger import configure
 from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
-from agents import PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
+from agents import PPO, RLOO, Agent, DivergedError, Reinforce, ReinforceBaseline
 from agents.files import seal
 from agents.training import checkpoint
 from agents.training.checkpoint import Checkpoint, read_checkpoint
+from agents.training.sb3_face import as_callback
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
+LISTED = {"problems": ["12+34="], "test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
+load = partial(Agent.load, device="cpu")
 
 
-def pole(cls=ReinforceBaseline, **kwargs):
-    return cls("MlpPolicy", "CartPole-v1", **{**SMALL, **kwargs})
+def pole(cls=ReinforceBaseline, **settings):
+    return cls("MlpPolicy", "CartPole-v1", **{**SMALL, **settings})
+
+
+def text(cls=Reinforce, env="TextGen-v0", **env_kwargs):
+    return cls("tiny", env, env_kwargs={"verifier": "length:3", **LISTED, **env_kwargs}, **SMALL)
 
 
 def reward(prompts, completions, **columns):
     return [float(len(completion)) for completion in completions]
 
 
-@pytest.mark.parametrize("name", ["results", "thesis.txt"])
-def test_a_path_that_holds_something_else_is_not_replaced(name, tmp_path):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "figure.png").write_text("years of work")
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="exists and is not a checkpoint"):
-        pole().save(tmp_path / name)
-    assert (tmp_path / "results" / "figure.png").read_text() == "years of work"
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-    assert len(list(tmp_path.iterdir())) == 2
+class Own(Reinforce):
+    """A class of the user's own."""
+
+    def __init__(self, seed=0):
+        super().__init__("MlpPolicy", "CartPole-v1", seed=seed, **SMALL)
 
 
-def test_another_class_is_refused(tmp_path):
-    pole(Reinforce).save(tmp_path / "agent")
-    with pytest.raises(ValueError, match="holds a Reinforce, not a ReinforceBaseline"):
-        ReinforceBaseline.load(tmp_path / "agent")
-    assert type(Agent.load(tmp_path / "agent")) is Reinforce
+def poles(mode, slots):
+    return gym.make_vec("CartPole-v1", num_envs=slots, vectorization_mode=mode)
 
 
-def test_an_agent_whose_environment_was_made_with_objects_is_saved_and_asks_for_it(tmp_path):
-    env_kwargs = {"verifier": reward, "problems": ["ab", "cd"], "test_fraction": 0.0, "max_new_tokens": 3}
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=env_kwargs, **SMALL)
-    agent.save(tmp_path / "agent")
-    with pytest.raises(ValueError, match="does not name its environment: pass env="):
-        Reinforce.load(tmp_path / "agent", continue_env=True)
-    assert Reinforce.load(tmp_path / "agent", device="cpu").get_env() is None
-    loaded = Reinforce.load(tmp_path / "agent", env="TextGen-v0", env_kwargs=env_kwargs, device="cpu")
-    assert loaded.env.task.verifier.function is reward
+def played():
+    return pole(Reinforce).learn(1)
+
+
+continued = partial(Reinforce.load, device="cpu", continue_env=True)
+REFUSED = {  # the saved agent, how it is loaded or saved over, and what is named
+    "another class": (partial(pole, Reinforce), ReinforceBaseline.load, ("holds a Reinforce, not a ReinforceB",)),
+    "a class of one's own": (Own, Agent.load, ("a class of your own", "load()")),
+    "an environment of objects": (partial(text, verifier=reward), continued, ("name its environment", "pass env=")),
+    "policy arguments": (pole, partial(load, policy_kwargs={"net_arch": [8]}), ("together with a finished policy",)),
+    "slots": (played, lambda path: continued(path, env=poles("sync", 3)), ("4 slots", "3", "continue_env=False")),
+    "kind": (played, lambda path: continued(path, env=poles("vector_entry_point", 4)), ("is of another environment",)),
+    "a file of somebody's": (pole, lambda path: pole().save(path / "agent.json"), ("exists and is not a checkpoint",)),
+    "a folder of somebody's": (pole, lambda path: pole().save(path / "policy"), ("exists and is not a checkpoint",)),
+}
+
+
+@pytest.mark.parametrize(("make", "call", "named"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_is_one_line_and_changes_nothing(make, call, named, tmp_path):
+    make().save(tmp_path / "agent")
+    before = content(tmp_path)
+    with pytest.raises(ValueError) as error:
+        call(tmp_path / "agent")
+    assert "\n" not in str(error.value) and all(each in str(error.value) for each in named), error.value
+    assert content(tmp_path) == before
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_agent_whose_environment_was_made_with_objects_is_loaded_without_it_or_with_another(tmp_path):
+    text(verifier=reward).save(tmp_path / "agent")
+    assert load(tmp_path / "agent").get_env() is None
+    again = load(tmp_path / "agent", env="TextGen-v0", env_kwargs={"verifier": reward, **LISTED})
+    assert again.env.task.verifier.function is reward
 
 
 def test_the_reference_is_left_where_it_is_when_nobody_pays_for_it(tmp_path):
-    agent = pole(kl_coef=0.1).learn(50)
+    pole(kl_coef=0.1).learn(50).save(tmp_path / "agent")
+    assert load(tmp_path / "agent").anchor.reference is not None
+    assert load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
+
+
+def test_a_reference_that_was_changed_is_noticed_when_saving(tmp_path):
+    agent = pole(RLOO, kl_coef=0.1).learn(50)
     agent.save(tmp_path / "agent")
-    assert ReinforceBaseline.load(tmp_path / "agent").anchor.reference is not None
-    assert ReinforceBaseline.load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
+    with torch.no_grad():
+        next(iter(agent.anchor.reference.parameters())).add_(1e-3)
+    with pytest.raises(RuntimeError, match="the KL reference have changed"):
+        agent.save(tmp_path / "agent")
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is damaged"), (json.dumps({"format": 99}), "format 99")])
-def test_a_damaged_or_foreign_checkpoint_is_one_clear_line(text, message, tmp_path):
-    pole().save(tmp_path / "agent")
-    (tmp_path / "agent" / "agent.json").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        ReinforceBaseline.load(tmp_path / "agent")
+# Folders.
 
 
 def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
-    assert isinstance(ReinforceBaseline.load(tmp_path / "agent"), ReinforceBaseline)
+    assert isinstance(load(tmp_path / "agent"), ReinforceBaseline)
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
@@ -92,7 +125,35 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, 
         return training(Checkpoint(tmp_path / "earlier", saved.facts, saved.policy, None))
 
     monkeypatch.setattr(Checkpoint, "training", replaced)
-    assert Agent.load(tmp_path / "agent", device="cpu").num_updates == 7
+    assert load(tmp_path / "agent").num_updates == 7
+
+
+def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_replaced(tmp_path, monkeypatch):
+    agent, checked = pole(), []
+    agent.save(tmp_path / "agent")
+    monkeypatch.setattr(checkpoint, "check_seal", lambda folder: checked.append(folder))
+    found = read_checkpoint(tmp_path / "agent")
+    assert load(found).num_updates == 0 and len(checked) == 1
+    agent.num_updates = 7
+    agent.save(tmp_path / "agent")
+    assert load(found).num_updates == 7 and len(checked) == 2
+
+
+def test_a_checkpoint_of_links_loads(tmp_path):
+    """Such as the cache of Hugging Face, whose snapshots are folders of links."""
+    pole().save(tmp_path / "agent")
+    for file in [path for path in (tmp_path / "agent").rglob("*") if path.is_file()]:
+        blob = tmp_path / file.name
+        file.replace(blob)
+        file.symlink_to(blob)
+    (tmp_path / "link").symlink_to(tmp_path / "agent", target_is_directory=True)
+    assert type(load(tmp_path / "agent")) is type(load(tmp_path / "link")) is ReinforceBaseline
+    blob.write_text("changed")
+    with pytest.raises(ValueError, match="SHA-256 differs"):
+        load(tmp_path / "agent")
+
+
+# Damage; tests/reliability/test_corruption.py damages every file.
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), OSError(28, "No space left")])
@@ -103,8 +164,18 @@ def test_a_lack_of_memory_is_not_taken_for_damage(error, tmp_path, monkeypatch):
     pole().save(tmp_path / "agent")
     monkeypatch.setattr(ReinforceBaseline, "load_state_dict", fail)
     with pytest.raises(type(error)) as raised:
-        Agent.load(tmp_path / "agent", device="cpu")
+        load(tmp_path / "agent")
     assert raised.value is error
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def fail(stream, digest):
+        raise OSError(5, "Input/output error")
+
+    pole().save(tmp_path / "agent")
+    monkeypatch.setattr("hashlib.file_digest", fail)
+    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
+        load(tmp_path / "agent")
 
 
 def rewritten(file, change):
@@ -118,75 +189,25 @@ CHANGES = {
     "unexpected": (lambda tensors, name: tensors.update(stranger=torch.zeros(3)), "unexpected.*stranger"),
     "of another shape": (lambda tensors, name: tensors.update({name: torch.zeros(3)}), "size|shape"),
 }
-
-
 FILES = {
-    "model": ("TextGen-v0", "policy/model/model.safetensors", "model.norm.weight"),
-    "critic": ("TextGen-v0", "policy/critic.safetensors", "head.0.bias"),
-    "control": ("CartPole-v1", "policy/policy.safetensors", "action_net.bias"),
+    "model": (partial(text, PPO), "policy/model/model.safetensors", "model.norm.weight"),
+    "critic": (partial(text, PPO), "policy/critic.safetensors", "head.0.bias"),
+    "control": (partial(pole, PPO), "policy/policy.safetensors", "action_net.bias"),
 }
 
 
-@pytest.mark.parametrize(
-    ("env", "file", "name", "change", "message"),
-    [
-        pytest.param(
-            *file, *change, id=f"{kind}-{how}", marks=[] if kind == "model" or how == "missing" else [pytest.mark.slow]
-        )
-        for kind, file in FILES.items()
-        for how, change in CHANGES.items()
-    ],
-)
-def test_tensors_that_do_not_fit_are_not_made_up(env, file, name, change, message, tmp_path):
-    kwargs = {"verifier": "arith"} if env == "TextGen-v0" else {}
-    PPO("auto", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
-    rewritten(tmp_path / "agent" / file, lambda tensors: change(tensors, name))
+@diagonal("file, change", FILES, CHANGES)
+def test_tensors_that_do_not_fit_are_not_made_up(file, change, tmp_path):
+    (make, place, name), (change, message) = file, change
+    make().save(tmp_path / "agent")
+    rewritten(tmp_path / "agent" / place, lambda tensors: change(tensors, name))
     seal(tmp_path / "agent")
     with pytest.raises(ValueError, match=f"(?i){message}") as error:
-        PPO.load(tmp_path / "agent", device="cpu")
-    assert "\n" not in str(error.value) and file.split("/")[1] in str(error.value)
-    if "model" in file:
+        load(tmp_path / "agent")
+    assert "\n" not in str(error.value) and place.split("/")[1] in str(error.value)
+    if "model" in place:
         with pytest.raises(ValueError, match=f"(?i){message}"):
-            PPO(str(tmp_path / "agent" / "policy" / "model"), env, env_kwargs=kwargs, **SMALL)
-
-
-@pytest.mark.parametrize("change", ["bit", "missing", "manifest"])
-def test_a_file_that_was_changed_is_named(tmp_path, change):
-    pole().save(tmp_path / "agent")
-    file = tmp_path / "agent" / ("manifest.json" if change == "manifest" else "policy/policy.safetensors")
-    if change == "bit":
-        content = bytearray(file.read_bytes())
-        content[-3] ^= 1
-        file.write_bytes(content)
-    else:
-        file.unlink()
-    with pytest.raises(ValueError, match=f"'.*agent' is damaged: .*{file.name}.*(differs|missing)"):
-        Agent.load(tmp_path / "agent")
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    pole().save(tmp_path / "agent")
-
-    def fail(stream, digest):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("hashlib.file_digest", fail)
-    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
-        Agent.load(tmp_path / "agent")
-
-
-def test_a_checkpoint_of_links_loads(tmp_path):
-    """Such as the cache of Hugging Face, whose snapshots are folders of links."""
-    pole().save(tmp_path / "agent")
-    for file in [path for path in (tmp_path / "agent").rglob("*") if path.is_file()]:
-        blob = tmp_path / file.name
-        file.replace(blob)
-        file.symlink_to(blob)
-    (tmp_path / "link").symlink_to(tmp_path / "agent", target_is_directory=True)
-    assert type(Agent.load(tmp_path / "agent")) is type(Agent.load(tmp_path / "link")) is ReinforceBaseline
-    blob.write_text("changed")
-    with pytest.raises(ValueError, match="SHA-256 differs"):
-        Agent.load(tmp_path / "agent")
+            PPO(str(tmp_path / "agent" / "policy" / "model"), "TextGen-v0", env_kwargs={"verifier": "arith"}, **SMALL)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -196,7 +217,7 @@ def test_a_head_is_missing_only_where_it_is_no_copy_of_the_embeddings(tied, tmp_
     model.tie_weights()
     model.save_pretrained(tmp_path / "model")
     rewritten(tmp_path / "model" / "model.safetensors", lambda tensors: tensors.pop("lm_head.weight", None))
-    make = lambda: PPO(str(tmp_path / "model"), "TextGen-v0", env_kwargs={"verifier": "arith"}, **SMALL)  # noqa: E731
+    make = partial(PPO, str(tmp_path / "model"), "TextGen-v0", env_kwargs={"verifier": "arith"}, **SMALL)
     if tied:
         assert make().policy.critic is not None, "a new critic is not missing: no model folder holds one"
     else:
@@ -204,35 +225,60 @@ def test_a_head_is_missing_only_where_it_is_no_copy_of_the_embeddings(tied, tmp_
             make()
 
 
+# What is not saved.
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_not_written_over_good_ones(value, tmp_path):
     agent = pole()
     agent.save(tmp_path / "agent")
-    good = [weight.clone() for weight in agent.policy.parameters()]
+    before = content(tmp_path)
     with torch.no_grad():
         agent.policy.net.value_net.bias.fill_(value)
     with pytest.raises(DivergedError, match=r"net\.value_net\.bias are not finite.*'.*agent' is left as it is"):
         agent.save(tmp_path / "agent")
-    again = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
-    assert all(torch.equal(*pair) for pair in zip(again.policy.parameters(), good, strict=True))
-    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+    assert content(tmp_path) == before
 
 
-def test_policy_arguments_for_a_finished_policy_are_refused(tmp_path):
-    pole().save(tmp_path / "agent")
-    with pytest.raises(ValueError, match="together with a finished policy"):
-        ReinforceBaseline.load(tmp_path / "agent", policy_kwargs={"net_arch": [8]})
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_update_that_did_not_end_is_not_saved(error, tmp_path, monkeypatch):
+    agent, steps = pole(PPO, num_epochs=3, num_minibatches=2), []
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    before, step = content(tmp_path), agent.optimizer.step
+
+    def interrupted():
+        step()
+        steps.append(1)
+        if len(steps) == 3:
+            raise error
+
+    monkeypatch.setattr(agent.optimizer, "step", interrupted)
+    with pytest.raises(error):
+        run(agent, 1)
+    with pytest.raises(RuntimeError, match=r"update 2 did not end.*'.*agent' is left as it is"):
+        agent.save(tmp_path / "agent")
+    assert agent.updating and content(tmp_path) == before
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    assert everything(load(tmp_path / "agent")) == everything(agent)
 
 
-# Nothing that a checkpoint names is imported or run unless the user vouches for it.
+def test_an_update_after_a_rollout_that_was_ended_is_of_its_own_moment(tmp_path):
+    agent = pole(PPO)
+    agent.learn(10**6, callback=lambda local, _: agent.num_timesteps < 9)
+    agent.update(agent.collect_rollout(as_callback(None, agent)))
+    agent.save(tmp_path / "agent")
+    assert everything(load(tmp_path / "agent")) == everything(agent)
+
+
+# Nothing that a checkpoint names is imported unless the user vouches for it: tests/reliability/test_malice.py attacks.
 
 MODULE = "somebodys_verifiers"
 SOURCE = """
-from pathlib import Path
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.registration import register
 
-Path(__file__).with_name("imported").touch()
 register("Trap-v0", entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
 
 def shout(prompts, completions):
@@ -242,86 +288,41 @@ def shout(prompts, completions):
 
 @pytest.fixture
 def somebodys(tmp_path, monkeypatch):
-    """Put a module that notes its import on the path; yield that note."""
+    """Put a module on the path; yield the name of its verifier."""
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path / "imported"
+    yield f"{MODULE}:shout"
     sys.modules.pop(MODULE, None)
     registry.pop("Trap-v0", None)
 
 
-def weighted(parts):
-    return {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, **parts}}}
-
-
-LISTED = {"problems": ["12+34="], "test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
-NAMED = {
-    "environment": {"env": f"{MODULE}:Trap-v0", "env_kwargs": {}},
-    "verifier": {"env_kwargs": {"verifier": f"{MODULE}:shout", **LISTED}},
-    "verifier that says it is trusted": {"env_kwargs": {"verifier": f"{MODULE}:shout", "trust": True, **LISTED}},
-    "part": {"env_kwargs": weighted({f"{MODULE}:shout": 1})},
-    "named part": {"env_kwargs": weighted({"shout": {"weight": 1, "verifier": f"{MODULE}:shout"}})},
-}
-
-
 def altered(path, **facts):
-    """Save an agent, let agent.json say something else, and return the folder."""
-    Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "length", **LISTED}, **SMALL).save(path)
+    """Let agent.json say something else, and return the folder."""
     saved = json.loads((path / "agent.json").read_text())
     (path / "agent.json").write_text(json.dumps(saved | facts))
     seal(path)
     return path
 
 
-@pytest.mark.parametrize("facts", NAMED.values(), ids=NAMED)
-def test_loading_imports_no_module_that_only_the_checkpoint_names(facts, somebodys, tmp_path):
-    with pytest.raises(ValueError, match=rf"'{MODULE}:\w+.*pass --trust \(Python: trust=True\)") as refusal:
-        Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
-    assert "\n" not in str(refusal.value)
-    assert not somebodys.exists()
-
-
 @pytest.mark.parametrize("name", ["device", "policy_kwargs", "tensorboard_log", "env"])
 def test_a_checkpoint_sets_nothing_that_it_does_not_keep(name, tmp_path):
-    path = tmp_path / "agent"
-    Reinforce("MlpPolicy", "CartPole-v1", **SMALL).save(path)
-    kept = json.loads((path / "agent.json").read_text())["settings"]
-    with pytest.raises(ValueError, match=rf"is damaged: {name} is not a setting that a checkpoint keeps$"):
-        Agent.load(altered(path, settings=kept | {name: "x"}), device="cpu")
-
-
-def test_a_checkpoint_that_is_trusted_imports_what_it_names(somebodys, tmp_path):
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": f"{MODULE}:shout", **LISTED}, **SMALL)
+    agent = pole()
     agent.save(tmp_path / "agent")
-    again = Agent.load(tmp_path / "agent", device="cpu", trust=True)
-    assert again.env.task.verifier.function([""], [""]) == [1.0]
-    assert again.origin == agent.origin
+    with pytest.raises(ValueError, match=rf"is damaged: {name} is not a setting that a checkpoint keeps$"):
+        load(altered(tmp_path / "agent", settings=agent.settings | {name: "x"}))
+
+
+def test_what_the_user_names_or_trusts_is_imported(somebodys, tmp_path):
+    agent = text(verifier=somebodys)
+    agent.save(tmp_path / "agent")
+    trusted = load(tmp_path / "agent", trust=True)
+    assert trusted.origin == agent.origin, "trust is of that call"
     with pytest.raises(ValueError, match="trust=True"):
-        Agent.load(tmp_path / "agent", device="cpu")
-
-
-def test_an_environment_passed_by_the_user_is_the_users_own_statement(somebodys, tmp_path):
-    kwargs = {"verifier": f"{MODULE}:shout", **LISTED}
+        load(tmp_path / "agent")
     path = altered(tmp_path / "agent", env="nowhere:Trap-v0")
-    again = Agent.load(path, env="rlenv:TextGen-v0", env_kwargs=kwargs, device="cpu")
-    assert again.env.task.verifier.function([""], [""]) == [1.0]
-
-
-NAMES = {"name": {"verifier": "length:3"}, "parts": weighted({"length": {"weight": 0.1, "maximum": 3}})}
-
-
-@diagonal("env, kwargs", ["TextGen-v0", "rlenv:TextGen-v0"], NAMES)
-def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
-    kwargs = {**kwargs, **LISTED}
-    Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
-    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == kwargs
-
-
-def test_an_agent_of_text_loads_where_nobody_imported_rlenv(tmp_path):
-    Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "length:3", **LISTED}, **SMALL).save(tmp_path / "agent")
-    load = f"from agents import Agent; print(Agent.load({str(tmp_path / 'agent')!r}).origin['env'])"
-    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("rlenv:TextGen-v0\n", 0), done.stderr
+    named = load(path, env="rlenv:TextGen-v0", env_kwargs={"verifier": somebodys, **LISTED})
+    for each in (trusted, named):
+        assert each.env.task.verifier.function([""], [""]) == [1.0]
 
 
 def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_path, monkeypatch):
@@ -329,26 +330,13 @@ def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_p
     monkeypatch.setitem(registry, "Snare-v0", EnvSpec("Snare-v0", entry_point=f"{MODULE}:CartPoleEnv"))
     Reinforce("MlpPolicy", "Snare-v0", **SMALL).save(tmp_path / "agent")
     del sys.modules[MODULE], registry["Trap-v0"]
-    assert Agent.load(tmp_path / "agent", device="cpu").origin["env"] == f"{MODULE}:Snare-v0"
+    assert load(tmp_path / "agent").origin["env"] == f"{MODULE}:Snare-v0"
     del sys.modules[MODULE], registry["Trap-v0"]
     with pytest.raises(ValueError, match="pass --trust"):
-        Agent.load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={}), device="cpu")
+        load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={}))
 
 
-# Parts.
-
-
-class Counting:
-    """A part that counts what it was asked."""
-
-    def __init__(self):
-        self.count = 0
-
-    def state_dict(self):
-        return {"count": torch.tensor(self.count)}
-
-    def load_state_dict(self, state):
-        self.count = int(state["count"])
+# What a checkpoint keeps besides.
 
 
 class WithParts(ReinforceBaseline):
@@ -356,7 +344,7 @@ class WithParts(ReinforceBaseline):
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        self.shared, self.own = Counting(), Counting()
+        self.shared, self.own = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
 
     def parts(self):
         return super().parts() | {"shared": self.shared}
@@ -365,32 +353,46 @@ class WithParts(ReinforceBaseline):
         return super().own_parts() | {"own": self.own}
 
 
-def test_a_part_is_kept_because_it_is_declared(tmp_path):
-    agent = WithParts("MlpPolicy", "CartPole-v1", device="cpu")
-    agent.shared.count, agent.own.count = 3, 4
+def test_a_part_is_kept_because_it_is_declared_and_a_part_without_a_state_is_an_error(tmp_path):
+    agent = pole(WithParts)
     agent.save(tmp_path / "agent")
     back = WithParts.load(tmp_path / "agent", device="cpu")
-    assert (back.shared.count, back.own.count) == (3, 4)
+    assert torch.equal(back.shared.weight, agent.shared.weight) and torch.equal(back.own.weight, agent.own.weight)
+    pole().save(tmp_path / "less")
+    assert load(tmp_path / "less", normalize_rewards=True).updater.reward_scale.moments.count == 0, "turned on later"
+    with pytest.raises(ValueError, match="less' cannot be loaded: KeyError: 'shared'"):
+        WithParts.load(altered(tmp_path / "less", agent=None), device="cpu")
 
 
-def test_a_part_without_a_state_is_an_error_and_a_setting_may_be_turned_on(tmp_path):
-    ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent")
-    fresh = ReinforceBaseline.load(tmp_path / "agent", device="cpu", normalize_rewards=True)
-    assert fresh.updater.reward_scale.moments.count == 0
-    facts = json.loads((tmp_path / "agent" / "agent.json").read_text()) | {"agent": None}
-    (tmp_path / "agent" / "agent.json").write_text(json.dumps(facts))
-    seal(tmp_path / "agent")
-    with pytest.raises(ValueError, match="agent' cannot be loaded: KeyError: 'shared'"):
-        WithParts.load(tmp_path / "agent", device="cpu")
+def test_what_was_recorded_but_not_written_is_written_after_the_break(tmp_path):
+    def logged(agent, folder):
+        agent.set_logger(configure(str(folder), ["csv"]))
+        return agent
+
+    first = logged(pole(), tmp_path / "a")
+    first.learn(1, log_interval=10)
+    first.logger.record("mine/once", 3.0)
+    first.save(tmp_path / "agent")
+    load(tmp_path / "agent").save(tmp_path / "copy")
+    again = logged(load(tmp_path / "copy"), tmp_path / "b")
+    again.learn(1, log_interval=2, reset_num_timesteps=False)
+    for agent in (first, again):
+        agent.logger.close()
+    header, row = (tmp_path / "b" / "progress.csv").read_text().splitlines()
+    assert dict(zip(header.split(","), row.split(","), strict=True))["mine/once"] == "3.0"
 
 
-def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_replaced(tmp_path, monkeypatch):
-    agent = pole()
+def test_a_checkpoint_keeps_what_its_caller_adds_and_names_anything_else(tmp_path):
+    agent, array = pole(), np.arange(6.0)[::2]
+    array.flags.writeable = False
+    agent.extra_state = {"array": array, "scalar": np.float32(0.5), "whole": np.int64(3), "yes": np.bool_(True)}
+    agent.extra_state |= {"note": "later", "numbers": [1, 2.5, None], "moments": torch.arange(3.0)}
     agent.save(tmp_path / "agent")
-    checked = []
-    monkeypatch.setattr(checkpoint, "check_seal", lambda folder: checked.append(folder))
-    found = read_checkpoint(tmp_path / "agent")
-    assert Agent.load(found, device="cpu").num_updates == 0 and len(checked) == 1
-    agent.num_updates = 7
-    agent.save(tmp_path / "agent")
-    assert Agent.load(found, device="cpu").num_updates == 7 and len(checked) == 2
+    back = load(tmp_path / "agent").extra_state
+    assert type(back["array"]) is np.ndarray and back.pop("array").tolist() == [0.0, 2.0, 4.0]
+    assert torch.equal(back.pop("moments"), torch.arange(3.0))
+    assert back == {"scalar": 0.5, "whole": 3, "yes": True, "note": "later", "numbers": [1, 2.5, None]}
+    for value, kind in (({1}, "set"), (object(), "object"), (np.array([None]), "object")):
+        agent.extra_state = {"mine": [1, {"deep": value}]}
+        with pytest.raises(TypeError, match=rf"extra/mine\[1\]/deep cannot be saved: .*{kind}"):
+            agent.save(tmp_path / "agent")

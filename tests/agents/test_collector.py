@@ -1,6 +1,7 @@
 """Collecting: final observations, restarts, who plays, how many steps count, and that slots change no episode."""
 
 import warnings
+from dataclasses import fields
 
 import gymnasium as gym
 import numpy as np
@@ -11,17 +12,20 @@ from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from identity_checks import collect
+from identity_checks import check_counting_rollout, collect
+from stable_baselines3.common.vec_env import DummyVecEnv
 from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import Collector, Reinforce, make_envs
+from agents import Collector, Reinforce, Rollout, make_envs
 from agents.rollouts.waiting_envs import WaitingVectorEnv
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
+ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 modes = pytest.mark.parametrize("mode", list(AutoresetMode))
+kinds = pytest.mark.parametrize("kind", [*AutoresetMode, WaitingVectorEnv, DummyVecEnv])
 shapes = pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (11, 3), (3, 5), (7, 7), (2, 1)])
 
 
@@ -54,38 +58,53 @@ class Mine(gym.Wrapper):
     """A wrapper without `state_dict`."""
 
 
-def envs_of(env, slots, mode):
+def envs_of(kind, env, slots):
+    """Return slots of Gymnasium in an autoreset mode, of ours that wait, or of stable-baselines3."""
     ledger = Ledger(LENGTHS)
-    return SyncVectorEnv([lambda: env(ledger)] * slots, copy=False, autoreset_mode=mode)
+    make = [lambda: env(ledger)] * slots
+    if kind is DummyVecEnv:
+        return make_envs(DummyVecEnv(make), 1, None)
+    if kind is WaitingVectorEnv:
+        return WaitingVectorEnv(make)
+    return SyncVectorEnv(make, copy=False, autoreset_mode=kind)
 
 
-def odd(episodes):
-    """Return which episodes of a `CountingEnv` are cut off [N]."""
-    return torch.arange(episodes) % 2 == 1
-
-
-@modes
+@kinds
 @shapes
-def test_final_observations_are_in_the_rows_of_their_episodes(mode, episodes, slots):
-    env = FreshEnv if mode is AutoresetMode.SAME_STEP else CountingEnv  # which reuses its buffer
-    rollout = Collector(envs_of(env, slots, mode), CPU).collect(CountingPolicy(), episodes)
-    cut = odd(episodes)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_final_observations_are_in_the_rows_of_their_episodes(kind, episodes, slots, keyed):
+    """A `CountingEnv` cuts off its odd episodes."""
+    plain = FreshEnv if kind in (AutoresetMode.SAME_STEP, DummyVecEnv) else CountingEnv  # which reuses its buffer
+    envs = envs_of(kind, DictEnv if keyed else plain, slots)
+    rollout = Collector(envs, CPU).collect(DictPolicy() if keyed else CountingPolicy(), episodes)
+    cut, final = torch.arange(episodes) % 2 == 1, rollout.final_observations
     assert torch.equal(rollout.truncated & ~rollout.terminated, cut)
+    if keyed:
+        assert final.keys() == {"episode", "t"} and rollout.observations["t"].dtype == final["t"].dtype == torch.int64
+        assert rollout.observations["episode"].dtype == final["episode"].dtype == torch.float32
+        final = torch.cat([final["episode"], final["t"][:, None].float()], 1)
+    else:
+        check_counting_rollout(rollout, LENGTHS)
     wanted = torch.stack([torch.arange(episodes), torch.tensor(LENGTHS[:episodes])], 1) * cut[:, None]
-    assert torch.equal(rollout.final_observations, wanted.float())
+    assert torch.equal(final, wanted.float())
 
 
-@modes
-@shapes
-def test_final_observations_are_kept_key_by_key(mode, episodes, slots):
-    rollout = Collector(envs_of(DictEnv, slots, mode), CPU).collect(DictPolicy(), episodes)
-    cut = odd(episodes)
-    assert set(rollout.final_observations) == {"episode", "t"}
-    number, t = rollout.final_observations["episode"], rollout.final_observations["t"]
-    assert torch.equal(number, (torch.arange(episodes) * cut).float()[:, None])
-    assert torch.equal(t, torch.tensor(LENGTHS[:episodes]) * cut)
-    assert rollout.observations["t"].dtype == t.dtype == torch.int64
-    assert rollout.observations["episode"].dtype == number.dtype == torch.float32
+def leaves(value):
+    return list(value.values()) if isinstance(value, dict) else [] if value is None else [value]
+
+
+def test_text_in_slots_of_stable_baselines3_comes_with_its_verdicts_and_prompts():
+    """As in those of Gymnasium."""
+    make, rollouts = [lambda: gym.make("TextGen-v0", **ARITH)] * 2, []
+    same_step = SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP)
+    for envs in (make_envs(DummyVecEnv(make), 1, None), same_step):
+        rollouts.append(collect(Reinforce("tiny", envs, device="cpu").policy, envs, 8, 3))
+        rollouts[-1].truncated[:] = False  # they keep it only where the episode did not terminate as well
+    assert not rollouts[0].success.isnan().any()
+    for entry in fields(Rollout):
+        pair = (leaves(getattr(rollout, entry.name)) for rollout in rollouts)
+        for one, other in zip(*pair, strict=True):
+            assert one.dtype == other.dtype and torch.equal(one.nan_to_num(-1), other.nan_to_num(-1)), entry.name
 
 
 @modes
@@ -124,43 +143,36 @@ def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrap
 # When finished slots restart.
 
 
-def play(envs, episodes):
-    """Collect; return the rollout and, of each step, who plays, who restarts after it and who ended with it."""
-    policy, gather, steps = tiny_policy("gpt2", envs), Collector(envs, CPU), []
+@diagonal("mode, slots", list(AutoresetMode), [16, 40])
+def test_a_policy_knows_which_slots_take_a_step(mode, slots):
+    envs = text_envs(slots, autoreset_mode=mode)
+    policy, steps = tiny_policy("gpt2", envs), []  # of each step: who plays, who restarts after it, how many end
     act, reset, step = policy.act, envs.reset, envs.step
 
     def listen(*args, playing, **kwargs):
         assert playing.device.type == "cpu" and playing.dtype is torch.bool
-        steps.append((playing.nonzero()[:, 0].tolist(), [], []))
+        steps.append([int(playing.sum()), 0, 0])
         return act(*args, playing=playing, **kwargs)
 
     def restart(**kwargs):
         if steps:
-            steps[-1][1].extend(np.flatnonzero(kwargs["options"]["reset_mask"]).tolist())
+            steps[-1][1] += int(np.sum(kwargs["options"]["reset_mask"]))
         return reset(**kwargs)
 
     def count(actions):
         made = step(actions)
-        steps[-1][2].extend((made[2] | made[3]).nonzero()[:, 0].tolist())
+        steps[-1][2] += int((made[2] | made[3]).sum())
         return made
 
     policy.act, envs.reset, envs.step = listen, restart, count
-    gather.seed(0)
-    rollout = gather.collect(policy, episodes, torch.Generator().manual_seed(0))
-    assert rollout is not None
-    return rollout, steps
-
-
-@diagonal("mode, slots", list(AutoresetMode), [16, 40])
-def test_a_policy_knows_which_slots_take_a_step(mode, slots):
-    rollout, steps = play(text_envs(slots, autoreset_mode=mode), 25)
+    rollout = collect(policy, envs, 25)
     if mode is AutoresetMode.DISABLED:
-        assert sum(len(playing) for playing, *_ in steps) == int(rollout.mask.sum()), "the others wait"
-        restarts = [len(restarted) for _, restarted, _ in steps if restarted]
+        assert sum(playing for playing, *_ in steps) == int(rollout.mask.sum()), "the others wait"
+        restarts = [restarted for _, restarted, _ in steps if restarted]
         assert all(slots / 8 <= number for number in restarts[:-1]), "several at a time"
     else:
-        resting = [0, *(len(ended) for *_, ended in steps)] if mode is AutoresetMode.NEXT_STEP else [0] * len(steps)
-        assert all(len(playing) == slots - rests for (playing, *_), rests in zip(steps, resting, strict=False))
+        resting = [0, *(ended for *_, ended in steps)] if mode is AutoresetMode.NEXT_STEP else [0] * len(steps)
+        assert all(playing == slots - rests for (playing, *_), rests in zip(steps, resting, strict=False))
     with torch.no_grad():
         log_probs = tiny_policy("gpt2", text_envs(1)).evaluate(rollout)["log_probs"]
     gap = (log_probs - rollout.log_probs).abs().max()
@@ -185,53 +197,33 @@ def _from_zero():
     Stepped.steps = 0
 
 
-def stepped_envs(kind, slots, **settings):
-    ledger = Ledger(LENGTHS)
-    return kind([lambda: Stepped(ledger)] * slots, **settings)
-
-
-@modes
+@kinds
 @shapes
-def test_every_step_of_the_environment_is_counted(mode, episodes, slots):
-    counts = []
-    envs = stepped_envs(SyncVectorEnv, slots, autoreset_mode=mode)
-    for _ in range(2):
-        rollout = Collector(envs, CPU).collect(CountingPolicy(), episodes, on_step=lambda n, _: not counts.append(n))
-        assert sum(counts) == Stepped.steps
-    assert Stepped.steps >= int(rollout.mask.sum())
-
-
-@shapes
-def test_slots_that_wait_take_no_step_that_is_thrown_away(episodes, slots):
-    envs, counts, wanted = stepped_envs(WaitingVectorEnv, slots), [], 0
+def test_every_step_of_the_environment_is_counted_and_slots_that_wait_take_none_in_vain(kind, episodes, slots):
+    envs, counts, trained = envs_of(kind, Stepped, slots), [], 0
     collector = Collector(envs, CPU)
     for _ in range(2):
         rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda n, _: not counts.append(n))
-        wanted += int(rollout.mask.sum())
-        assert len(rollout) == episodes and sum(counts) == Stepped.steps == wanted
+        trained += int(rollout.mask.sum())
+        assert len(rollout) == episodes and sum(counts) == Stepped.steps >= trained
+    assert kind is not WaitingVectorEnv or Stepped.steps == trained
 
 
 def test_a_waiting_slot_keeps_its_last_observation_and_earns_nothing():
-    envs = stepped_envs(WaitingVectorEnv, 3)  # the first three episodes have 1, 2 and 8 steps
-    envs.reset(seed=0)
+    envs = envs_of(WaitingVectorEnv, Stepped, 3)  # the first three episodes have 1, 2 and 8 steps
+    obs, _ = envs.reset(seed=0)
     for t in range(4):
-        playing = [t < length for length in LENGTHS[:3]]
-        taken = min(t + 1, 2)
+        playing = np.array([t < length for length in LENGTHS[:3]])
         obs, rewards, terminated, truncated, _ = envs.step((np.arange(3) + t) % 3)
         assert Stepped.steps == sum(min(t + 1, length) for length in LENGTHS[:3])
         assert ((terminated | truncated) == [t + 1 == length for length in LENGTHS[:3]]).all()
-        assert (rewards[~np.array(playing)] == 0).all()
-        assert obs[:2].tolist() == [[0, 1], [1, taken]]
-    obs, _ = envs.reset(options={"reset_mask": np.array([True, False, False])})
-    assert obs[:2].tolist() == [[3, 0], [1, 2]]
-
-
-def test_the_first_reset_of_waiting_slots_may_leave_some_out():
-    envs = stepped_envs(WaitingVectorEnv, 3)
-    obs, _ = envs.reset(seed=0, options={"reset_mask": np.array([True, False, False])})
-    assert obs.shape == (3, 2)
-    envs.step(np.array([0, 0, 0]))
-    assert Stepped.steps == 1
+        assert (rewards[~playing] == 0).all() and obs[:2].tolist() == [[0, 1], [1, min(t + 1, 2)]]
+    mask = np.array([True, False, False])
+    assert envs.reset(options={"reset_mask": mask})[0][:2].tolist() == [[3, 0], [1, 2]]
+    fresh, before = envs_of(WaitingVectorEnv, Stepped, 3), Stepped.steps
+    assert fresh.reset(seed=0, options={"reset_mask": mask})[0].shape == (3, 2), "the first reset may leave some out"
+    fresh.step(np.array([0, 0, 0]))
+    assert Stepped.steps == before + 1
 
 
 class Countable(CartPoleVectorEnv):
@@ -258,10 +250,8 @@ def test_an_agent_counts_the_steps_taken_and_those_trained_on():
 
 @pytest.mark.parametrize("by_id", [True, False])
 def test_an_agent_that_makes_its_environment_trains_on_every_step(by_id):
-    agent = Reinforce(
-        "MlpPolicy", "CartPole-v1" if by_id else gym.make("CartPole-v1"), episodes_per_update=8, device="cpu"
-    )
-    agent.learn(300)
+    env = "CartPole-v1" if by_id else gym.make("CartPole-v1")
+    agent = Reinforce("MlpPolicy", env, episodes_per_update=8, device="cpu").learn(300)
     assert agent.num_timesteps == agent.trained_timesteps >= 300
     assert agent.learn(10, reset_num_timesteps=False).trained_timesteps == agent.num_timesteps
 

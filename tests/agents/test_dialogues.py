@@ -1,25 +1,28 @@
-"""Replies between the actions: what was sampled is what is trained, in all modes; and what is counted of turns."""
+"""Replies between the actions: what was sampled is what is kept and trained, in all modes; what is counted of turns."""
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
-from diagonal import slow
-from dialogues import Echoing, talking
-from gymnasium.vector import AutoresetMode
+from chat_families import FAMILIES
+from diagonal import diagonal, slow
+from dialogues import Echoing, number_of, talking
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from identity_checks import EXACT, assert_close, collect
-from tiny_models import tiny_policy
+from tiny_models import norm_in_double, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import RLOO, Agent, Collector, Rollout
-from agents.policies.base import weights_digest
+from agents import RLOO, Collector, LanguageModelPolicy, Rollout
 from agents.training.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 from verifiers.dialogues.calls import Call
 from verifiers.dialogues.tools import WithTools
 
+CPU = torch.device("cpu")
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("name", ["gpt2", slow("llama"), slow("mistral")])
+
+@diagonal("name, mode", ["gpt2", "llama", "mistral"], list(AutoresetMode))
 def test_acting_equals_training_over_all_turns(name, mode):
     envs = talking(mode=mode, group_size=2)
     policy = tiny_policy(name, envs, 0.7)
@@ -31,13 +34,163 @@ def test_acting_equals_training_over_all_turns(name, mode):
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
 
 
-def trained(agent, updates):
-    """Train for some updates of a long run."""
-    steps = agent.updates(10**6 - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
-    for _ in range(updates):
-        next(steps)
-    steps.close()
-    return agent
+LETTERS, LENGTH, PROMPT = 4, 60, 3
+BELL = 1  # the action that may be answered
+
+
+class TalkingEnv(gym.Env):
+    """The prompt is the number of the episode; every reply, reward and end is a hash of what was said before.
+
+    Args:
+        said: gets each episode that was started: its tokens, the columns of the actions and their rewards.
+    """
+
+    metadata = {"traits": {"replies_in_infos": True}}
+
+    def __init__(self, said):
+        self.said = said
+        self.action_space = spaces.Discrete(LETTERS)
+        tokens = spaces.Box(0, LETTERS - 1, (LENGTH,), np.int64)
+        self.observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(LENGTH + 1))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.tokens = [len(self.said) // LETTERS**place % LETTERS for place in range(PROMPT)]
+        self.columns, self.rewards = [], []
+        self.said.append((self.tokens, self.columns, self.rewards))
+        return self._observation(), {}
+
+    def step(self, action):
+        self.columns.append(len(self.tokens))
+        self.tokens.append(int(action))
+        chance, info = number_of(self.tokens), {}
+        self.rewards.append(chance % 64 / 64)
+        done = chance % 7 == 0 or len(self.columns) == 12
+        if action == BELL and chance % 3 and not done:
+            reply = [chance // 5**place % LETTERS for place in range(1 + chance % 3)]
+            self.tokens += reply
+            info["appended"] = len(reply)
+        return self._observation(), self.rewards[-1], done, False, info
+
+    def _observation(self):
+        tokens = np.zeros(LENGTH, dtype=np.int64)
+        tokens[: len(self.tokens)] = self.tokens
+        return {"tokens": tokens, "length": np.int64(len(self.tokens))}
+
+
+def hashed_envs(mode):
+    """Return a vector environment, and what will have been said in its episodes."""
+    said = []
+    return SyncVectorEnv([lambda: TalkingEnv(said)] * 5, autoreset_mode=mode), said
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_actions_are_found_in_the_final_tokens_and_keep_their_rewards(mode):
+    envs, said = hashed_envs(mode)
+    rollout = Collector(envs, CPU).collect(tiny_policy("gpt2", envs, 0.8), 40, torch.Generator().manual_seed(0))
+    answered = 0
+    for row, (tokens, columns, rewards) in enumerate(said[:40]):
+        steps = len(columns)
+        assert rollout.mask[row].sum() == steps and rollout.observations["length"][row] == PROMPT
+        assert rollout.positions[row, :steps].tolist() == columns
+        assert rollout.actions[row, :steps].tolist() == [tokens[column] for column in columns]
+        assert rollout.rewards[row, :steps].tolist() == rewards
+        answered += len(tokens) > PROMPT + steps
+        known = tokens if len(tokens) > PROMPT + steps else tokens[:PROMPT] + [0] * steps  # `positions` says so
+        assert rollout.observations["tokens"][row, : len(tokens)].tolist() == known
+    assert answered >= 8
+
+
+def test_an_environment_that_does_not_say_what_it_appends_is_read_right_while_acting(monkeypatch):
+    envs, _ = hashed_envs(AutoresetMode.NEXT_STEP)
+    policy, seen = tiny_policy("gpt2", envs), []
+    act = policy.act
+    monkeypatch.setattr(policy, "act", lambda *args, **more: seen.append(more["appended"]) or act(*args, **more))
+    envs.metadata = {**envs.metadata, "traits": {}}
+    ours, theirs = (
+        Collector(each, CPU).collect(policy, 20, torch.Generator().manual_seed(0))
+        for each in (envs, hashed_envs(AutoresetMode.NEXT_STEP)[0])
+    )
+    assert_close(ours.log_probs[ours.mask], theirs.log_probs[theirs.mask], EXACT, "compared and told")
+    assert seen[0] is None and any(isinstance(each, torch.Tensor) for each in seen)
+
+
+def test_a_rollout_without_replies_has_no_positions():
+    assert collect(tiny_policy("gpt2", text_envs(4)), text_envs(4), 8).positions is None
+
+
+# Twenty turns with the templates of real families: the tokens that are trained are those that were sampled.
+
+
+TURNS, EPISODES = 20, 3
+OFTEN = ["chatml", "llama3", "llama2", "mistral", "gemma", "phi3"]
+WORDS = ["yes", "no, <|im_end|> again", " 12+34= ?\n", "▁user [INST] é", "</s>"]
+
+
+class Talkative(Verifier):
+    """Twenty turns, whose replies depend on the turn."""
+
+    def sample(self, rng):
+        return Problem([{"role": "user", "content": f"What is {rng.randint(1, 9)}+34= ?"}])
+
+    def dialogue(self, problem):
+        class Talk(Dialogue):
+            turns = 0
+
+            def reply(self, turn):
+                self.turns += 1
+                verdict = Verdict(1.0) if self.turns == TURNS else None
+                return Reply(WORDS[number_of(turn, self.turns) % 5], verdict=verdict)
+
+        return Talk()
+
+
+@pytest.mark.parametrize("name", [name if name in OFTEN else slow(name) for name in FAMILIES])
+def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
+    tokenizer = FAMILIES[name]()
+    limits = {"max_prompt_tokens": 80, "max_new_tokens": 6, "max_turns": TURNS, "max_reply_tokens": 80}
+    envs = gym.make_vec("TextGen-v0", 1, verifier=Talkative(), tokenizer=tokenizer, test_fraction=0.0, **limits)
+    model = tiny_model("llama", len(tokenizer), context=envs.task.max_length)
+    with torch.no_grad():  # an end token every few steps
+        model.lm_head.weight.mul_(0.2)
+    norm_in_double(model)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model, dtype="float64")
+    sampled, turns, length, step, reset = [], [], [0], envs.step, envs.reset
+
+    def restart(**kwargs):
+        sampled.append([])
+        obs, infos = reset(**kwargs)
+        length[0] = int(obs["length"])
+        return obs, infos
+
+    def listen(actions):
+        sampled[-1].append((length[0], int(actions)))
+        out = step(actions)
+        length[0] = int(out[0]["length"])
+        turns.extend([out[4]["turns"][0]] if out[2] else [])
+        return out
+
+    envs.step, envs.reset = listen, restart
+    rollout = Collector(envs, CPU).collect(policy, EPISODES, torch.Generator().manual_seed(0))
+    assert turns == [TURNS] * EPISODES
+    for row, wanted in enumerate(sampled):
+        columns, actions = (each[row][rollout.mask[row]].tolist() for each in (rollout.columns, rollout.actions))
+        assert list(zip(columns, actions, strict=True)) == wanted, "every sampled token, and nothing else"
+        assert rollout.observations["tokens"][row, columns].tolist() == actions
+        assert columns[-1] - columns[0] >= len(columns) + TURNS - 1, "replies stand in between"
+    log_probs = policy.evaluate(rollout)["log_probs"]
+    assert (log_probs - rollout.log_probs)[rollout.mask].abs().max() < 1e-12
+
+
+# What is chosen and counted.
+
+
+def test_agents_choose_late_replies():
+    kwargs = {"verifier": "guess", "verifier_workers": 1}
+    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
+        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
+        assert agent.env.metadata["late_replies"] == late
+        agent.env.close()
 
 
 class Ringing(WithTools):
@@ -52,10 +205,9 @@ def ring():
 
 
 def test_turns_and_calls_are_counted_per_episode():
-    verifier = Ringing(Echoing(), [ring], alphabet="abcd\n", failed="c")
+    verifier, ended = Ringing(Echoing(), [ring], alphabet="abcd\n", failed="c"), []
     limits = {"max_new_tokens": 4, "max_reply_tokens": 17, "max_context_tokens": 60}
     envs = gym.make_vec("TextGen-v0", 4, verifier=verifier, verifier_workers=0, **limits)
-    ended = []
 
     def note(taken, local):
         infos = local["infos"]
@@ -63,80 +215,13 @@ def test_turns_and_calls_are_counted_per_episode():
         ended.extend([infos[name][row] for name in ("turns", "tool_calls", "tool_errors")] for row in rows)
         return True
 
-    collector = Collector(envs, torch.device("cpu"))
-    rollout = collector.collect(tiny_policy("gpt2", envs), 24, torch.Generator().manual_seed(0), on_step=note)
+    policy = tiny_policy("gpt2", envs)
+    rollout = Collector(envs, CPU).collect(policy, 24, torch.Generator().manual_seed(0), on_step=note)
     means = torch.tensor(ended, dtype=torch.float64).mean(0).tolist()
     metrics = rollout_metrics(rollout)
     assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
     assert len(ended) == 24 and means[0] > 1 and means[1] > means[2] > 0
     assert "rollout/turns" not in rollout_metrics(Rollout(**{**vars(rollout), "extras": {}}))
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, slow(AutoresetMode.NEXT_STEP), slow(AutoresetMode.SAME_STEP)])
-def test_a_kill_in_the_middle_of_a_rollout_with_late_replies_changes_nothing(mode, tmp_path):
-    """Replies come when the clock says; that they do not decide anything makes the rollout a replay."""
-
-    def made():
-        return talking(8, mode, group_size=4, verifier_workers=1, late_replies=True)
-
-    def agent(**settings):
-        return RLOO("tiny", made(), episodes_per_update=16, seed=3, device="cpu", **settings)
-
-    class Killed(BaseException):
-        pass
-
-    straight, killed = trained(agent(), 2), trained(agent(), 1)
-    killed.save(tmp_path / "agent")
-    waited, step = [], killed.env.step
-
-    def kill(actions):
-        out = step(actions)
-        waited.append("waiting" in out[4])
-        if len(waited) > 6 and waited[-1]:
-            raise Killed
-        return out
-
-    killed.env.step = kill
-    with pytest.raises(Killed):
-        trained(killed, 1)
-    again = trained(Agent.load(tmp_path / "agent", env=made(), continue_env=True, device="cpu"), 1)
-    assert weights_digest(again.policy) == weights_digest(straight.policy)
-    assert again.num_timesteps == straight.num_timesteps
-    del killed.env.step  # the same process can go on, too: nothing of the broken rollout is left
-    killed = Agent.load(tmp_path / "agent", env=killed.env, continue_env=True, device="cpu")
-    assert weights_digest(trained(killed, 1).policy) == weights_digest(straight.policy)
-    for each in (straight, again, killed):
-        each.env.close()
-
-
-def test_agents_choose_late_replies():
-    kwargs = {"verifier": "guess", "verifier_workers": 1}
-    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
-        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
-        assert agent.env.metadata["late_replies"] == late
-        agent.env.close()
-
-
-def sharded_runs(folder):
-    """Return the weights after two updates of sharded processes, in one run and with a break, and their numbers."""
-
-    def made(shard=True):
-        envs = talking(4, group_size=2)
-        return RLOO("tiny", envs, episodes_per_update=8, seed=3, device="cpu", shard=shard)
-
-    straight = trained(made(), 2)
-    trained(made(), 1).save(folder)
-    again = Agent.load(folder, env=talking(4, group_size=2), continue_env=True, device="cpu", shard=True)
-    again = trained(again, 1)
-    return [(weights_digest(agent.policy), agent.num_timesteps) for agent in (straight, again)]
-
-
-def test_a_break_changes_nothing_in_sharded_processes_that_are_answered(two, tmp_path):
-    ours, theirs = two(sharded_runs, tmp_path / "agent")
-    assert ours[0] == ours[1] and theirs[0] == theirs[1]
-
-
-# What is counted: turns per episode, success by number of turns, how often the commonest reply comes.
 
 
 class Counting(Verifier):
@@ -159,26 +244,16 @@ class Counting(Verifier):
         return Limited()
 
 
-@pytest.fixture(scope="module")
-def rollout():
+def test_success_by_number_of_turns_and_the_share_of_the_commonest_reply():
     envs = gym.make_vec("TextGen-v0", 8, verifier=Counting(), test_fraction=0.0)
-    return collect(tiny_policy("llama", envs), envs, 32)
-
-
-def test_success_by_number_of_turns(rollout):
+    rollout = collect(tiny_policy("llama", envs), envs, 32)
+    one, two, three = (int((rollout.observations["length"] == number).sum()) for number in (1, 2, 3))
     figures = evaluation_metrics(rollout)
-    counts = [int((rollout.observations["length"] == number).sum()) for number in (1, 2, 3)]
     assert figures["by_turns"] == {
         str(number): {"episodes": count, "success_rate": float(number == 2)}
-        for number, count in zip((1, 2, 3), counts, strict=True)
+        for number, count in ((1, one), (2, two), (3, three))
     }
     assert figures["mean_turns"] == pytest.approx(rollout.extras["turns"].mean().item())
-
-
-def test_the_share_of_the_commonest_reply(rollout):
-    lengths = rollout.observations["length"]
-    first, later = int((lengths > 1).sum()), int((lengths > 2).sum())
-    assert first > later > 0
     ends = rollout.actions.eq(1) & rollout.mask  # a turn that is cut gets its end token: another appended text
-    assert ends.any()
-    assert 0 < rollout_metrics(rollout)["rollout/reply_max_frac"] <= first / (first + later)
+    assert ends.any() and two + three > three > 0
+    assert 0 < rollout_metrics(rollout)["rollout/reply_max_frac"] <= (two + three) / (two + 2 * three)

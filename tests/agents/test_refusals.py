@@ -11,6 +11,7 @@ import torch
 from agent_kinds import GROUPED, PASSES
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear
 from transformers import BertConfig, BertLMHeadModel
@@ -268,6 +269,10 @@ OTHERS = [
     (partial(text, policy_kwargs={"attention": "flex_attention"}), ("attention 'flex_attention'", "sdpa, eager")),
     (partial(text, GRPO, tiny_model("gpt2"), size=1), ("group_size must be at least 2", "gym.make_vec")),
     (partial(text, ReinforcePlusPlus, size=1, baseline="group-mean"), ("ReinforcePlusPlus", "group_size")),
+    (
+        lambda: pole(RLOO, "tiny", DummyVecEnv([lambda: gym.make("rlenv:TextGen-v0", group_size=4, **ARITH)] * 2)),
+        ("group_size=4", "slots that share their groups"),
+    ),
     (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
     (partial(pole, Reinforce, shard=True), ("shard", "processes")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),

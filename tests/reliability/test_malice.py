@@ -63,39 +63,44 @@ class Code:
         return (os.system, (f"touch {self.ran}",))
 
 
-def changed(file, **values):
-    """Let a file of JSON say something else; None removes a name."""
+def edited(file, *edits, **values):
+    """Let a file of JSON say something else."""
     table = json.loads(file.read_text()) | values
+    for edit in edits:
+        edit(table)
     file.write_text(json.dumps(table))
-
-
-def edited(file, edit):
-    table = json.loads(file.read_text())
-    edit(table)
-    file.write_text(json.dumps(table))
-
-
-def deep(depth=100_000):
-    return '{"a":' * depth + "1" + "}" * depth
-
-
-LISTED = {"problems": ["1+3="], "test_fraction": 0.0, "max_prompt_tokens": 4, "max_new_tokens": 4}
-
-
-def verifier(run, **kwargs):
-    changed(run / "checkpoint" / "agent.json", env_kwargs={**LISTED, **kwargs})
 
 
 def auto_map(folder):
     """Put custom code into a folder of a model and its tokenizer."""
     shutil.copy(Path(sys.path[0]) / f"{MODULE}.py", folder)
-    code = {name: f"{MODULE}.{kind}" for name, kind in
-            (("AutoConfig", "Config"), ("AutoModelForCausalLM", "Model"))}  # fmt: skip
-    edited(folder / "config.json", lambda table: table.update(auto_map=code, model_type="somebodys"))
-    edited(
-        folder / "tokenizer_config.json",
-        lambda table: table.update(auto_map={"AutoTokenizer": [None, f"{MODULE}.Tokenizer"]}, tokenizer_class="Mine"),
-    )
+    code = {"AutoConfig": f"{MODULE}.Config", "AutoModelForCausalLM": f"{MODULE}.Model"}
+    edited(folder / "config.json", auto_map=code, model_type="somebodys")
+    tokenizer = {"AutoTokenizer": [None, f"{MODULE}.Tokenizer"]}
+    edited(folder / "tokenizer_config.json", auto_map=tokenizer, tokenizer_class="Mine")
+
+
+# What an attacker does: a function of the run folder and the file that his code would make.
+
+LISTED = {"problems": ["1+3="], "test_fraction": 0.0, "max_prompt_tokens": 4, "max_new_tokens": 4}
+SHOUT, CLASS, MODEL = f"{MODULE}:shout", f"{MODULE}:Config", "checkpoint/policy/model"
+TRUST = "pass --trust"
+
+
+def facts(**values):
+    return lambda run, ran=None: edited(run / "checkpoint" / "agent.json", **values)
+
+
+def verifier(**kwargs):
+    return facts(env_kwargs={**LISTED, **kwargs})
+
+
+def parts(**parts):
+    return verifier(verifier="weighted", verifier_kwargs={"parts": parts})
+
+
+def network(**values):
+    return lambda run, ran: edited(run / "checkpoint" / "policy" / "policy.json", network=values)
 
 
 def pickled(*names):
@@ -106,63 +111,73 @@ def pickled(*names):
     return plant
 
 
-def no_checkpoint(run, **values):
-    shutil.rmtree(run / "checkpoint")
-    changed(run / "config.json", **values)
+def config(**values):
+    """Return an attack by a run without a checkpoint, of which config.json counts."""
+
+    def plant(run, ran=None):
+        shutil.rmtree(run / "checkpoint")
+        edited(run / "config.json", **values)
+
+    return plant
 
 
-# What an attacker does: a function of the run folder and the file that his code would make.
+def each(*plants):
+    def plant(run, ran):
+        for one in plants:
+            one(run, ran)
+
+    return plant
+
+
 TEXT = {
-    "verifier module:Name": lambda run, ran: verifier(run, verifier=f"{MODULE}:shout"),
-    "verifier with callables": lambda run, ran: verifier(
-        run, verifier="weighted", verifier_kwargs={"parts": {"shout": {"weight": 1, "verifier": f"{MODULE}:shout"}}}
+    "verifier module:Name": (verifier(verifier=SHOUT), TRUST),
+    "verifier that says it is trusted": (verifier(verifier=SHOUT, trust=True), TRUST),
+    "part": (parts(**{SHOUT: 1}), TRUST),
+    "named part": (parts(shout={"weight": 1, "verifier": SHOUT}), TRUST),
+    "verifier of the standard library": (
+        lambda run, ran: verifier(
+            verifier="subprocess:Popen", problems=[{"prompt": "1+3=", "args": f"touch {ran}", "shell": True}]
+        )(run),
+        TRUST,
     ),
-    "verifier of the standard library": lambda run, ran: verifier(
-        run, verifier="subprocess:Popen", problems=[{"prompt": "1+3=", "args": f"touch {ran}", "shell": True}]
+    "sandbox lifted": (verifier(verifier="code", verifier_kwargs={"unsafe_local_exec": True}), TRUST),
+    "code of the model": (lambda run, ran: auto_map(run / MODEL), ""),
+    "code of the tokenizer": (
+        lambda run, ran: (auto_map(run / MODEL), verifier(verifier="arith", tokenizer=str(run / MODEL))(run)),
+        "",
     ),
-    "sandbox lifted": lambda run, ran: verifier(run, verifier="code", verifier_kwargs={"unsafe_local_exec": True}),
-    "code of the model": lambda run, ran: auto_map(run / "checkpoint" / "policy" / "model"),
-    "code of the tokenizer": lambda run, ran: (
-        auto_map(run / "checkpoint" / "policy" / "model"),
-        verifier(run, verifier="arith", tokenizer=str(run / "checkpoint" / "policy" / "model")),
+    "weights as a pickle": (
+        each(lambda run, ran: (run / MODEL / "model.safetensors").unlink(), pickled("policy/model/pytorch_model.bin")),
+        "",
     ),
-    "weights as a pickle": lambda run, ran: (
-        (run / "checkpoint" / "policy" / "model" / "model.safetensors").unlink(),
-        pickled("policy/model/pytorch_model.bin")(run, ran),
-    ),
-    "configuration names a verifier": lambda run, ran: no_checkpoint(run, verifier=f"{MODULE}:shout"),
-    "configuration names a model": lambda run, ran: (
-        shutil.copytree(run / "checkpoint" / "policy" / "model", run / "model"),
-        auto_map(run / "model"),
-        no_checkpoint(run, model=str(run / "model")),
+    "configuration names a verifier": (config(verifier=SHOUT), TRUST),
+    "configuration trusts itself": (config(verifier=SHOUT, trust=True), TRUST),
+    "configuration trusts its checkpoint": (config(verifier=SHOUT, trust_checkpoint=True), TRUST),
+    "configuration names a model": (
+        lambda run, ran: (
+            shutil.copytree(run / MODEL, run / "model"),
+            auto_map(run / "model"),
+            config(model=str(run / "model"))(run),
+        ),
+        "",
     ),
 }
+TRAP, CONFIG = f"{MODULE}:Trap-v0", "config.json"
 CONTROL = {
-    "training files as pickles": pickled("training.safetensors", "training.json"),
-    "weights as a pickle, control": pickled("policy/policy.safetensors"),
-    "facts as a pickle": pickled("agent.json"),
-    "training.pt": pickled("training.pt"),
-    "environment module:Name": lambda run, ran: changed(run / "checkpoint" / "agent.json", env=f"{MODULE}:Trap-v0"),
-    "both name an environment": lambda run, ran: (
-        changed(run / "checkpoint" / "agent.json", env=f"{MODULE}:Trap-v0"),
-        changed(run / "config.json", env_id=f"{MODULE}:Trap-v0"),
-    ),
-    "configuration names an environment": lambda run, ran: no_checkpoint(run, env_id=f"{MODULE}:Trap-v0"),
-    "network of a module": lambda run, ran: changed(
-        run / "checkpoint" / "policy" / "policy.json", network={"features_extractor_class": f"{MODULE}:Config"}
-    ),
-    "activation of a module": lambda run, ran: changed(
-        run / "checkpoint" / "policy" / "policy.json", network={"activation_fn": f"{MODULE}.Config"}
-    ),
-    "both name an agent": lambda run, ran: (
-        changed(run / "checkpoint" / "agent.json", agent=f"{MODULE}:Config"),
-        changed(run / "config.json", agent=f"{MODULE}:Config"),
-    ),
-    "configuration names an agent": lambda run, ran: no_checkpoint(run, agent=f"{MODULE}:Config"),
-    "class of a module": lambda run, ran: changed(run / "checkpoint" / "agent.json", agent=f"{MODULE}:Config"),
+    "training files as pickles": (pickled("training.safetensors", "training.json"), ""),
+    "weights as a pickle, control": (pickled("policy/policy.safetensors"), ""),
+    "facts as a pickle": (pickled("agent.json"), ""),
+    "training.pt": (pickled("training.pt"), ""),
+    "environment module:Name": (facts(env=TRAP), ""),
+    "both name an environment": (each(facts(env=TRAP), lambda run, ran: edited(run / CONFIG, env_id=TRAP)), TRUST),
+    "configuration names an environment": (config(env_id=TRAP), TRUST),
+    "network of a module": (network(features_extractor_class=CLASS), ""),
+    "activation of a module": (network(activation_fn=f"{MODULE}.Config"), ""),
+    "both name an agent": (each(facts(agent=CLASS), lambda run, ran: edited(run / CONFIG, agent=CLASS)), TRUST),
+    "configuration names an agent": (config(agent=CLASS), TRUST),
+    "class of a module": (facts(agent=CLASS), ""),
 }
-EVERY = [("TextGen", name, plant) for name, plant in TEXT.items()]
-EVERY += [("CartPole", name, plant) for name, plant in CONTROL.items()]
+EVERY = [("TextGen", *row) for row in TEXT.values()] + [("CartPole", *row) for row in CONTROL.values()]
 
 
 def refused(outcome, what=""):
@@ -175,20 +190,13 @@ def refused(outcome, what=""):
     assert what in line, line
 
 
-NEED_TRUST = {
-    "verifier module:Name", "verifier with callables", "verifier of the standard library", "sandbox lifted",
-    "configuration names a verifier", "both name an environment", "configuration names an environment",
-    "both name an agent", "configuration names an agent",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("world", "name", "plant"), EVERY, ids=[name for _, name, _ in EVERY])
-def test_nothing_is_executed(world, name, plant, folder, ran):
+@pytest.mark.parametrize(("world", "plant", "said"), EVERY, ids=[*TEXT, *CONTROL])
+def test_nothing_is_executed(world, plant, said, folder, ran):
     run = folder / world
     plant(run, ran)
     if (run / "checkpoint" / MANIFEST).is_file():
         seal(run / "checkpoint")
-    refused(invoke("train", "--resume", run, "--json"), "pass --trust" if name in NEED_TRUST else "")
+    refused(invoke("train", "--resume", run, "--json"), said)
     refused(invoke("evaluate", run, "--episodes", 2, "--json"))
     assert not ran.exists() and MODULE not in sys.modules
 
@@ -199,10 +207,13 @@ def test_the_traps_would_spring(folder, ran):
     assert ran.exists()
     ran.unlink()
     run = folder / "TextGen"
-    verifier(run, verifier=f"{MODULE}:shout")
+    verifier(verifier=SHOUT)(run)
     seal(run / "checkpoint")
     done("evaluate", run, "--episodes", 2, "--split", "train", "--json", "--trust")
     assert ran.exists()
+
+
+# What makes no sense.
 
 
 def state(path, edit):
@@ -220,10 +231,6 @@ def state(path, edit):
     return plant
 
 
-def facts(**values):
-    return lambda run: changed(run / "checkpoint" / "agent.json", **values)
-
-
 def settings(**values):
     return lambda run: edited(run / "checkpoint" / "agent.json", lambda table: table["settings"].update(values))
 
@@ -238,16 +245,8 @@ def sealed_names(*names):
     )
 
 
-def link(name, target):
-    def plant(run):
-        shutil.rmtree(run / name, ignore_errors=True) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
-        (run / name).symlink_to(target)
-
-    return plant
-
-
 NONSENSE = {  # one of each kind, and what would hang
-    "deep agent.json": written("agent.json", deep()),
+    "deep agent.json": written("agent.json", '{"a":' * 100_000 + "1" + "}" * 100_000),
     "deep tags": written("training.json", '{"list":[' * 50_000 + "]}" * 50_000),
     "long number": written("agent.json", '{"format": ' + "9" * 100_000 + "}"),
     "names in tags": written("training.json", json.dumps({"tensor": "../../../etc/passwd"})),
@@ -276,7 +275,10 @@ NONSENSE = {  # one of each kind, and what would hang
         (run / "checkpoint" / "training.json").unlink(),
         os.mkfifo(run / "checkpoint" / "training.json"),
     ),
-    "a device": link("checkpoint/agent.json", "/dev/zero"),
+    "a device": lambda run: (
+        (run / "checkpoint" / "agent.json").unlink(),
+        (run / "checkpoint" / "agent.json").symlink_to("/dev/zero"),
+    ),
 }
 
 
@@ -317,22 +319,14 @@ def test_nothing_outside_is_written(name, folder, tmp_path):
     assert precious.read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("name", ["trust_checkpoint", "trust"])
-def test_a_run_folder_cannot_trust_itself(name, folder, ran):
-    run = folder / "TextGen"
-    no_checkpoint(run, verifier=f"{MODULE}:shout", **{name: True})
-    refused(invoke("train", "--resume", run, "--json"), "pass --trust")
-    assert not ran.exists() and MODULE not in sys.modules
-
-
 def test_a_run_folder_cannot_lift_the_sandbox(folder):
     run = folder / "TextGen"
-    no_checkpoint(run, verifier="code", unsafe_local_exec=True)
+    config(verifier="code", unsafe_local_exec=True)(run)
     refused(invoke("train", "--resume", run, "--trust", "--json"), "pass --unsafe-local-exec")
 
 
 def test_a_run_folder_cannot_have_itself_overwritten(folder):
     run = folder / "CartPole"
-    changed(run / "config.json", overwrite=True, log_dir=str(folder / "TextGen"))
+    edited(run / "config.json", overwrite=True, log_dir=str(folder / "TextGen"))
     outcome = done("train", "--resume", run, "--json")
     assert json.loads(outcome.stdout.splitlines()[-1])["run_dir"] == str(run)

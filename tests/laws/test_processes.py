@@ -1,0 +1,550 @@
+"""W processes are one, with replicas and with shards: the same updates, problems, checkpoints; one error for all."""
+
+import contextlib
+import copy
+import gc
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from _rlenv_scripts.completions import blocks
+from agent_kinds import fitting, is_taught
+from diagonal import diagonal, slow
+from dialogues import talking
+from gaps import gapped
+from ranks import Ranks
+from tabular import T, make_agent
+from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, LlamaConfig
+from updates import sample, some_cut_off
+
+from agents import AGENTS, Agent, Collector, make_envs, processes
+from agents.fsdp import full, gathered, local, whole
+from agents.policies.base import weights_digest
+from agents.processes import alone
+from agents.rollout import join
+from agents.rollouts.envs import seed_of
+from agents.training.proximal import PassesAgent
+from agents.training.supervised import WarmStart, demonstration_loss, warm_start
+from verifiers.function import FunctionVerifier
+
+
+def started(size):
+    @pytest.fixture(scope="module")
+    def ranks(tmp_path_factory):
+        ranks = Ranks(size, tmp_path_factory.mktemp("ranks"))
+        yield ranks
+        ranks.close()
+
+    return ranks
+
+
+two, four = started(2), started(4)
+
+# Updates.
+
+OPTIONS = {
+    "KL in the reward": {"kl_coef": 0.3, "gamma": 0.9},
+    "KL in the loss": {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1},
+    "another policy acted": {
+        "mismatch": "sequence-truncate", "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3", "kl_ratio": "constant",
+    },
+}  # fmt: skip
+SETTINGS = {"episodes_per_update": 16, "micro_batch_tokens": 22, "learning_rate": 1e-2, "gamma": 0.9}
+CASES = {  # with shards: agent, its settings, the policy's
+    "GRPO": ("grpo", {}, {}),
+    "REINFORCE": ("reinforce", {}, {}),
+    "tied embeddings, recomputed": ("rloo", {}, {"name": "gpt2", "activation_checkpointing": True}),
+    "PPO with a separate critic": ("ppo", {"num_minibatches": 2, "kl_coef": 0.1}, {"critic": "separate"}),
+    "PPO with a head": ("ppo", {"num_epochs": 2}, {"critic": "head"}),
+    "exact KL in the loss": ("grpo", {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1}, {}),
+    "exact KL in the reward": ("rloo", {"kl_coef": 0.3, "kl_estimator": "exact", "weight_decay": 0.1}, {}),
+    "score norms": ("reinforce-baseline", {"baseline": "optimal-token"}, {}),
+    "a critic that warms up": ("vapo", {"value_warmup": 1, "length_alpha": 1.0}, {"critic": "separate"}),
+    "a head that warms up": ("vapo", {"value_warmup": 1, "length_alpha": 1.0}, {"critic": "head"}),
+    "an adapter": ("grpo", {"kl_coef": 0.1, "kl_in": "loss"}, {"lora_rank": 2}),
+    "a teacher": ("distillation", {}, {}),
+    "an adapter with a critic": ("ppo", {"kl_coef": 0.1}, {"lora_rank": 2, "critic": "separate"}),
+}
+
+
+def replicas(name, options, together):
+    """Return an agent of the tiny world, and a rollout."""
+    cls = AGENTS[name]
+    more = {"num_epochs": 2, "num_minibatches": 2} if issubclass(cls, PassesAgent) else {}
+    more |= {"max_steps": T} if name == "dr-grpo" else {}
+    more |= fitting(name, options) | ({"estimator": "centred"} if is_taught(name) else {})
+    rollout = some_cut_off(sample())
+    if "mismatch" in options:
+        moved = 0.3 * torch.sin(torch.arange(rollout.mask.numel())).view_as(rollout.mask)
+        rollout.log_probs = rollout.log_probs + moved
+    return make_agent(cls, 4, episodes_per_update=32, micro_batch_size=2 if together else None, **more), rollout
+
+
+def sampled():
+    """Return the same 16 episodes in every process, half of which have replies, from a policy that no agent has."""
+    with alone():
+        policy = tiny_policy("llama", text_envs(num_envs=4, group_size=4), seed=2)
+        parts = [gapped(policy, 8), gapped(policy, 8, gaps=False, seed=1)]
+    return join([replace(part, groups=part.groups + 2 * number) for number, part in enumerate(parts)], True)
+
+
+def shards(case, together):
+    """Return an agent with a language model, which is dealt out if processes work together, and a rollout."""
+    name, settings, of_policy = CASES[case]
+    envs = text_envs(num_envs=4, group_size=4)
+    torch.manual_seed(0)  # of the critic's head and the adapter
+    policy = tiny_policy(envs=envs, **{"name": "llama", **of_policy})
+    for parameter in policy.parameters():
+        if parameter.requires_grad and not parameter.any():  # B of an adapter, with which its A has a gradient
+            torch.nn.init.normal_(parameter, std=0.1)
+    if name == "distillation":
+        settings = {**settings, "teacher": tiny_policy("llama", envs, seed=1)}
+    agent = AGENTS[name](policy, envs, device="cpu", shard=together, **SETTINGS, **settings)
+    agent.anchor.freeze_reference(agent.policy)
+    return agent, sampled()
+
+
+def weights_of(agent):
+    trained = [p for p in agent.policy.parameters() if p.requires_grad]
+    return torch.cat([full(p).detach().flatten().clone() for p in trained])
+
+
+def compared(make, updates=1, rows=None):
+    """Return how far the processes' weights are from one's, how far those moved, and the metrics of both.
+
+    Args:
+        make: returns an agent and its rollout.
+        updates: on the same rollout.
+        rows: the rows of the rollout that remain, of which the first alone has a reward.
+    """
+
+    def trained(together):
+        agent, rollout = make(together=together)
+        start, metrics = weights_of(agent), []
+        if rows is not None:
+            rollout = rollout.select(torch.tensor(rows))
+            first = torch.arange(len(rows))[:, None] == 0
+            rollout = replace(rollout, rewards=torch.ones_like(rollout.rewards).where(first, 0))
+        for _ in range(updates):
+            if isinstance(rollout.observations, dict):  # a language model's: as if the policy had sampled it
+                with gathered(agent.policy), torch.no_grad():
+                    rollout.log_probs = agent.policy.evaluate(rollout)["log_probs"]
+            metrics.append(agent.update(rollout))
+        return weights_of(agent), start, metrics
+
+    ours, _, metrics = trained(True)
+    with alone():
+        single, start, expected = trained(False)
+    pairs = [(key, mine[key], of[key]) for mine, of in zip(metrics, expected, strict=True) for key in mine | of]
+    return float((ours - single).abs().max()), float((single - start).abs().max()), pairs
+
+
+def check_updates(ranks, exact, *arguments, least=1e-3, **more):
+    for distance, moved, metrics in ranks(partial(compared, *arguments, **more)):
+        assert distance < exact and moved > least
+        for key, found, expected in metrics:
+            assert found == pytest.approx(expected, rel=1e3 * exact, abs=exact), key
+
+
+@diagonal("name, options", list(AGENTS), OPTIONS)
+def test_two_processes_make_the_update_of_one(two, name, options):
+    check_updates(two, 1e-12, partial(replicas, name, options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_with_shards_make_the_updates_of_one(two, case):
+    check_updates(two, 1e-10, partial(shards, case), updates=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (partial(replicas, "reinforce", {}), range(24)),
+        slow(partial(shards, "REINFORCE"), range(16)),
+        slow(partial(shards, "PPO with a head"), range(1)),
+    ],
+)
+def test_a_process_may_have_nothing_to_learn(two, make, rows):
+    check_updates(two, 1e-12 if len(rows) == 24 else 1e-10, make, least=1e-4, rows=rows)
+
+
+@pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])
+def test_every_row_belongs_to_one_process(monkeypatch, costs):
+    for size in (1, 2, 3, 5):
+        rows = []
+        for rank in range(size):
+            monkeypatch.setattr(processes, "size", lambda size=size: size)
+            monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+            rows += range(len(costs))[processes.own_rows(torch.tensor(costs))]
+        assert rows == list(range(len(costs)))
+
+
+def imitated():
+    """Return how far two processes' weights are from one's after a warm start, and the losses of both."""
+
+    def trained():
+        policy = tiny_policy("llama", envs)
+        before = demonstration_loss(policy, shown, 3)
+        losses = warm_start(policy, lambda size: shown, 3, len(shown), 1e-3, max_grad_norm=0.1, micro_batch_size=2)
+        after = demonstration_loss(policy, shown, micro_batch_tokens=20)
+        return torch.cat([p.detach().flatten() for p in policy.parameters()]), [before, *losses, after]
+
+    envs = text_envs(num_envs=4)
+    with alone():
+        collector = Collector(envs, torch.device("cpu"))
+        collector.seed(0)
+        shown = collector.collect(tiny_policy("llama", envs), 7, torch.Generator())
+        assert len(set(shown.lengths.tolist())) > 2
+        single, expected = trained()
+    together, losses = trained()
+    return float((together - single).abs().max()), losses, expected
+
+
+def test_a_warm_start_is_shared(two):
+    for distance, losses, expected in two(imitated):
+        assert distance < 1e-12
+        assert losses == pytest.approx(expected, rel=1e-12)
+        assert losses[-1] < losses[0]
+
+
+# Episodes, and decisions by which a loop goes on: where processes decide otherwise, they end in an error.
+
+ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+
+
+def text_agent(name="grpo", env_kwargs=ARITH, **settings):
+    chosen = {"episodes_per_update": 8, "num_envs": 4, "group_size": 2, "seed": 3, "device": "cpu", **settings}
+    return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=env_kwargs, **chosen)
+
+
+def played(updates, path, begin=True):
+    """Return the prompts of each update, the hash of the weights at the end, and the steps counted; save there."""
+    agent, prompts = text_agent() if begin else Agent.load(path), []
+    for rollout, _ in agent.updates(total_episodes=8 * updates, reset_num_timesteps=begin):
+        rows = zip(rollout.observations["tokens"], rollout.observations["length"].tolist(), strict=True)
+        prompts.append([agent.env.task.tokenizer.decode(row[:n]) for row, n in rows])
+    agent.save(path)
+    return prompts, weights_digest(agent.policy), agent.num_timesteps
+
+
+def test_the_problems_of_an_update_do_not_depend_on_the_number_of_processes(two, tmp_path):
+    """Also where another number goes on."""
+    single, _, _ = played(3, tmp_path / "one")
+    (first, *end), (second, *same_end) = two(played, 2, tmp_path / "two")
+    assert first == second == single[:2]
+    assert end == same_end and end[1] > 0
+    assert played(1, tmp_path / "two", begin=False)[0] == single[2:]
+
+
+def greedy(num_episodes):
+    envs = make_envs("TextGen-v0", 4, {**ARITH, "split": "test"})
+    return text_agent().evaluate(envs, num_episodes, seed=5)[0]
+
+
+def test_an_evaluation_has_the_figures_of_one_process(two):
+    single = greedy(11)
+    assert two(greedy, 11) == [single, single]
+
+
+def cartpole():
+    agent = AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, num_epochs=1, seed=1)
+    firsts = [str(rollout.observations[:, 0].tolist()) for rollout, _ in agent.updates(total_episodes=16)]
+    return weights_digest(agent.policy), firsts, agent.num_episodes
+
+
+def test_control_is_played_with_other_seeds_and_trained_alike(two):
+    (weights, firsts, episodes), other = two(cartpole)
+    assert (weights, firsts, episodes) == other
+    assert episodes == 16
+    assert len(set(firsts[0].replace("]", "").split("["))) > 8, "every episode begins in another state"
+
+
+def test_slots_of_unequal_shares_have_seeds_of_their_own(monkeypatch):
+    shares, seeds = [34, 33, 33], []
+    monkeypatch.setattr(processes, "size", lambda: 3)
+    monkeypatch.setattr(processes, "gather", lambda mine: shares)
+    for rank, share in enumerate(shares):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        first = seed_of(SimpleNamespace(num_envs=share, metadata={}), 7)
+        seeds += range(first, first + share)
+    assert seeds == list(range(7, 107))
+
+
+def split_reward(prompts, completions):
+    """Return a reward that depends on the completion for short prompts only."""
+    return [len(text) * (len(prompt) < 4) / 8 for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def refilled():
+    """Return the episodes and the weights of updates for some of which DAPO collects several times."""
+    world = {"verifier": FunctionVerifier(split_reward, alphabet=ALPHABET), "problems": PROMPTS, "test_fraction": 0.0}
+    agent = text_agent("dapo", env_kwargs={**world, "max_new_tokens": 6, "max_prompt_tokens": 8}, max_rounds=3)
+    return [(len(rollout), weights_digest(agent.policy)) for rollout, _ in agent.updates(total_episodes=96)]
+
+
+def test_refilling_is_decided_together(two):
+    first, second = two(refilled)
+    assert first == second
+    assert len({episodes for episodes, _ in first}) > 1
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_every_problem_is_in_one_block_and_sampled_blocks_are_those_of_one_process(processes):
+    planned = blocks({"greedy": 1, "sampled": 500}, 7, processes)
+    for mode in ("greedy", "sampled"):
+        own = [block for block in planned if block.mode == mode]
+        assert [number for block in own for number in range(block.start, block.start + block.count)] == list(range(7))
+        assert mode == "sampled" or len(own) >= min(processes, 4), "each process has some"
+    assert planned[-4:] == blocks({"greedy": 1, "sampled": 500}, 7)[-4:]
+
+
+# One error for all.
+
+
+def failing(rank):
+    def work():
+        if processes.rank() == rank:
+            raise ValueError("the disk is full")
+        return processes.rank()
+
+    try:
+        return str(processes.together(work))
+    except ValueError as error:
+        return f"{error} {getattr(error, '__notes__', [])}"
+
+
+def test_an_error_of_one_process_is_raised_in_all(two):
+    assert two(failing, 1) == ["the disk is full ['in process 1']", "the disk is full []"]
+    assert two(failing, 2) == ["[0, 1]", "[0, 1]"]
+
+
+def save_other_weights(path):
+    agent = text_agent()
+    if processes.rank() == 1:
+        next(agent.policy.parameters()).data.add_(1)
+    agent.save(path)
+
+
+def control(path):
+    AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, shard=True, device="cpu")
+
+
+REFUSED = {
+    "groups": (lambda path: text_agent(episodes_per_update=6), ("episodes_per_update=6", "multiple of 4")),
+    "weights that came apart": (save_other_weights, ("the policy of process 1 is not that of process 0",)),
+    "another policy": (control, ("shard is for language models", "ControlPolicy")),
+    "a policy of another agent": (lambda path: sharded(policy=sharded().policy), ("dealt out already", "load")),
+    "weights by name": (lambda path: sharded().get_parameters(), ("get_parameters", "save and load")),
+}
+
+
+def refusal(of, path):
+    with pytest.raises((ValueError, RuntimeError)) as error:
+        REFUSED[of][0](path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("of", REFUSED)
+def test_every_process_refuses(two, tmp_path, of):
+    for said in two(refusal, of, tmp_path / "saved"):
+        assert "\n" not in said and all(word in said for word in REFUSED[of][1])
+
+
+# With shards: acting, memory and checkpoints.
+
+
+def envs_of(answered=False):
+    return talking(4, group_size=2) if answered else text_envs(num_envs=2, group_size=2)
+
+
+def sharded(name="rloo", policy="tiny", answered=False, **settings):
+    chosen = {"episodes_per_update": 8, "seed": 3, "device": "cpu", "learning_rate": 1e-2, "shard": True, **settings}
+    return AGENTS[name](policy, envs_of(answered), **chosen)
+
+
+def learned(updates):
+    """Return how often weights were gathered in so many updates, the gap to acting, and whether the weights moved."""
+    agent, gathered_in = sharded(), []
+    unshard, before = agent.policy.unshard, weights_of(agent)
+    agent.policy.unshard = lambda: gathered_in.append(agent.num_updates) or unshard()
+    gaps = [metrics["train/logp_gap_max"] for _, metrics in agent.updates(total_episodes=8 * updates)]
+    return len(set(gathered_in)), max(gaps), bool((weights_of(agent) != before).any())
+
+
+@pytest.mark.slow
+def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(two):
+    for rollouts, gap, moved in two(learned, 3):
+        assert rollouts == 3
+        assert gap < 1e-4
+        assert moved
+
+
+def tensor_bytes():
+    """Return the size of all tensors of this process."""
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and each.device.type != "meta"]
+    storages = [local(each).untyped_storage() for each in found]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def held(shard, lora_rank):
+    """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
+    before = tensor_bytes()
+    with contextlib.nullcontext() if shard else alone():
+        agent = sharded(shard=shard, policy_kwargs={"lora_rank": lora_rank})
+        agent.learn(total_episodes=16)
+    mine = sum(local(p).numel() for p in agent.policy.parameters())
+    states = agent.optimizer.state.values()
+    moments = sum(local(state[name]).numel() for state in states for name in ("exp_avg", "exp_avg_sq"))
+    return mine, moments, sum(p.numel() for p in agent.policy.parameters()), tensor_bytes() - before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_a_process_holds_its_share_of_weights_and_moments(two, lora_rank):
+    ((first, moments, whole, used), (second, others, _, others_use)) = two(held, True, lora_rank)
+    ((_, full, _, plain), _) = two(held, False, lora_rank)
+    assert first + second == whole
+    assert moments + others == full
+    assert max(first, second) < 0.51 * whole
+    assert max(moments, others) < 0.51 * full
+    assert max(used, others_use) < 0.6 * plain
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most bytes of tensors that operations read or made and that existed at one time, those of files too."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.most = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for each in tree_leaves((args, kwargs, made)):
+            if isinstance(each, torch.Tensor) and each.device.type != "meta":
+                storage = local(each).untyped_storage()
+                self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.alive = {key: found for key, found in self.alive.items() if not found[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self.alive.values()))
+        return made
+
+
+def peak_of(path, lora_rank):
+    """Return the most bytes at one time, those of this process's part, of the whole, and of the largest unit."""
+    with Peak() as peak:
+        agent = sharded(policy=path, kl_coef=0.1, policy_kwargs={"lora_rank": lora_rank})
+        agent.anchor.freeze_reference(agent.policy)
+    weights = [*agent.policy.parameters(), *agent.anchor.reference.parameters()]
+    layer = agent.policy.model.model.layers[0]
+    part, total = sum(local(p).nbytes for p in weights), sum(p.nbytes for p in weights)
+    return peak.most, part, total, sum(p.nbytes for p in layer.parameters())
+
+
+@pytest.mark.parametrize("lora_rank", [None, slow(2)])
+def test_only_the_main_process_has_the_whole_model_while_it_is_loaded(two, tmp_path, lora_rank):
+    sizes = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4}
+    untied = LlamaConfig(vocab_size=10, max_position_embeddings=64, **sizes)
+    AutoModelForCausalLM.from_config(untied).save_pretrained(tmp_path)
+    (main, _, total, _), (other, part, _, unit) = two(peak_of, str(tmp_path), lora_rank)
+    assert main > total / 2
+    assert other < part + 4 * unit < total
+
+
+def states(agent):
+    """Return the whole weights and, in the main process, the optimizer's whole state."""
+    optimizer = whole(agent.policy_optimizer.state_dict())
+    return weights_of(agent), copy.deepcopy(optimizer) if processes.is_main() else None
+
+
+def trained_on(agent, updates):
+    steps = agent.updates(10**6 - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
+    for _ in range(updates):
+        next(steps)
+    steps.close()
+    return agent
+
+
+def saved(path, options):
+    """Train, save, train on; return the state at the first moment and the weights at the second."""
+    agent = trained_on(sharded(**options), 2)
+    agent.save(path)
+    return states(agent), weights_of(trained_on(agent, 2))
+
+
+def load(path, shard, answered=False):
+    return Agent.load(path, envs_of(answered), "cpu", continue_env=True, shard=shard)
+
+
+def continued(path, shard, answered=False):
+    agent = load(path, shard, answered)
+    return states(agent), weights_of(trained_on(agent, 2))
+
+
+def equal(one, other):
+    """Whether two nested states are the same; the main process alone has that of an optimizer."""
+    pairs = zip(tree_leaves(one), tree_leaves(other), strict=True)
+    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
+
+
+SAVED = {
+    "a model and its reference": {"kl_coef": 0.1},
+    "PPO in bfloat16": {"name": "ppo", "policy_kwargs": {"dtype": "bfloat16", "critic": "separate"}},
+    "an adapter and its reference": {"kl_coef": 0.1, "policy_kwargs": {"lora_rank": 2}},
+    "an adapter of PPO": {"name": "ppo", "policy_kwargs": {"lora_rank": 2, "critic": "separate"}},
+}
+
+
+def test_a_sharded_checkpoint_of_dialogues_continues_bit_for_bit(two, tmp_path):
+    expected = two(saved, str(tmp_path / "saved"), {"answered": True})
+    assert equal(two(continued, str(tmp_path / "saved"), True, True), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", SAVED.values(), ids=SAVED)
+def test_a_sharded_checkpoint_continues_bit_for_bit_and_loads_on_any_number(two, four, tmp_path, options):
+    path = str(tmp_path / "saved")
+    expected = two(saved, path, options)
+    assert equal(two(continued, path, True), expected)
+    (middle, _), *_ = expected
+    assert equal(states(load(path, shard=False)), middle)
+    found, *others = (state for state, _ in four(continued, path, True))
+    assert equal(found, middle) and all(torch.equal(weights, middle[0]) for weights, _ in others)
+    assert torch.equal(two(continued, path, False)[0][0][0], middle[0]), "as replicas"
+
+
+def warm(agent):
+    return WarmStart(agent.policy, lambda size: sampled(), 4, 16, 1e-2, micro_batch_size=4)
+
+
+def half_warm(path):
+    """Save in the middle of a warm start; return what the whole one comes to."""
+    agent = sharded()
+    loop = warm(agent)
+    loop.run(lambda step, loss: step < 1)
+    agent.extra_state = {"loop": loop.state_dict()}
+    agent.save(path)
+    return loop.run(), weights_of(agent)
+
+
+def warm_again(path, shard):
+    with contextlib.nullcontext() if shard else alone():
+        agent = load(path, shard)
+        loop = warm(agent)
+        loop.load_state_dict(agent.extra_state["loop"])
+        return loop.run(), weights_of(agent)
+
+
+@pytest.mark.slow
+def test_a_sharded_warm_start_is_continued(two, tmp_path):
+    path = str(tmp_path / "saved")
+    expected = two(half_warm, path)
+    assert equal(two(warm_again, path, True), expected)
+    losses, _ = warm_again(path, False)
+    assert losses == pytest.approx(expected[0][0], rel=1e-5)
