@@ -1,46 +1,55 @@
 """Folders that are written whole or not at all: kills at every change of the file system, and a second writer."""
 
+import itertools
 import os
-import subprocess
+import shutil
+import signal
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from agents import files
 from agents.files import whole_folder, write_folder
 
-# A process of its own that imports nothing large and has one thread, because it forks some thousand times.
-CHILD = """
-import importlib.util, itertools, os, shutil, signal, sys, types
-from pathlib import Path
-
-sys.modules["torch"] = types.ModuleType("torch")  # takes a second to import and is used for weights alone
-
-spec = importlib.util.spec_from_file_location("files", sys.argv[1])
-files = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(files)
-folder = Path(sys.argv[2])
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 
 
-def fill(version):
+def fill(version, wait=lambda: None):
     def write(folder):
+        wait()
         (folder / "inner").mkdir()
         for name in ("a", "inner/b"):
             (folder / name).write_text(str(version))
+
     return write
 
-"""
-KILLS = """
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
-os.fsync = lambda descriptor: None  # a kill is not a power cut
 
-
-def save(version, parent, changes):
-    \"\"\"Write in a process that is killed before its change of the file system number `changes`; return whether.\"\"\"
+def forked(work):
+    """Do this in a fork; return its process."""
     child = os.fork()
     if child == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
+def found(parent):
+    whole = whole_folder(parent / "it")
+    (version,) = {int((whole / name).read_text()) for name in ("a", "inner/b")}
+    return version
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def killed(version, parent, changes):
+    """Write in a process that is killed before its change of the file system number `changes`; tell whether it was."""
+
+    def write():
         left = itertools.count(changes, -1)
 
         def kill(event, arguments):
@@ -48,98 +57,67 @@ def save(version, parent, changes):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(kill)
-        files.write_folder(parent / "it", fill(version))
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        write_folder(parent / "it", fill(version))
 
-
-def found(parent):
-    whole = files.whole_folder(parent / "it")
-    versions = {int((whole / name).read_text()) for name in ("a", "inner/b")}
-    assert len(versions) == 1, versions
-    return versions.pop()
-
-
-first, second = folder / "first", folder / "second"
-kills = 0
-for one in itertools.count():
-    shutil.rmtree(first, ignore_errors=True)
-    save(1, first, 1000)
-    killed = save(2, first, one)
-    assert found(first) in ((1, 2) if killed else (2,)), one
-    for two in itertools.count():
-        shutil.rmtree(second, ignore_errors=True)
-        shutil.copytree(first, second)
-        killed_again = save(3, second, two)
-        assert found(second) in ((1, 2, 3) if killed_again else (3,)), (one, two)
-        kills += killed_again
-        if not killed_again:
-            assert [path.name for path in second.iterdir()] == ["it"]
-            break
-    if not killed:
-        break
-print(kills)
-"""
-WAITS = """
-def wait(folder):
-    print("writing", flush=True)
-    sys.stdin.read()
-    fill(2)(folder)
-
-files.write_folder(folder / "it", wait)
-"""
-
-
-def command(source, folder):
-    return [sys.executable, "-c", CHILD + textwrap.dedent(source), files.__file__, str(folder)]
-
-
-def write(version):
-    return lambda folder: (folder / "a").write_text(str(version)) and None
+    status = os.waitpid(forked(write), 0)[1]
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL
 
 
 @pytest.mark.slow  # tests/reliability kills whole runs
 def test_two_writers_that_are_killed_anywhere_leave_a_whole_folder(tmp_path):
-    done = subprocess.run(command(KILLS, tmp_path), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 100
+    first, second, kills, one, hit = tmp_path / "first", tmp_path / "second", 0, 0, True
+    while hit:
+        shutil.rmtree(first, ignore_errors=True)
+        killed(1, first, 1000)
+        hit = killed(2, first, one)
+        assert found(first) in ((1, 2) if hit else (2,)), one
+        two, again = 0, True
+        while again:
+            shutil.rmtree(second, ignore_errors=True)
+            shutil.copytree(first, second)
+            again = killed(3, second, two)
+            assert found(second) in ((1, 2, 3) if again else (3,)), (one, two)
+            kills, two = kills + again, two + 1
+        assert names(second) == {"it"}
+        one += 1
+    assert kills > 100
 
 
 @pytest.fixture
 def writer(tmp_path):
-    """Return another process that is in the middle of writing tmp_path/it."""
-    process = subprocess.Popen(
-        command(WAITS, tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "writing\n", process.stderr.read()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    """Return another process that is in the middle of writing tmp_path/it until a byte comes, and where to send it."""
+    begun, go_on = os.pipe(), os.pipe()
+    wait = lambda: os.write(begun[1], b".") and os.read(go_on[0], 1)  # noqa: E731
+    child = forked(lambda: write_folder(tmp_path / "it", fill(2, wait)))
+    os.read(begun[0], 1)
+    yield child, go_on[1]
+    for descriptor in (*begun, *go_on):
+        os.close(descriptor)
 
 
 def test_a_second_writer_is_told_and_harms_nothing(writer, tmp_path):
+    child, go_on = writer
     with pytest.raises(ValueError, match=r"another process is writing '.*it' at this moment"):
-        write_folder(tmp_path / "it", write(1))
-    writer.communicate(timeout=60)
-    assert writer.returncode == 0
-    assert (tmp_path / "it" / "inner" / "b").read_text() == "2"
-    write_folder(tmp_path / "it", write(3))
-    assert (whole_folder(tmp_path / "it") / "a").read_text() == "3"
-    assert [path.name for path in tmp_path.iterdir()] == ["it"]
+        write_folder(tmp_path / "it", fill(1))
+    os.write(go_on, b".")
+    assert os.waitpid(child, 0)[1] == 0 and found(tmp_path) == 2
+    write_folder(tmp_path / "it", fill(3))
+    assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
 
 
 def test_a_killed_writer_blocks_nobody(writer, tmp_path):
-    writer.kill()
-    writer.wait(60)
-    assert {path.name for path in tmp_path.iterdir()} == {".it-lock", ".it-new"}
-    write_folder(tmp_path / "it", write(3))
-    assert [path.name for path in tmp_path.iterdir()] == ["it"]
+    child, _ = writer
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert names(tmp_path) == {".it-lock", ".it-new"}
+    write_folder(tmp_path / "it", fill(3))
+    assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
 
 
 def test_everything_is_on_the_disk_before_a_name_changes(tmp_path, monkeypatch):
-    write_folder(tmp_path / "it", write(1))
+    write = lambda folder: (folder / "a").write_text("1") and None  # noqa: E731
+    write_folder(tmp_path / "it", write)
     order, fsync, replace = [], os.fsync, Path.replace
 
     def noted_fsync(descriptor):
@@ -152,6 +130,6 @@ def test_everything_is_on_the_disk_before_a_name_changes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(Path, "replace", noted_replace)
-    write_folder(tmp_path / "it", write(2))
+    write_folder(tmp_path / "it", write)
     a, it, parent = (path.stat().st_ino for path in (tmp_path / "it" / "a", tmp_path / "it", tmp_path))
     assert order == [a, it, "it to .it-old", ".it-new to it", parent]

@@ -50,7 +50,7 @@ def whole(obs):
 
 @kinds
 @layouts
-def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind, obs_from_actions):
+def test_what_follows_is_one_step_of_every_episode_that_was_cut_off_and_did_not_terminate(kind, obs_from_actions):
     rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
     following = rollout.after_truncation(obs_from_actions)
     assert following.mask.tolist() == [[False], [True], [True], [False]]
@@ -58,39 +58,12 @@ def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind,
     assert seen.shape == ((4, 2) if obs_from_actions else (4, 1, 2))
     assert seen.reshape(4, 2).tolist() == [[0, 0], [299, -2], [399, -3], [0, 0]]
     assert following.actions.shape == (4, 1) and following.actions.dtype == rollout.actions.dtype
-
-
-@layouts
-def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions):
-    rollout = rollout_of([2, 2], obs_from_actions=obs_from_actions, cut=(0, 1))
     rollout.terminated[1] = True
-    assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[True], [False]]
-
-
-@layouts
-def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions):
+    assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[False], [False], [True], [False]]
     assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
 
 
 # Several rollouts as one.
-
-
-def assert_row_equal(joined, row, part, own, obs_from_actions):
-    """A row of a joined rollout is the part's own row, its steps padded with zeros."""
-    steps = part.mask.shape[1]
-    for field in fields(Rollout):
-        value, mine = getattr(joined, field.name), getattr(part, field.name)
-        if mine is None or field.name == "groups":
-            continue
-        stepwise = field.name in ("actions", "log_probs", "rewards", "mask") or (
-            field.name == "observations" and not obs_from_actions
-        )
-        for ours, theirs in zip(leaves(value), leaves(mine), strict=True):
-            assert ours.dtype == theirs.dtype, field.name
-            if stepwise:
-                assert torch.equal(ours[row, :steps], theirs[own]) and not ours[row, steps:].any(), field.name
-            else:
-                assert torch.equal(ours[row], theirs[own]), field.name
 
 
 def leaves(value):
@@ -100,34 +73,30 @@ def leaves(value):
 @kinds
 @layouts
 def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions):
+    """Steps are padded with zeros; what follows is kept, also where nothing was cut off in one of them."""
     settings = {"kind": kind, "obs_from_actions": obs_from_actions}
     parts = [
-        rollout_of([2, 1], cut=(1,), **settings),
+        rollout_of([2, 1], **settings),
         rollout_of([5, 3, 4], cut=(0, 2), first=3, **settings),
         rollout_of([1], cut=(0,), first=6, **settings),
     ]
     joined = join(parts, obs_from_actions)
-    assert joined.mask.shape == (6, 5) and len(joined) == 6
-    row = 0
-    for part in parts:
-        for own in range(len(part)):
-            assert_row_equal(joined, row, part, own, obs_from_actions)
-            row += 1
-    assert joined.values is None and type(joined) is Rollout
-
-
-@kinds
-@layouts
-def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_something_was(kind, obs_from_actions):
-    settings = {"kind": kind, "obs_from_actions": obs_from_actions}
-    plain, cut = rollout_of([2, 1], **settings), rollout_of([1, 3], cut=(1,), first=3, **settings)
-    for parts, wanted in (((plain, cut), [0, 0, 0, 499]), ((cut, plain), [0, 499, 0, 0])):
-        joined = join(parts, obs_from_actions)
-        assert whole(joined.final_observations)[:, 0].tolist() == wanted
-        assert all(len(seen) == 4 for seen in leaves(joined.final_observations))
-        following = joined.after_truncation(obs_from_actions)
-        assert following.mask[:, 0].tolist() == [value > 0 for value in wanted]
-    assert join([plain, plain], obs_from_actions).final_observations is None
+    assert joined.mask.shape == (6, 5) and len(joined) == 6 and joined.values is None and type(joined) is Rollout
+    stepwise = {"actions", "log_probs", "rewards", "mask"} | ({"observations"} if not obs_from_actions else set())
+    for row, (part, own) in enumerate((one, own) for one in parts for own in range(len(one))):
+        steps = part.mask.shape[1]
+        for field in fields(Rollout):
+            mine = getattr(part, field.name)
+            if mine is None or field.name == "groups":
+                continue
+            for ours, theirs in zip(leaves(getattr(joined, field.name)), leaves(mine), strict=True):
+                found = ours[row, :steps] if field.name in stepwise else ours[row]
+                assert ours.dtype == theirs.dtype and torch.equal(found, theirs[own]), field.name
+                assert field.name not in stepwise or not ours[row, steps:].any(), field.name
+    assert whole(joined.final_observations)[:, 0].tolist() == [0, 0, 399, 0, 599, 699]
+    following = join(parts[::-1], obs_from_actions).after_truncation(obs_from_actions)
+    assert following.mask[:, 0].tolist() == [True, True, False, True, False, False]
+    assert join(parts[:1] * 2, obs_from_actions).final_observations is None
 
 
 def test_groups_with_the_same_number_stay_apart():

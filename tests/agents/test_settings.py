@@ -3,18 +3,15 @@
 import copy
 import dataclasses
 import inspect
-import math
-import pydoc
 from collections.abc import Callable  # noqa: F401  (of an annotation)
 from functools import partial
 from typing import Optional
 
-import gymnasium
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, Reinforce, ReinforceBaseline
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, Reinforce, ReinforceBaseline
 from agents.algorithms import SETTINGS, reinforce_baseline
 from agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from agents.policies.base import actor_parameters
@@ -87,12 +84,8 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
     with pytest.raises(TypeError, match=r"^Tilted has no setting 'tild'; did you mean 'tilt'"):
         make(tild=0.3)
     agent = make(tilt=np.float32(0.25), where="there", seed=np.int64(3), learning_rate=np.float32(0.5))
-    assert (
-        agent.settings["tilt"] == 0.25
-        and agent.learning_rate == 0.5
-        and agent.where == "there"
-        and "where" not in agent.settings
-    )
+    assert (agent.settings["tilt"], agent.learning_rate, agent.where) == (0.25, 0.5, "there")
+    assert "where" not in agent.settings
     agent.save(tmp_path / "agent")
     again = Tilted.load(tmp_path / "agent", device="cpu")
     assert (again.tilt, again.where, again.settings) == (0.25, None, agent.settings)
@@ -108,8 +101,6 @@ def test_a_setting_declared_again_keeps_what_it_leaves_out():
     assert parents["gamma"].by_kind["control"] == 0.99 and parents["clip_range"].default == 0.2
     assert keywords(DAPO)["clip_range_high"].default == 0.28
     assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
-    with pytest.raises(ValueError, match="clip_range_high must be a finite number above 0 and below 1, got 1"):
-        DAPO("MlpPolicy", "CartPole-v1", clip_range_high=1)
 
 
 def test_functions_are_checked_as_before(tmp_path):
@@ -125,9 +116,6 @@ def test_functions_are_checked_as_before(tmp_path):
     assert calls == [1.0] and agent.policy_optimizer.rate == 0
     agent.learn(total_episodes=4).save(tmp_path / "agent")
     assert PPO.load(tmp_path / "agent", learning_rate=warming, device="cpu").learning_rate is warming
-    for wrong in (0, -1.0, math.nan, "fast"):
-        with pytest.raises(ValueError, match="learning_rate must be a finite number above 0, got"):
-            make(learning_rate=wrong)
     calls.clear()
     with pytest.raises(ValueError, match=r"clip_range must be a finite number above 0 and below 1, got 0\.0"):
         make(clip_range=warming)
@@ -138,11 +126,6 @@ def test_functions_are_checked_as_before(tmp_path):
 def test_the_upper_limit_of_a_ratio_may_be_that_of_the_lower(cls):
     agent = cls("MlpPolicy", "CartPole-v1", clip_range=0.1, clip_range_high=None, device="cpu")
     assert agent.clip_range_high == 0.1
-
-
-def test_help_does_not_list_all_declarations_as_data():
-    shown = pydoc.plain(pydoc.render_doc(PPO))
-    assert "Setting(name=" not in shown and "gamma: Discount per step." in shown
 
 
 def test_a_default_declared_again_replaces_those_by_kind_and_their_description():
@@ -168,7 +151,6 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
     ("annotation", "bounds", "right", "wrong"),
     [
         ("int", {"above": 0, "below": 10}, (1, 9), (0, 10)),
-        ("int", {"low": -math.inf, "high": 10}, (-5, 10), (11,)),
         ("int | float", {"above": 0, "high": 1}, (0.5, 1), (0, 1.5)),
         ("int | str", {}, ("auto", 3), ()),
         (Optional[float], {"low": 0, "high": 1}, (None, 0.5), (2,)),  # noqa: UP045
@@ -184,13 +166,6 @@ def test_limits_are_honoured(annotation, bounds, right, wrong):
             one.check(value)
 
 
-def test_dr_grpo_takes_the_length_of_a_new_environment():
-    agent = DrGRPO("MlpPolicy", "CartPole-v1", device="cpu")
-    assert agent.longest == 500
-    agent.set_env(gymnasium.make("CartPole-v1", max_episode_steps=50))
-    assert agent.longest == 50
-
-
 class Powerful(ReinforceBaseline):
     """A user's own algorithm with a setting of its own."""
 
@@ -199,12 +174,19 @@ class Powerful(ReinforceBaseline):
         self.power = power
 
 
-def test_a_setting_of_ones_own_is_shown_checked_saved_and_loaded(tmp_path):
+def test_a_setting_of_ones_own_constructor_is_shown_checked_saved_and_loaded(tmp_path):
+    class Pole(Reinforce):
+        def __init__(self, seed=0, bonus=0.1):
+            super().__init__("MlpPolicy", "CartPole-v1", seed=seed, gamma=0.5)
+            self.bonus = bonus
+
     assert list(keywords(Powerful))[:2] == ["power", "baseline"]
     with pytest.raises(TypeError, match="did you mean 'power'"):
         Powerful("MlpPolicy", "CartPole-v1", powr=3.0)
     Powerful("MlpPolicy", "CartPole-v1", power=3.0, device="cpu").save(tmp_path / "agent")
     assert Powerful.load(tmp_path / "agent", device="cpu").power == 3.0
+    kept = Pole(seed=4, bonus=0.2).settings
+    assert (kept["gamma"], kept["seed"], kept["bonus"]) == (0.5, 4, 0.2)
 
 
 def test_a_step_is_seen_by_the_version_counter():
@@ -234,25 +216,6 @@ def test_updates_are_those_of_learn_one_by_one():
     assert agent.last_metrics == learned.last_metrics
 
 
-def test_the_settings_of_a_class_of_ones_own_are_saved_whatever_its_constructor_takes(tmp_path):
-    class Pole(Reinforce):
-        def __init__(self, seed=0, bonus=0.1):
-            super().__init__("MlpPolicy", "CartPole-v1", seed=seed, gamma=0.5)
-            self.bonus = bonus
-
-    agent = Pole(seed=4, bonus=0.2)
-    assert agent.settings["gamma"] == 0.5 and agent.settings["seed"] == 4 and agent.settings["bonus"] == 0.2
-    agent.save(tmp_path / "agent")
-    with pytest.raises(ValueError, match=r"holds an agent of a class of your own: call that class's load\(\)"):
-        Agent.load(tmp_path / "agent")
-
-
-def test_a_wrong_setting_is_found_before_the_policy_is_made():
-    for wrong in ({"kl_in": "los"}, {"seed": -1}, {"num_epochs": 0}, {"gae_lambda": 2.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PPO("no-such-model", "CartPole-v1", **wrong)
-
-
 def test_metrics_of_a_subclass_add_to_the_reductions():
     class Measured(PPO):
         reductions = {"train/most": Reduce.MAX}
@@ -271,8 +234,7 @@ def test_a_loop_that_is_left_early_ends_its_callbacks():
         def _on_training_end(self):
             ended.append(self.num_timesteps)
 
-    agent = Reinforce("MlpPolicy", "CartPole-v1", seed=0)
-    for _ in agent.updates(total_episodes=100, callback=Listener()):
+    for _ in Reinforce("MlpPolicy", "CartPole-v1", seed=0).updates(total_episodes=100, callback=Listener()):
         break
     assert len(ended) == 1
 
@@ -280,23 +242,23 @@ def test_a_loop_that_is_left_early_ends_its_callbacks():
 # What a class of one's own may be called and must say; mistakes are found when it is defined, or first called.
 
 
-INTERNAL = (
-    *("is_root", "moment", "random_state", "load_random_state"),
-    *("restore", "set_settings", "fit_to_budget", "use_policy"),
-)
-
-
-def test_an_agent_takes_no_public_name_for_what_only_the_library_calls():
-    assert [name for name in INTERNAL if hasattr(PPO, name)] == []
-
-
 def test_names_of_ones_own_do_not_change_how_an_agent_is_saved(tmp_path):
-    class Own(Reinforce):
-        """With attributes of its own."""
+    """What only the library calls has no public name."""
+    names = [
+        "is_root",
+        "moment",
+        "random_state",
+        "load_random_state",
+        "restore",
+        "set_settings",
+        "fit_to_budget",
+        "use_policy",
+    ]
+    assert [name for name in names if hasattr(PPO, name)] == []
 
+    class Own(Reinforce):
         def __init__(self, policy, env, **settings):
-            for name in INTERNAL:
-                setattr(self, name, None)
+            vars(self).update(dict.fromkeys(names))
             super().__init__(policy, env, **settings)
 
     agent = Own("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=2).learn(total_episodes=2)
@@ -304,20 +266,14 @@ def test_names_of_ones_own_do_not_change_how_an_agent_is_saved(tmp_path):
     assert Own.load(tmp_path / "agent", device="cpu").num_updates == 1
 
 
-@pytest.mark.parametrize(
-    ("annotation", "facts"),
-    [("Any", {}), ("object", {}), ("Optional[float]", {}), ("'Alias'", {}), ("Annotated[float | None, 'x']", {})],
-)
-def test_a_type_that_is_not_checked_may_have_no_default(annotation, facts):
-    assert type("Right", (Reinforce,), {"tilt": setting(**facts), "__annotations__": {"tilt": annotation}})
+@pytest.mark.parametrize("type_", ["Any", "object", "Optional[float]", "'Alias'", "Annotated[float | None, 'x']"])
+def test_a_type_that_is_not_checked_may_have_no_default(type_):
+    assert type("Right", (Reinforce,), {"tilt": setting(), "__annotations__": {"tilt": type_}})
 
 
-def test_a_class_may_narrow_what_it_inherits_and_answer_for_it_when_it_is_made():
-    cls = type("Narrow", (Reinforce,), {"episodes_per_update": setting(low=32)})
-    assert cls("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=32).episodes_per_update == 32
-
-
-def test_a_value_of_ones_own_may_become_a_setting():
+def test_a_class_may_narrow_what_it_inherits_and_make_a_value_a_setting():
+    narrow = type("Narrow", (Reinforce,), {"episodes_per_update": setting(low=32)})
+    assert narrow("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=32).episodes_per_update == 32
     base = type("Base", (Reinforce,), {"factor": 0.5})
     made = type("Made", (base,), {"factor": setting(0.25), "__annotations__": {"factor": "float"}})
     assert made("MlpPolicy", "CartPole-v1", device="cpu").factor == 0.25

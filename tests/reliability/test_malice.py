@@ -95,10 +95,6 @@ def verifier(**kwargs):
     return facts(env_kwargs={**LISTED, **kwargs})
 
 
-def parts(**parts):
-    return verifier(verifier="weighted", verifier_kwargs={"parts": parts})
-
-
 def network(**values):
     return lambda run, ran: edited(run / "checkpoint" / "policy" / "policy.json", network=values)
 
@@ -131,9 +127,10 @@ def each(*plants):
 
 TEXT = {
     "verifier module:Name": (verifier(verifier=SHOUT), TRUST),
-    "verifier that says it is trusted": (verifier(verifier=SHOUT, trust=True), TRUST),
-    "part": (parts(**{SHOUT: 1}), TRUST),
-    "named part": (parts(shout={"weight": 1, "verifier": SHOUT}), TRUST),
+    "verifier with callables": (
+        verifier(verifier="weighted", verifier_kwargs={"parts": {"shout": {"weight": 1, "verifier": SHOUT}}}),
+        TRUST,
+    ),
     "verifier of the standard library": (
         lambda run, ran: verifier(
             verifier="subprocess:Popen", problems=[{"prompt": "1+3=", "args": f"touch {ran}", "shell": True}]
