@@ -90,7 +90,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     from . import session
     from .evaluation_figures import table
     from .progress import say
-    from .reports.reward_rules import MOST_CUT
+    from .reports.rules import MOST_CUT
     from .torchrun import join
 
     if given["out"] is not None and len(runs) > 1:

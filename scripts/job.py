@@ -19,7 +19,7 @@ from .callbacks import Evaluations, HeldOutCurve, Histograms, KLFromStart, ShowP
 from .errors import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
-from .reports.reward_rules import CURVE_EPISODES
+from .reports.rules import CURVE_EPISODES
 from .run import EPISODES, SAMPLES, Run
 from .run_log import log_scalar, log_table, open_log
 from .saver import Saver

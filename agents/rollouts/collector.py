@@ -5,6 +5,7 @@ A rollout is a set of N episodes fixed before the first step, all of them finish
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
+from ..devices import wait_for
 from ..policies import Policy
 from ..rollout import STATUSES, Rollout
 from .env_protocol import EnvSlots
@@ -37,6 +39,7 @@ class Collector:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
+        seconds: spent in rollouts so far, in the policy ("acting") and in the rest ("environment", with its verifier).
     """
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
@@ -48,6 +51,7 @@ class Collector:
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = 0
+        self.seconds = {"acting": 0.0, "environment": 0.0}
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
@@ -119,7 +123,7 @@ class Collector:
         Raises:
             ValueError: if an episode ended without the verdict that it should have, or none of them ends.
         """
-        slots = self.slots
+        slots, began, acting = self.slots, time.perf_counter(), 0.0
         record = Record(
             num_episodes, slots.num_envs, self.device, slots.traits.groups_span_slots, policy.obs_from_actions
         )
@@ -130,7 +134,10 @@ class Collector:
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
             seen = record.see(obs, starts)
+            asked = time.perf_counter()
             for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
+            wait_for(self.device)  # as the environment would
+            acting += time.perf_counter() - asked
             step = slots.step(for_env)
             record.add(actions, log_probs, step)
             actor.appended, actor.waiting = step.appended, step.waiting
@@ -146,6 +153,8 @@ class Collector:
         rollout = record.rollout()
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
+        self.seconds["acting"] += acting
+        self.seconds["environment"] += time.perf_counter() - began - acting
         return rollout
 
     def _check_limit(self, steps: int) -> None:

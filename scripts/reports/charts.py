@@ -13,7 +13,7 @@ from .curves import SAME, merge_equal, spread
 from .drawing import Line, draw_all, draw_small, said
 from .metrics import METRICS, Metric
 from .plots import as_svg
-from .policy_rules import HALVES
+from .rules import HALVES
 
 SIZE, SMALL = (4.1, 2.35), (2.9, 1.7)  # inches; the page makes them as wide as their column
 TOGETHER = 4  # lines in one chart; more get a small chart each

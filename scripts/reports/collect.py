@@ -10,18 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from agents.files import read_table
 
 from ..agent_names import label
-from ..run import CHECKPOINT, CONFIG, CSV, LOCAL, runs_in
+from ..run import CHECKPOINT, CSV, LOCAL
 from ..run import Run as RunFolder
 from ..terminal import plain
 from ..verifier_names import short_name
-from .findings import Finding
-from .history import names_text
-from .rules import examine_run
+from .history import History, read_run
+from .rules import Finding, findings_of
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
@@ -31,49 +28,32 @@ OF_ONE_RUN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(History):
     """One run of `rlenv train`.
 
     Attributes:
         folder: where it is.
-        config: its options.
         settings: of the agent, defaults among them, from its newest checkpoint; empty without one.
         saved_updates: after how many updates that was written; None without one.
-        result: what it printed at its end; empty for one that is running or was killed.
-        columns: of progress.csv, NaN where a cell is empty [rows], by name.
         samples: rows of samples.jsonl.
     """
 
     folder: Path
-    config: Mapping[str, Any]
     settings: Mapping[str, Any]
     saved_updates: int | None
-    result: Mapping[str, Any]
-    columns: Mapping[str, np.ndarray]
     samples: Sequence[Mapping[str, Any]]
 
     @cached_property
     def findings(self) -> list[Finding]:
         """What the doctor says."""
-        return examine_run(self.folder)
+        return findings_of(self)
 
     @property
     def world(self) -> str:
         """The environment and, for text, its verifier."""
         env_id = self.config["env_id"].split(":")[-1]
         return f"{env_id} · {short_name(self.config['verifier'])}" if self.is_text else env_id
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it trains a language model."""
-        return names_text(self.config["env_id"])
-
-    def curve(self, x: str, y: str) -> np.ndarray:
-        """Return two columns [2, n], without rows in which one of them is empty."""
-        nothing = np.full(1, np.nan)
-        pair = np.stack(np.broadcast_arrays(self.columns.get(x, nothing), self.columns.get(y, nothing)))
-        return pair[:, np.isfinite(pair).all(0)]
 
 
 @dataclass(frozen=True)
@@ -103,8 +83,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 def _expanded(path: Path) -> list[Path]:
     if not (path / COMPARISON).is_file():
         return [path]
-    settings = read_table(path / COMPARISON)
-    agents = str(settings.get("agents", "")).split(",")
+    agents = str(read_table(path / COMPARISON).get("agents", "")).split(",")
     found = [folder for agent in agents for folder in sorted(path.glob(f"{label(agent)}/seed-*/"), key=_seed)]
     found = [folder for folder in found if (folder / CSV).is_file() and (folder / CSV).stat().st_size]
     if not found:
@@ -118,51 +97,33 @@ def _seed(folder: Path) -> int:
 
 
 def _read(folder: Path) -> Run:
-    if not (folder / CONFIG).is_file():
-        what = "is not a run folder (no config.json)" if folder.is_dir() else "is not a folder"
-        missing = f"{str(folder)!r} {what}; give folders that rlenv train or rlenv compare wrote"
-        raise ValueError(runs_in(folder) or missing)
-    config = read_table(folder / CONFIG)
-    if not isinstance(config.get("agent"), str) or not isinstance(config.get("env_id"), str):
+    """Return a run, which may still be going; a run that has neither a figure nor an end is refused."""
+    known = read_run(folder)
+    if not known.columns and not known.result:
         raise ValueError(
-            f"{str(folder)!r} is not a run of rlenv train: its config.json names no agent; give one that is"
+            f"{str(folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume the run"
         )
     facts = folder / CHECKPOINT / "agent.json"
     checkpoint = read_table(facts) if facts.is_file() else {}
     settings, updates = checkpoint.get("settings"), checkpoint.get("num_updates")
-    result = RunFolder(folder).result
     return Run(
-        folder,
-        config,
-        settings if isinstance(settings, dict) else {},
-        updates if isinstance(updates, int) else None,
-        result,
-        _columns(folder, ended=bool(result)),
-        RunFolder(folder).samples(_checked),
+        known.columns,
+        known.config,
+        known.result,
+        folder=folder,
+        settings=settings if isinstance(settings, dict) else {},
+        saved_updates=updates if isinstance(updates, int) else None,
+        samples=RunFolder(folder).samples(checked),
     )
 
 
-def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
-    """Return the table of a run's progress; a line that is still being written is left out.
+def checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of samples.jsonl with exactly what a page shows, each of the right type.
 
     Raises:
-        ValueError: for a run without a line that has not ended: there is nothing to say yet.
+        ValueError, TypeError, KeyError: if that is impossible.
     """
-    rows = list(RunFolder(folder).figures())
-    if not rows and ended:
-        return {}
-    if not rows:
-        raise ValueError(
-            f"{str(folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume the run"
-        )
-    names = [name for name in rows[0] if name]
-    return {name: np.array([row[name] for row in rows]) for name in names}
-
-
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with exactly what a page shows, each of the right type."""
-    steps = len(row["texts"])
-    credit = row["advantages"]
+    credit, steps = row["advantages"], len(row["texts"])
     if len(row["log_probs"]) != steps or (credit is not None and len(credit) != steps):
         raise ValueError("the columns of the tokens have different lengths")
     return {
@@ -174,15 +135,18 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         "truncated": bool(row["truncated"]),
         "parts": {str(name): float(value) for name, value in row["parts"].items()},
         "texts": [str(text) for text in row["texts"]],
-        "log_probs": [math.nan if value is None else float(value) for value in row["log_probs"]],
-        "dialogue": [_turn(turn) for turn in row.get("dialogue", ())],
-        "advantages": None if credit is None else [math.nan if value is None else float(value) for value in credit],
-    }
+        "log_probs": [_float(value) for value in row["log_probs"]],
+        "dialogue": [
+            {"text": str(turn["text"]), "tokens": int(turn["tokens"]), "reply": str(turn["reply"]),
+             "reward": _float(turn["reward"])}
+            for turn in row.get("dialogue", ())
+        ],
+        "advantages": None if credit is None else [_float(value) for value in credit],
+    }  # fmt: skip
 
 
-def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    reward = None if row["reward"] is None else float(row["reward"])
-    return {"text": str(row["text"]), "tokens": int(row["tokens"]), "reply": str(row["reply"]), "reward": reward}
+def _float(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:

@@ -8,22 +8,18 @@ from typing import Any
 from ..progress import say
 from ..run import CSV
 from ..run_log import BetweenRollouts
-from .history import History, read_metrics
+from .history import History, read_columns
 from .rules import findings_of
 
 WAIT, GROWTH = 10, 1.2  # updates until the next look, and the growth of a run between two: few looks at a long log
-BY_THE_AGENT = {"update-too-far", "entropy-collapse"}  # what agents/training/health.py has said when it has warned
 
 
 class LiveDoctor(BetweenRollouts):
-    """Prints a line for each warning and error that the log so far shows.
+    """Prints a line for each finding that the log so far shows.
 
     Args:
         run_dir: the run folder; its progress.csv is read, so that `rlenv doctor` finds the same.
         config: the options of the run, with the steps or episodes that it ends after.
-
-    Attributes:
-        said: names of the rules whose findings were printed.
     """
 
     def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
@@ -34,7 +30,7 @@ class LiveDoctor(BetweenRollouts):
 
     def look(self, result: dict[str, Any] | None = None) -> None:
         """Print what is new; of a run that is over, with its result."""
-        for finding in findings_of(History(read_metrics(self.run_dir / CSV), self.config, result or {})):
+        for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {})):
             if finding.rule not in self.said:
                 self.said.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
@@ -43,8 +39,8 @@ class LiveDoctor(BetweenRollouts):
         self.look()
 
     def _on_rollout_start(self) -> None:
-        if not self.model.stability_watch.warns:
-            self.said |= BY_THE_AGENT
+        if not self.model.stability_watch.warns:  # agents/training/health.py has said it
+            self.said.add("entropy-collapse")
         if self.model.num_updates >= self.next_look:
             self.next_look = max(self.model.num_updates + WAIT, GROWTH * self.model.num_updates)
             self.look()

@@ -15,8 +15,7 @@ from ..options import TEXT_ONLY
 from ..run import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
-from .findings import Finding
-from .rules import GRAVITY
+from .rules import Finding
 from .statistics import interquartile_mean
 from .stops import stops_of
 from .tokens import held_out_cards, training_cards, visible
@@ -156,20 +155,17 @@ def _outcome(kind: Kind, figure: str) -> Outcome:
 
 
 def _advice(runs: Sequence[Run]) -> list[Advice]:
-    """Return the findings, the gravest first; one that several runs share is there once.
-
-    Why a run stopped is said elsewhere: see `stops_of`.
-    """
+    """Return the findings, errors first; one that several runs share is there once."""
     found: dict[str, list[tuple[Run, Finding]]] = {}
     for run in runs:
-        for finding in (finding for finding in run.findings if finding.rule != "stopped"):
+        for finding in run.findings:
             found.setdefault(finding.rule, []).append((run, finding))
     advice = []
     for own in found.values():
         folders = list(dict.fromkeys(str(run.folder) for run, _ in own))
         where = "" if len(runs) == 1 else f"{len(folders)} of {len(runs)} runs, such as {folders[0]}"
         advice.append(Advice(own[0][1], where))
-    return sorted(advice, key=lambda each: GRAVITY.index(each.finding.severity))
+    return sorted(advice, key=lambda each: each.finding.severity)
 
 
 def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:

@@ -1,84 +1,402 @@
-"""All rules of the doctor: pure functions of a run's figures."""
+"""The rules of the doctor: each a pure function of a run's figures. docs/symptoms.md is a table of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from . import dialogue_rules, policy_rules, reward_rules, training_rules
-from .findings import Finding
-from .history import History, read_run
+from verifiers.base import STATUSES
 
-Rule = Callable[[History], Finding | None]
-RULES: tuple[Rule, ...] = (
-    training_rules.stopped,
-    training_rules.verifier_failures,
-    reward_rules.reward_never_seen,
-    reward_rules.all_rewards_equal,
-    reward_rules.reward_collapse,
-    reward_rules.answers_cut_off,
-    reward_rules.special_tokens,
-    dialogue_rules.turns_run_out,
-    dialogue_rules.one_reply_dominates,
-    dialogue_rules.tool_never_called,
-    reward_rules.warm_start_too_flat,
-    policy_rules.warm_start_too_sharp,
-    policy_rules.kl_before_first_update,
-    policy_rules.ratio_not_one,
-    policy_rules.entropy_collapse,
-    policy_rules.kl_runaway,
-    policy_rules.update_too_far,
-    policy_rules.length_explosion,
-    policy_rules.length_collapse,
-    training_rules.critic_explains_nothing,
-    reward_rules.reward_hacking,
-    reward_rules.worse_than_before,
-    training_rules.gradient_always_clipped,
-    training_rules.updates_skipped,
-    training_rules.loss_near_zero,
-)
-GRAVITY = ("error", "warning", "note")
-CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {
-        "worse-than-before",
-        "all-rewards-equal",
-        "answers-cut-off",
-        "length-collapse",
-        "turns-run-out",
-    },
-    "one-reply-dominates": {"turns-run-out"},
-    "reward-hacking": {"worse-than-before", "reward-collapse", "answers-cut-off"},
-    "length-explosion": {"answers-cut-off"},
-    "warm-start-too-flat": {"all-rewards-equal"},
-    "warm-start-too-sharp": {"all-rewards-equal"},
+from .history import SOLVED, History, Series
+from .statistics import worse
+
+ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
+SOME_UPDATES, FEW_UPDATES, MANY_UPDATES = 10, 20, 100  # before: chance; noise; healthy runs have clearly improved
+ENOUGH = 1 / 3  # of a run: before, the first updates may undo a part of the warm start, and the rate is still high
+HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
+LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
+FEW_FAILURES = 0.01  # of the episodes; their absence shifts no average by more
+DIFFERENT = 1.0  # nats per answer: a policy that knows the one answer to each problem has hardly any
+MOST_CUT = 0.5  # of the answers; no update of a healthy run has more than 0.07
+MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
+MENDED = 0.75  # of the share at the beginning: the policy learns to end its answers
+UNSEEN = 0.01  # of the tokens; the policy is exported with the habit
+SHORTER = 0.5  # of the length in the first update; healthy runs on sums keep theirs to 5 %
+NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beginning
+GOOD = 0.8  # success: a policy may be sure of what is right
+CLEAR = 0.05  # a gain of success that is not noise
+FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
+SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
+HALVES = ("bfloat16", "float16")
+MOST = 700.0  # nats: the exponential of more overflows
+SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
+FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
+EVAL_EPISODES = 2000  # by default
+CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run makes without --eval-every
+SLOW = 5.0  # seconds of an update; who waits less does not wait for long
+TOO_LONG = {  # shares of the time that a part may take, with what it is called and how it takes less
+    "environment": (0.5, "the verifier", "use a faster verifier, more --verifier-workers, a lower --verifier-timeout"),
+    "acting": (0.9, "acting", "play more episodes at a time (--num-envs), or shorter ones (--max-new-tokens)"),
+    "training": (0.9, "training", "take fewer passes (--agent-arg num_epochs=1), or raise --micro-batch-tokens"),
 }
 
 
-def examine_run(folder: Path, notes: bool = False) -> list[Finding]:
-    """Return what the figures of a run show, the gravest first; empty for a healthy one.
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run's figures show.
 
-    Args:
-        folder: a run folder; the run may be over, stopped or still running.
-        notes: whether to include what is normal, though it surprises.
-
-    Raises:
-        ValueError: if it is not a run folder, or a file in it is damaged.
+    Attributes:
+        severity: "warning" for a run that learns less than it could, "error" for one whose result is worthless.
+        title: the failure, in one line.
+        evidence: the figures that show it.
+        fix: which option to change.
+        rule: its name, such as "nothing-learned".
     """
-    return findings_of(read_run(folder), notes)
+
+    severity: Literal["warning", "error"]
+    title: str
+    evidence: str
+    fix: str
+    rule: str = ""
 
 
-def findings_of(run: History, notes: bool = False) -> list[Finding]:
-    """Return what the rules find in a run, the gravest first, with notes if asked for."""
-    found = [finding for rule in RULES if (finding := rule(run)) is not None]
-    explained = set().union(*(CONSEQUENCES.get(finding.rule, set()) for finding in found))
-    found = [finding for finding in found if finding.rule not in explained]
-    if all(finding.severity == "note" for finding in found):
-        unexplained = reward_rules.nothing_improved(run)
-        found += [unexplained] if unexplained else []
-    found = [finding for finding in found if notes or finding.severity != "note"]
-    return sorted(found, key=lambda finding: GRAVITY.index(finding.severity))
+Rule = Callable[[History], Finding | None]
+
+
+def nothing_learned(run: History) -> Finding | None:
+    """No episode was ever rewarded; or the reward at the end is that of the beginning, if nothing else says why."""
+    reward, perhaps_right = run.reward, run.success.values.any() if len(run.success) else run.reward.last > 0
+    if run.same_reward and not perhaps_right and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
+        return Finding(
+            "error",
+            "no episode has ever been rewarded, so nothing can be learned",
+            f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
+            "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
+            f"{_easier(run)} or a denser reward; for control, another agent or --env-arg",
+        )
+    rise, error = reward.trend()
+    too_early = run.done < 1 and (run.done < ENOUGH or rise > -2 * error)
+    if run.updates < MANY_UPDATES or len(reward) < 2 or run.solved or rise > error or too_early:
+        return None
+    rate = run["train/learning_rate"].first
+    return Finding(
+        "warning",
+        f"the reward is no better after {run.updates} updates than at the beginning",
+        f"rollout/ep_rew_mean went from {reward.start:.3g} to {reward.end:.3g}; its trend is {rise:.2g}, with a "
+        f"standard error of {error:.2g}",
+        f"another learning rate (it is {rate:.2g}: try a third and three times that, --learning-rate), more episodes "
+        "per update (--episodes-per-update), or a longer run (--timesteps)",
+    )
+
+
+def verdicts_fail(run: History) -> Finding | None:
+    """The verifier reached no verdict on some episodes, which are left out."""
+    share = run["rollout/failed_frac"]
+    mean = share.values.sum() / max(len(run["train/learning_rate"]), len(share), 1)  # logged from the first failure on
+    if mean <= FEW_FAILURES:
+        return None
+    kinds = {kind: run[f"rollout/{kind}_frac"].end for kind in STATUSES[1:]}
+    named = ", ".join(f"{kind} {part:.1%}" for kind, part in kinds.items() if part > 0)
+    return Finding(
+        "error" if share.end > 0.5 else "warning",
+        "the verifier fails, and the episodes on which it fails teach nothing",
+        f"{mean:.1%} of the episodes got no verdict; at update {run.updates}: {named or 'none'}",
+        "raise --verifier-timeout, use more --verifier-workers, or repair the verifier: rlenv verifiers lint NAME "
+        "shows where it fails",
+    )
+
+
+def same_reward(run: History) -> Finding | None:
+    """Every answer earns the same from the first update on, also a success each time, and the answers differ."""
+    entropy = -run["train/entropy_loss"].first
+    differ = entropy * run["rollout/ep_len_mean"].first >= DIFFERENT
+    if not (run.is_text and run.same_reward and run.reward.last > 0 and differ and run.updates >= SOME_UPDATES):
+        return None
+    return Finding(
+        "warning",
+        f"different answers all earn {run.reward.last:g}, so nothing is learned",
+        f"all {run['time/episodes'].last:.0f} answers up to update {run.updates} earned it, though they differ: the "
+        f"entropy was {entropy:.2g} nats per token at the first update",
+        "read samples.md: if wrong answers earn it, too, the reward is wrong (rlenv verifiers lint NAME attacks it); "
+        "if all are right, pose harder problems (--verifier-arg)",
+    )
+
+
+def equal_groups(run: History) -> Finding | None:
+    """Groups are always or never solved, or will be: the rewards that are compared are equal, the advantages 0."""
+    first, paid = run["eval/success_rate"], run["eval/mean_reward"]
+    from_parts = paid.first - first.first >= HARD  # wrong answers earn a part, which teaches, too
+    hard = len(first) > 0 and first.updates[0] == 0 and first.first < HARD and not from_parts
+    if hard and not run.success.end >= LEARNED:
+        size = run["rollout/group_size_min"].last
+        tries = f"--group-size {4 * size:.0f}" if math.isfinite(size) else "--group-size 16"
+        return Finding(
+            "warning",
+            f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
+            f"eval/success_rate is {first.first:.4f} at update 0",
+            f"use a longer warm start (--sft-steps, --sft-examples), {_easier(run)}, or more tries per prompt "
+            f"({tries}); docs/recipes.md says what helped elsewhere",
+        )
+    grouped = run["rollout/group_size_min"].end > 1
+    share = run["rollout/frac_reward_zero_std"].end if grouped else float(run["rollout/reward_std"].end == 0)
+    always = run.solved and run.success.start >= SOLVED
+    if run.updates < SOME_UPDATES or not share >= ALL or (not always and (run.solved or run.improved)):
+        return None
+    return Finding(
+        "warning",
+        "the problems are all solved, so nothing is left to learn"
+        if always
+        else "all rewards that are compared are equal, so nearly nothing is learned",
+        f"{f'in {share:.0%} of the groups' if grouped else 'in whole rollouts'} all episodes got the same reward "
+        f"(rollout/frac_reward_zero_std) at update {run.updates}; the mean reward is {run.reward.end:.3g}",
+        "pose harder problems (--verifier-arg)"
+        if always
+        else "use more tries per prompt (--group-size), problems that are neither too easy nor too hard (--curriculum "
+        "0.8, --verifier-arg), a reward with parts, or sample more widely (--temperature 1, a shorter warm start)",
+    )
+
+
+def cut_off(run: History) -> Finding | None:
+    """Most texts, or ever more of them, are cut at max_new_tokens, or nearly all dialogues run out of turns or context.
+
+    Episodes of control may run to their time limit, and right texts may be cut off, too.
+    """
+    cut, turns = run["rollout/truncated_frac"], run["rollout/turns"]
+    if not run.is_text or not len(cut) or run.solved:
+        return None
+    rise, error = cut.trend()
+    mends = run.improved and (len(turns) > 0 or cut.end < MENDED * cut.start)
+    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run.success) and not len(turns)
+    if not grows and (mends or cut.end < (ALL if len(turns) else MOST_CUT)):
+        return None
+    what = "dialogues run out of turns or context" if len(turns) else "answers are cut off at max_new_tokens"
+    room = "--max-turns, --max-context-tokens, --max-reply-tokens" if len(turns) else "--max-new-tokens"
+    return Finding(
+        "warning",
+        f"{'ever more' if grows else 'all' if cut.end >= ALL else 'most'} {what}",
+        f"rollout/truncated_frac is {cut.end:.0%} at update {run.updates}, {cut.start:.0%} at the beginning",
+        f"give them more room ({room}), or warm-start longer (--sft-steps) so that the model learns to end",
+    )
+
+
+def special_tokens(run: History) -> Finding | None:
+    """Answers hold tokens which are in no text, and they do not get fewer, in a run that is rewarded."""
+    share = run["rollout/special_tokens"]
+    mends = run.updates < MANY_UPDATES and share.end < MENDED * share.start
+    if not share.end > UNSEEN or run.updates < SOME_UPDATES or mends:
+        return None
+    return Finding(
+        "warning",
+        "answers have special tokens, which no verifier and no reader sees, and they are rewarded all the same",
+        f"they are {share.end:.1%} of the sampled tokens (rollout/special_tokens) at update {run.updates}, "
+        f"{share.start:.1%} at the beginning",
+        "warm-start the policy on answers without them (--sft-steps), or pay less for them: a reward function that "
+        "takes completion_ids (--verifier NAME,my_file.py:f=0.1)",
+    )
+
+
+def length_collapse(run: History) -> Finding | None:
+    """Texts shrink, and success does not grow with that."""
+    length = run["rollout/ep_len_mean"]
+    if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.first or _gained(run.success):
+        return None
+    return Finding(
+        "warning",
+        "answers have become much shorter, and no better",
+        f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens at update {run.updates}",
+        f"see in samples.md what the short answers earn and repair the verifier, or {_near_start(run)}",
+    )
+
+
+def entropy_collapse(run: History) -> Finding | None:
+    """The policy has become sure of actions that are not good, so that it tries no others."""
+    loss, reward = run["train/entropy_loss"], run.reward.smooth()
+    start, end = -loss.start, -loss.end or 0.0
+    if run.updates < FEW_UPDATES or not 0 <= end < NO_ENTROPY or end >= LOST_ENTROPY * start or not len(reward):
+        return None
+    fell = reward.values.max() - reward.last > 0.5 * (reward.values.max() - reward.first)  # half of what was gained
+    if run.success.end >= GOOD if len(run.success) else run.improved and not fell:
+        return None
+    return Finding(
+        "error",
+        "the entropy has collapsed: one action is taken every time, and it is not a good one",
+        f"entropy from {start:.3g} to {end:.3g} nats per step at update {run.updates}, reward from "
+        f"{run.reward.start:.3g} to {run.reward.end:.3g}",
+        f"lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or {_near_start(run)}",
+    )
+
+
+def kl_runaway(run: History) -> Finding | None:
+    """The policy has left the one it started from far behind, and forgets what it could do besides the task."""
+    for name in ("train/kl_ref", "rollout/kl_start"):
+        if (kl := run[name]).end > FAR_KL:
+            return Finding(
+                "warning",
+                "the policy runs away from the one it started from",
+                f"{name} rose from {kl.start:.3g} to {kl.end:.3g} nats per step at update {run.updates}",
+                "raise --kl-coef tenfold, or lower --learning-rate",
+            )
+    return None
+
+
+def acting_differs(run: History) -> Finding | None:
+    """On the first pass over a rollout, its log-probabilities differ from those with which it was sampled."""
+    gap = run["train/logp_gap_max"]
+    if not len(gap) or run.config.get("dtype") in HALVES or gap.values.max() <= SAME_RATIO:
+        return None
+    worst = gap.values.max()
+    return Finding(
+        "warning",
+        "acting and training compute different probabilities: the ratio is not 1 on the first pass",
+        f"train/logp_gap_max is {worst:.3g} nats, a ratio of up to {math.exp(min(worst, MOST)):.5g}, at update "
+        f"{gap.updates[gap.values.argmax()]:.0f}; rounding makes at most {SAME_RATIO}",
+        "evaluate as you act: the same temperature and precision, no dropout, no other weights in a copy that acts; if "
+        "it grows over the run, lower --learning-rate",
+    )
+
+
+def held_out_falls_behind(run: History) -> Finding | None:
+    """Success falls, on held-out problems or in training, while what is trained on rises."""
+    held_out = _fall(run["eval/success_rate"], _margin(run))
+    fall = held_out or _fall(run.success, FALL)
+    if fall is None:
+        return None
+    before, after, peak = fall
+    what = "held-out success" if held_out else "success in training"
+    said = f"{what} fell from {before:.1%} at update {peak:.0f} to {after:.1%} at update {run.updates}"
+    rise = run.success.end - run.success.around(peak)
+    if held_out and rise > FALL:
+        return Finding(
+            "warning",
+            "success rises in training and falls on held-out problems: the policy memorizes the training problems",
+            f"{said}; success in training rose by {rise:.3g}",
+            "train on more problems, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
+        )
+    gain, error = run.reward.since(peak).trend()
+    if not gain > 3 * error:
+        return None
+    return Finding(
+        "error",
+        f"the reward rises while {what} falls: the policy games the reward",
+        f"{said}; the reward rose by {gain:.3g}",
+        "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
+        f"or lower the part of the reward that is gamed, or {_near_start(run)}",
+    )
+
+
+def worse_than_before(run: History) -> Finding | None:
+    """What the policy could do is lost: success, or else the reward, fell to a fraction of its best or of its start."""
+    able = (run.success if len(run.success) else run.reward).smooth()
+    said = worse(run.result.get("initial_eval"), run.result.get("eval"))
+    compared = f"worse than before: {said}" if said else ""
+    collapse = ""
+    if run.updates >= FEW_UPDATES and len(able) >= 3 and (len(run.success) or not run.is_text):
+        peak, least = able.values.max(), 0.0 if len(run.success) else able.values.min()
+        if peak - least > SEEN and able.last - least < LOST * (peak - least):
+            name = "rollout/success_rate" if len(run.success) else "rollout/ep_rew_mean"
+            best = able.updates[able.values.argmax()]
+            collapse = f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"
+    if not collapse and not compared:
+        return None
+    rate = run.config.get("learning_rate")
+    slower = "lower --learning-rate to a third or less"
+    if rate is not None:
+        slower = f"leave --learning-rate {rate} out: the default suits the model"
+    return Finding(
+        "error" if collapse else "warning",
+        "the policy has lost what it could do" if collapse else "training has made the model worse",
+        "; ".join(filter(None, (collapse, compared))),
+        f"{slower}; or {_near_start(run)}. RUN/checkpoint-000000 has what the warm start learned, and is a --model; "
+        "--eval-every keeps RUN/best",
+    )
+
+
+def too_slow(run: History) -> Finding | None:
+    """Updates take long, and one part of them takes nearly all the time: the verifier, acting or training."""
+    seconds = run["time/total_timesteps"].last / max(run["time/fps"].last, 1.0) / max(run.updates, 1)
+    if not run.is_text or run.updates < SOME_UPDATES or not seconds > SLOW:
+        return None
+    for part, (most, name, fix) in TOO_LONG.items():
+        share = run[f"time/{part}_frac"].last
+        if share > most:
+            return Finding(
+                "warning",
+                f"{name} takes {share:.0%} of the time",
+                f"an update takes {seconds:.3g} seconds, and time/{part}_frac is {share:.2f} at update {run.updates}",
+                fix,
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    verdicts_fail,
+    nothing_learned,
+    same_reward,
+    held_out_falls_behind,
+    worse_than_before,
+    entropy_collapse,
+    equal_groups,
+    cut_off,
+    length_collapse,
+    special_tokens,
+    kl_runaway,
+    acting_differs,
+    too_slow,
+)
+EXPLAINS = {  # what a finding explains is not said as well
+    "nothing-learned": {"equal-groups", "special-tokens"},
+    "same-reward": {"equal-groups"},
+    "held-out-falls-behind": {"worse-than-before", "cut-off"},
+    "worse-than-before": {"equal-groups", "cut-off", "length-collapse"},
+    "entropy-collapse": {"equal-groups"},
+}
+
+
+def findings_of(run: History) -> list[Finding]:
+    """Return what the rules find in a run, errors first; empty for a healthy one."""
+    found = [replace(finding, rule=name_of(rule)) for rule in RULES if (finding := rule(run)) is not None]
+    if len(found) > 1:  # a reward that does not rise has a cause
+        found = [finding for finding in found if (finding.rule, finding.severity) != ("nothing-learned", "warning")]
+    explained = set().union(*(EXPLAINS.get(finding.rule, set()) for finding in found))
+    return sorted((each for each in found if each.rule not in explained), key=lambda each: each.severity)
 
 
 def name_of(rule: Rule) -> str:
     """Return the name under which a rule's findings are reported."""
     return rule.__name__.replace("_", "-")
+
+
+def _near_start(run: History) -> str:
+    """Return how to hold a policy near its start, by what the run does already."""
+    weight = run.config.get("kl_coef")
+    return f"raise --kl-coef {weight:g}" if weight else "hold the policy near its start (--kl-coef 0.05)"
+
+
+def _easier(run: History) -> str:
+    """Return how to ask for easier problems, by what the run does not do yet."""
+    first = "" if run.config.get("curriculum") else "; of several levels, the easiest first: --curriculum 0.8"
+    return f"easier problems (--verifier-arg: `rlenv verifiers show NAME` lists the arguments{first})"
+
+
+def _gained(success: Series) -> bool:
+    """Tell whether success has risen by more than noise."""
+    return success.end - success.start > CLEAR
+
+
+def _fall(success: Series, margin: float) -> tuple[float, float, float] | None:
+    """Return the peak of a rate, its end and the update of the peak, if it has fallen by more than the margin."""
+    smooth = success.smooth()
+    if len(smooth) < 2 or smooth.values.max() - smooth.last <= margin:
+        return None
+    return float(smooth.values.max()), smooth.last, float(smooth.updates[smooth.values.argmax()])
+
+
+def _margin(run: History) -> float:
+    """Return the fall of held-out success that is not chance: three standard errors of a difference."""
+    episodes = run.config.get("eval_episodes") or EVAL_EPISODES
+    if run.config.get("eval_every") is None:  # job.py: evaluations in between are as small as an update
+        made = run["time/episodes"].last / run.updates if len(run["time/episodes"]) and run.updates else 0.0
+        episodes = min(episodes, max(made, CURVE_EPISODES))
+    return max(FALL, 3 * math.sqrt(2 * 0.25 / episodes))

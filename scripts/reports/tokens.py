@@ -124,7 +124,7 @@ def _with_replies(tokens: Sequence[Token], turns: Sequence[Mapping[str, Any]]) -
         if end > len(tokens):
             break  # the rest is left out
         yield from tokens[begin:end]
-        paid = f"{turn['reward']:+g}" if turn["reward"] else ""
+        paid = f"{turn['reward']:+g}" if turn["reward"] and not math.isnan(turn["reward"]) else ""
         yield Token(visible(turn["reply"].strip()) or "·", "", "", 0.0, "", 0.0, "reply", paid)
         begin = end
     yield from tokens[begin:]

@@ -1,5 +1,6 @@
 """Collecting: final observations, restarts, who plays, how many steps count, and that slots change no episode."""
 
+import time
 import warnings
 from dataclasses import fields
 
@@ -19,7 +20,10 @@ from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
 from agents import Collector, Reinforce, Rollout, make_envs
+from agents.policies.numpy_actor import NumpyActor
+from agents.rollouts.env_protocol import EnvSlots
 from agents.rollouts.waiting_envs import WaitingVectorEnv
+from agents.training.update import Update
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -246,6 +250,28 @@ def test_an_agent_counts_the_steps_taken_and_those_trained_on():
     assert agent.num_timesteps == sum(Countable.moved) >= 1_000
     assert agent.trained_timesteps == sum(trained) < agent.num_timesteps, "surplus episodes are played, not trained on"
     assert agent.logger.name_to_value["time/trained_timesteps"] in (0, agent.trained_timesteps)
+
+
+def test_the_log_says_what_the_time_goes_to(monkeypatch):
+    now, steps, logged = [0], [], {}
+
+    def taking(seconds, function, *noted):
+        def call(*given, **named):
+            now[0] += seconds
+            steps.extend(noted)
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(NumpyActor, "act", taking(1, NumpyActor.act, "step"))
+    monkeypatch.setattr(EnvSlots, "step", taking(2, EnvSlots.step))
+    monkeypatch.setattr(Update, "__call__", taking(300, Update.__call__))
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
+    agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
+    agent.learn(total_episodes=2)
+    found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 300) for part in ("acting", "environment", "training")]
+    assert found == pytest.approx([len(steps), 2 * len(steps), 300])
 
 
 @pytest.mark.parametrize("by_id", [True, False])

@@ -17,9 +17,9 @@ MODEL = "/checkpoint/policy/model/model.safetensors /checkpoint/policy/model/tok
 TEXT = f"{TRAINED} {MODEL} /samples.md /samples.jsonl"
 LOGGED = (
     "eval/mean_ep_length eval/mean_reward time/episodes time/iterations time/total_timesteps time/trained_timesteps "
-    "time/fps rollout/ep_len_mean rollout/ep_rew_mean rollout/frac_reward_zero_std rollout/group_size_min "
-    "rollout/reward_std rollout/truncated_frac train/approx_kl train/entropy_loss train/grad_norm train/learning_rate "
-    "train/logp_gap_max train/loss train/policy_loss"
+    "time/fps time/acting_frac time/environment_frac time/training_frac rollout/ep_len_mean rollout/ep_rew_mean "
+    "rollout/frac_reward_zero_std rollout/group_size_min rollout/reward_std rollout/truncated_frac train/approx_kl "
+    "train/entropy_loss train/grad_norm train/learning_rate train/logp_gap_max train/loss train/policy_loss"
 )
 CRITIC = f"{LOGGED} train/explained_variance train/value_loss"
 SOLVED = f"{LOGGED} eval/success_rate rollout/success_rate rollout/special_tokens"
@@ -96,7 +96,7 @@ COMMANDS = {
     "report": Run(
         "report {text} --out {out}.html --json", "report runs kinds findings", {"runs": 1, "kinds": 1}, files=".html"
     ),
-    "doctor": Run("doctor {text} --fail-on warning", said=("[warm-start-too-flat]",), code=1),
+    "doctor": Run("doctor {text} --fail-on warning", said=("[equal-groups]",), code=1),
     "play": Run(
         "play --verifier arith --verifier-arg digits=1 --episodes 1 --seed 3",
         typed="5\n/end\n",

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.reports.history import read_metrics
+from _rlenv_scripts.reports.history import History, read_columns
 from _rlenv_scripts.run import Run
 from inprocess import done, result_of, run
 
@@ -43,7 +43,7 @@ def table(tmp_path):
 def test_damaged_lines_are_skipped_and_counted(change, skipped, table, capsys):
     text = table.read_text().replace(*change)
     table.write_bytes(text.encode("utf-8", "surrogateescape"))
-    read = read_metrics(table)["rollout/ep_rew_mean"]
+    read = History(read_columns(table))["rollout/ep_rew_mean"]
     assert set(read.updates) >= {1, 6} and 3 not in read.updates
     assert set(zip(read.updates, read.values, strict=True)) <= {(i, i / 4) for i in range(1, 7)}
     assert f"skipped {skipped} damaged line" in capsys.readouterr().err
