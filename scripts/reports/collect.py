@@ -138,7 +138,7 @@ def checked(row: dict[str, Any]) -> dict[str, Any]:
         "log_probs": [_float(value) for value in row["log_probs"]],
         "dialogue": [
             {"text": str(turn["text"]), "tokens": int(turn["tokens"]), "reply": str(turn["reply"]),
-             "reward": _float(turn["reward"])}
+             "reward": None if turn["reward"] is None else float(turn["reward"])}
             for turn in row.get("dialogue", ())
         ],
         "advantages": None if credit is None else [_float(value) for value in credit],

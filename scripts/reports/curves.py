@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run import read_rows
+from .history import History, read_columns
 from .plots import PAPER, Palette
 from .statistics import interquartile_mean
 
@@ -20,10 +20,9 @@ SAME = " = "  # between the names of agents whose runs coincide
 
 
 def read_curves(path: Path, x: str) -> list[np.ndarray]:
-    """Return the curves of all panels from a progress.csv, each [2, n], without rows in which one of them is empty."""
-    rows = list(read_rows(path))
-    pairs = (np.array([(row.get(x, np.nan), row.get(y, np.nan)) for row in rows]).reshape(-1, 2) for y in PANELS)
-    return [pair[~np.isnan(pair).any(1)].T for pair in pairs]
+    """Return the curves of all panels from a progress.csv, each [2, n]; see `History.curve`."""
+    table = History(read_columns(path))
+    return [table.curve(x, y) for y in PANELS]
 
 
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
@@ -46,16 +45,11 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
     Args:
         curves: by name, those of all runs and panels in the same order.
     """
-    groups: list[list[str]] = []
+    groups: dict[Any, list[str]] = {}
     for name, own in curves.items():
-        for group in groups:
-            other = curves[group[0]]
-            if any(curve.size for curve in own) and len(own) == len(other) and all(map(np.array_equal, own, other)):
-                group.append(name)
-                break
-        else:
-            groups.append([name])
-    return {SAME.join(group): group for group in groups}
+        drawn = any(curve.size for curve in own)
+        groups.setdefault(tuple((curve.shape, curve.tobytes()) for curve in own) if drawn else name, []).append(name)
+    return {SAME.join(group): group for group in groups.values()}
 
 
 def read_panels(runs: Mapping[str, Sequence[Path]], x: str) -> dict[str, list[list[np.ndarray]]]:
@@ -104,10 +98,8 @@ def draw(
     for number, (block, title) in enumerate(zip(blocks, PANELS.values(), strict=True)):
         block.suptitle(f"{title}, over {label}", x=0.01, ha="left", fontsize=11, color=PAPER.ink)
         panels = list(block.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
-        spreads = {}
-        for name, (first, *_) in drawn.items():
-            if found := [curve for curve in curves[first][number] if curve.size]:
-                spreads[name] = spread(found)
+        found = {name: [curve for curve in curves[first][number] if curve.size] for name, (first, *_) in drawn.items()}
+        spreads = {name: spread(own) for name, own in found.items() if own}
         for place, name in enumerate(drawn):
             draw_one(panels[place], name, spreads, PAPER)
             heading = name if len(name) <= LONG_NAME else name.replace(SAME, f"\n{SAME.strip()} ")
@@ -127,21 +119,19 @@ def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray], palette: 
         palette: of the figure.
     """
     calm(panel, palette)
-    for other, (grid, middle, _, _) in spreads.items():
-        if other != name:
+    for other, (grid, middle, low, high) in spreads.items():
+        if other == name:
+            panel.fill_between(grid, low, high, color=palette.lines[0], alpha=0.18, linewidth=0, zorder=2)
+            panel.plot(grid, middle, color=palette.lines[0], linewidth=1.6, zorder=3)
+        else:
             panel.plot(grid, middle, color=palette.soft, alpha=0.4, linewidth=0.8, zorder=1)
-    if name in spreads:
-        grid, middle, low, high = spreads[name]
-        panel.fill_between(grid, low, high, color=palette.lines[0], alpha=0.18, linewidth=0, zorder=2)
-        panel.plot(grid, middle, color=palette.lines[0], linewidth=1.6, label=name, zorder=3)
 
 
 def calm(panel: Any, palette: Palette) -> None:
     """Leave of the axes what is read: few ticks, horizontal lines, no frame."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    for side in ("top", "right", "left"):
-        panel.spines[side].set_visible(False)
+    panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(palette.grid)
     panel.grid(axis="y", color=palette.grid, linewidth=0.6)
     panel.set_axisbelow(True)

@@ -17,9 +17,7 @@ class Metric:
         spread: column with the standard deviation over an update's episodes.
         sign: -1 for columns that are kept negative.
         share: whether it is a share, shown in percent.
-        only_above: a column that must exceed 1 somewhere, or the metric says nothing.
-        double_of: a column that may be the same throughout, whose chart says both then.
-        noise: what rounding alone makes of it, at most: with 32-bit weights, and with 16-bit weights.
+        of_groups: whether it says nothing about groups of one episode.
     """
 
     column: str
@@ -29,31 +27,26 @@ class Metric:
     spread: str = ""
     sign: int = 1
     share: bool = False
-    only_above: str = ""
-    double_of: str = ""
-    noise: tuple[float, float] = (0.0, 0.0)
+    of_groups: bool = False
 
 
-SAME = (1e-6, 1e-6)  # of a policy and a copy of it, which are computed alike
-BETWEEN = (1e-6, 2.5e-3)  # of acting and training: two ways to compute the same
 METRICS = (
     Metric("rollout/success_rate", "Success", "Share of the sampled episodes that were right. Dots: held-out problems, "
            "greedy.", held_out="eval/success_rate", share=True),
     Metric("rollout/ep_rew_mean", "Reward", "Mean over the episodes of an update. Dots: evaluations.",
-           held_out="eval/mean_reward", spread="rollout/reward_std", double_of="rollout/success_rate"),
+           held_out="eval/mean_reward", spread="rollout/reward_std"),
     Metric("rollout/ep_len_mean", "Length", "Steps per episode; for text, tokens. Dots: evaluations.",
-           held_out="eval/mean_ep_length", double_of="rollout/ep_rew_mean"),
+           held_out="eval/mean_ep_length"),
     Metric("train/entropy_loss", "Entropy", "Nats per step. It falls as the policy becomes certain; at 0 it explores "
            "nothing.", sign=-1),
-    Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved.", noise=SAME),
-    Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down.", noise=SAME),
+    Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),
+    Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
-    Metric("train/approx_kl", "KL of one update", "Nats per step, from the policy before it. 0 in the first pass.",
-           noise=BETWEEN),
+    Metric("train/approx_kl", "KL of one update", "Nats per step, from the policy before it. 0 in the first pass."),
     Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient.",
            share=True),
     Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",
-           share=True, only_above="rollout/group_size_min"),
+           share=True, of_groups=True),
     Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps.", share=True),
     Metric("rollout/failed_frac", "Without a verdict", "Share of episodes on which the verifier failed.", share=True),
     Metric("train/value_loss", "Error of the critic", "Squared; compare it with the variance of the returns."),

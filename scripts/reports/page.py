@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -24,29 +23,6 @@ NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A row of the table of results: what the runs of a kind reached."""
-
-    label: str
-    runs: int
-    before: str
-    after: str
-    episodes: str
-    worst_best: str
-    updates: str
-    steps: str
-    seconds: str
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A finding of the doctor, with how many of the runs it is about."""
-
-    finding: Finding
-    where: str
-
-
 def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     """Write the page about the runs in these folders; return how much is in it.
 
@@ -56,8 +32,7 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     check_target(out)
     runs = read_runs(paths)
     kinds = kinds_of(runs)
-    page = render(runs, kinds, [str(path) for path in paths])
-    write_text(out, page)
+    write_text(out, render(runs, kinds, [str(path) for path in paths]))
     findings = sum(len(run.findings) for run in runs)
     return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": findings}
 
@@ -84,19 +59,14 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    loader = PackageLoader(__name__.rsplit(".", 1)[0], ".")
     environment = Environment(
-        loader=PackageLoader(__name__.rsplit(".", 1)[0], "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["visible"] = visible
-    first = runs[0]
-    figure = _figure(runs)
+    text, figure = runs[0].is_text, _figure(runs)
     return environment.get_template("page.html").render(
         title=_title(runs, kinds),
-        world=first.world,
         runs=runs,
         kinds=kinds,
         figure=figure.replace("_", " "),
@@ -104,8 +74,8 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
         stops=stops_of(runs),
         charts=charts_of(kinds),
         advice=_advice(runs),
-        held_out=held_out_cards(kinds) if first.is_text else [],
-        training=[(kind.label, training_cards(kind)) for kind in kinds if first.is_text],
+        held_out=held_out_cards(kinds) if text else [],
+        training=[(kind.label, training_cards(kind)) for kind in kinds if text],
         settings=_settings(kinds),
         paths=paths,
         version=__version__,
@@ -113,8 +83,8 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
 
 
 def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
-    agents = list(dict.fromkeys(label(run.config["agent"]) for run in runs))
-    who = agents[0] if len(agents) == 1 else f"{len(agents)} agents"
+    agents = {label(run.config["agent"]) for run in runs}
+    who = agents.pop() if len(agents) == 1 else f"{len(agents)} agents"
     models = {str(run.config.get("model")) for run in runs if run.is_text}
     if len(models) == 1 and not models & {"None", "auto"}:
         who += f", {Path(models.pop()).name},"
@@ -123,13 +93,13 @@ def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
 
 def _figure(runs: Sequence[Run]) -> str:
     """Return what the runs are compared by."""
-    evaluations = [run.result.get("eval") or run.result.get("initial_eval") or {} for run in runs]
-    judged = [each for each in evaluations if each]
+    judged = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
     with_success = judged and all(each.get("success_rate") is not None for each in judged)
     return "success_rate" if with_success else "mean_reward"
 
 
-def _outcome(kind: Kind, figure: str) -> Outcome:
+def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
+    """Return the row of a kind in the table of results: what its runs reached."""
     results = [run.result for run in kind.runs]
     before = [each["initial_eval"][figure] for each in results if each.get("initial_eval")]
     after = [each["eval"][figure] for each in results if each.get("eval")]
@@ -141,45 +111,40 @@ def _outcome(kind: Kind, figure: str) -> Outcome:
         values = [each[name] for each in results if each.get(name) is not None]
         return format(median(values), digits) if values else "–"
 
-    return Outcome(
-        kind.label,
-        len(kind.runs),
-        shown(mean(before)) if before else "–",
-        shown(float(interquartile_mean(after))) if after else "–",
-        ", ".join(sorted({str(each["eval"]["episodes"]) for each in results if each.get("eval")})),
-        f"{shown(min(after))} to {shown(max(after))}" if len(after) > 1 else "",
-        middle("updates"),
-        middle("timesteps"),
-        middle("seconds", ",.1f"),
-    )
+    return {
+        "label": kind.label,
+        "runs": len(kind.runs),
+        "before": shown(mean(before)) if before else "–",
+        "after": shown(float(interquartile_mean(after))) if after else "–",
+        "episodes": ", ".join(sorted({str(each["eval"]["episodes"]) for each in results if each.get("eval")})),
+        "worst_best": f"{shown(min(after))} to {shown(max(after))}" if len(after) > 1 else "",
+        "updates": middle("updates"),
+        "steps": middle("timesteps"),
+        "seconds": middle("seconds", ",.1f"),
+    }
 
 
-def _advice(runs: Sequence[Run]) -> list[Advice]:
-    """Return the findings, errors first; one that several runs share is there once."""
-    found: dict[str, list[tuple[Run, Finding]]] = {}
+def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:
+    """Return the findings, errors first, each with the runs that it is about; one that several share is there once."""
+    found: dict[str, list[tuple[str, Finding]]] = {}
     for run in runs:
         for finding in run.findings:
-            found.setdefault(finding.rule, []).append((run, finding))
+            found.setdefault(finding.rule, []).append((str(run.folder), finding))
     advice = []
-    for own in found.values():
-        folders = list(dict.fromkeys(str(run.folder) for run, _ in own))
-        where = "" if len(runs) == 1 else f"{len(folders)} of {len(runs)} runs, such as {folders[0]}"
-        advice.append(Advice(own[0][1], where))
-    return sorted(advice, key=lambda each: each.finding.severity)
+    for (folder, finding), *others in found.values():
+        where = f"{1 + len(others)} of {len(runs)} runs, such as {folder}" if len(runs) > 1 else ""
+        advice.append((finding, where))
+    return sorted(advice, key=lambda each: each[0].severity)
 
 
 def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     """Return name, values by kind and whether these differ, of all options and settings; what differs first."""
     tables = []
     for kind in kinds:
-        first = kind.runs[0]
-        table = {**first.settings, **first.config}
-        table |= {name: value for name, value in first.settings.items() if table.get(name) is None}
-        seeds = [run.config.get("seed") for run in kind.runs]
-        tables.append(
-            {name: shown_value(value) for name, value in table.items()} | {"seed": ", ".join(map(str, seeds))}
-        )
+        given = {name: value for name, value in kind.runs[0].config.items() if value is not None}
+        table = {name: shown_value(value) for name, value in {**kind.runs[0].settings, **given}.items()}
+        tables.append(table | {"seed": ", ".join(str(run.config.get("seed")) for run in kind.runs)})
     hidden = set() if kinds[0].runs[0].is_text else TEXT_ONLY
-    names = sorted({name for table in tables for name in table} - {*hidden})
+    names = sorted({name for kind in kinds for name in (*kind.runs[0].settings, *kind.runs[0].config)} - {*hidden})
     rows = [(name, [table.get(name, "default") for table in tables]) for name in names]
     return sorted(((name, values, len({*values}) > 1) for name, values in rows), key=lambda row: not row[2])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from agents.files import is_locked
 
 from ..agent_names import resume_command
@@ -18,13 +16,14 @@ SIGNALS = {
     "SIGTERM": "It was stopped with SIGTERM, as kill, a batch system or a machine that shuts down sends it.",
     "SIGHUP": "Its terminal was closed (SIGHUP).",
 }
+RUNNING = "It is still running; this page has what it had logged when the page was made."
 UNKNOWN = (
     "It ended without a word: it was killed, by hand, for memory or with its machine, or it could not write to a full "
     "disk."
 )
 FIRST = {  # what to do before going on, by the error that ended the run
-    "VerifierError": "First repair what the message names: rlenv verifiers lint NAME shows where a verifier fails.",
-    "DivergedError": "A smaller learning rate may help.",
+    "VerifierError": "First repair what the message names: rlenv verifiers lint NAME shows where a verifier fails. ",
+    "DivergedError": "A smaller learning rate may help. ",
 }
 
 
@@ -53,35 +52,23 @@ def stops_of(runs: Sequence[Run]) -> list[Stop]:
 
 
 def _stop(run: Run) -> Stop | None:
-    result, folder = run.result, str(run.folder)
-    if _is_current(run) and "stopped" in result:
-        return Stop(folder, "stopped", f"{result['stopped']}", _advice(run), _command(run))
-    if _is_current(run) and result.get("interrupted"):
-        why = SIGNALS.get(str(result.get("signal")), "It was stopped by a signal.")
-        return Stop(folder, "interrupted", why, _advice(run), _command(run))
-    if _is_current(run) and result.get("eval") is not None:
+    """Return how a run ended; an earlier end that it has gone on from does not count."""
+    result = {} if run.updates > run.result.get("updates", run.updates) else run.result
+    if result.get("eval") is not None and "stopped" not in result and not result.get("interrupted"):
         return None
-    if is_locked(run.folder / LOCK):
-        return Stop(folder, "running", "It is still running; this page has what it had logged when the page was made.")
-    return Stop(folder, "ended", UNKNOWN, _advice(run), _command(run))
-
-
-def _is_current(run: Run) -> bool:
-    """Tell whether the result is of the end of the log, and not of an earlier end that the run has gone on from."""
-    updates = run.columns.get("time/iterations", np.zeros(1))
-    return bool(run.result) and not np.nanmax(updates, initial=0) > run.result.get("updates", np.inf)
-
-
-def _advice(run: Run) -> str:
-    first = FIRST.get(str(run.result.get("error")), "") if _is_current(run) else ""
-    if run.saved_updates is None:
-        return f"{first} It has no checkpoint: it starts again from its beginning.".strip()
-    return f"{first} It goes on from its last checkpoint, after update {run.saved_updates:,}.".strip()
-
-
-def _command(run: Run) -> str:
+    if "stopped" in result:
+        title, why = "stopped", str(result["stopped"])
+    elif result.get("interrupted"):
+        title, why = "interrupted", SIGNALS.get(str(result.get("signal")), "It was stopped by a signal.")
+    elif is_locked(run.folder / LOCK):
+        return Stop(str(run.folder), "running", RUNNING)
+    else:
+        title, why = "ended", UNKNOWN
+    error, rate = str(result.get("error")), run.settings.get("learning_rate")
+    begin = "It has no checkpoint: it starts again from its beginning."
+    if run.saved_updates is not None:
+        begin = f"It goes on from its last checkpoint, after update {run.saved_updates:,}."
     command = resume_command(run.folder, run.config)
-    rate = run.settings.get("learning_rate")
-    if _is_current(run) and run.result.get("error") == "DivergedError" and isinstance(rate, (int, float)):
+    if error == "DivergedError" and isinstance(rate, (int, float)):
         command += f" --learning-rate {rate / 3:.2g}"
-    return command
+    return Stop(str(run.folder), title, why, FIRST.get(error, "") + begin, command)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..run import said
 from .collect import Kind
 
+Row = Mapping[str, Any]  # of samples.jsonl, checked
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
 NUMBERED = 24  # tokens of a completion that has room for numbers below them
 HELD_OUT = 8  # problems shown before and after
@@ -31,13 +32,13 @@ class Token:
     """
 
     text: str
-    probability: str
-    credit: str
-    doubt: float
-    sign: str
-    strength: float
     kind: str = "sampled"
     paid: str = ""
+    probability: str = ""
+    credit: str = ""
+    doubt: float = 0.0
+    sign: str = ""
+    strength: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -75,24 +76,22 @@ def visible(text: str) -> str:
 
 def _visible(character: str) -> str:
     code = ord(character)
-    if character in "\n\t" or (code >= 0x20 and not 0x7F <= code < 0xA0 and not 0xD800 <= code < 0xE000):
-        return f"\\u{code:04x}" if code in DIRECTIONS else character
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"\\u{code:04x}"
+    if 0x7F < code < 0xA0 or 0xD800 <= code < 0xE000 or code in DIRECTIONS:
+        return f"\\u{code:04x}"
+    if code >= 0x20 or character in "\n\t":
+        return "\N{SYMBOL FOR DELETE}" if code == 0x7F else character
+    return chr(0x2400 + code)
 
 
 def shortened(text: str) -> str:
     """Return a prompt; of a very long one, its beginning and its end."""
     half = MOST_CHARACTERS // 2
-    return (
-        text
-        if len(text) <= MOST_CHARACTERS
-        else f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
-    )
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
 
 
-def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
+def sample_of(row: Row, name: str, scale: float = 0.0) -> Sample:
     """Return a row of samples.jsonl as it is shown.
 
     Args:
@@ -102,12 +101,11 @@ def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
     """
     credit = row["advantages"] or [None] * len(row["texts"])
     each = list(zip(row["texts"], row["log_probs"], credit, strict=True))
-    tokens = _with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row["dialogue"])
     notes = ["cut off"] * row["truncated"] + [row["status"].replace("_", " ")] * (row["status"] != "ok")
     return Sample(
         name,
         visible(said(row)),
-        tuple(tokens),
+        tuple(_with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row["dialogue"])),
         max(len(each) - MOST_TOKENS, 0),
         row["reward"],
         row["success"],
@@ -116,7 +114,7 @@ def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
     )
 
 
-def _with_replies(tokens: Sequence[Token], turns: Sequence[Mapping[str, Any]]) -> Iterator[Token]:
+def _with_replies(tokens: Sequence[Token], turns: Sequence[Row]) -> Iterator[Token]:
     """Yield the tokens of an episode, and after each turn but the last what was replied and what the turn earned."""
     begin = 0
     for turn in turns[:-1]:
@@ -124,8 +122,8 @@ def _with_replies(tokens: Sequence[Token], turns: Sequence[Mapping[str, Any]]) -
         if end > len(tokens):
             break  # the rest is left out
         yield from tokens[begin:end]
-        paid = f"{turn['reward']:+g}" if turn["reward"] and not math.isnan(turn["reward"]) else ""
-        yield Token(visible(turn["reply"].strip()) or "·", "", "", 0.0, "", 0.0, "reply", paid)
+        paid = f"{turn['reward']:+g}" if turn["reward"] else ""
+        yield Token(visible(turn["reply"].strip()) or "·", "reply", paid)
         begin = end
     yield from tokens[begin:]
 
@@ -134,29 +132,27 @@ def _token(text: str, log_prob: float, credit: float | None, scale: float) -> To
     probability = math.exp(min(log_prob, 0.0)) if math.isfinite(log_prob) else 0.0
     known = 0.0 if credit is None or math.isnan(credit) else credit
     strength = STRONGEST * min(abs(known) / scale, 1.0) if scale else 0.0
-    shown = visible(text).replace("\n", "⏎\n")
     return Token(
-        shown or "·",  # a part of a character
-        f"{100 * probability:.3g} %" if math.isfinite(log_prob) else "not finite",
-        "" if credit is None else f"{credit:+.2f}",
-        round(STRONGEST * (1.0 - probability), 3),
-        "" if not strength else "up" if known > 0 else "down",
-        round(strength, 3),
+        visible(text).replace("\n", "⏎\n") or "·",  # a part of a character
+        probability=f"{100 * probability:.3g} %" if math.isfinite(log_prob) else "not finite",
+        credit="" if credit is None else f"{credit:+.2f}",
+        doubt=round(STRONGEST * (1.0 - probability), 3),
+        sign="" if not strength else "up" if known > 0 else "down",
+        strength=round(strength, 3),
     )
 
 
 def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
     """Return problems of the evaluations, each with what was written before training and after it, by kind."""
-    rows: dict[tuple[str, str | None], list[Sample]] = {}
+    shown = []
     for number, kind in enumerate(kinds):
         for row in _rows_of(kind, "evaluation"):
-            when = row["when"]
-            if when == "before" and number and kind.runs[0].config.get("model") == kinds[0].runs[0].config.get("model"):
+            when, start = row["when"], kinds[0].runs[0].config.get("model")
+            if when == "before" and number and kind.runs[0].config.get("model") == start:
                 continue  # the kinds start from one policy
-            name = when if len(kinds) == 1 or (when == "before" and not number) else f"{when}, {kind.label}"
-            rows.setdefault((row["prompt"], row["answer"]), []).append(sample_of(row, name))
-    cards = [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in rows.items()]
-    return cards[:HELD_OUT]
+            alone = len(kinds) == 1 or (when == "before" and not number)
+            shown.append((row, sample_of(row, when if alone else f"{when}, {kind.label}")))
+    return _cards(shown)[:HELD_OUT]
 
 
 def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
@@ -166,20 +162,19 @@ def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
     found = []
     for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
         own = [row for row in rows if row["updates"] == update]
-        credits = [abs(value) for row in own for value in row["advantages"] or () if math.isfinite(value)]
-        scale = max(credits, default=0.0)
-        prompts: dict[tuple[str, str | None], list[Sample]] = {}
-        for row in own:
-            prompts.setdefault((row["prompt"], row["answer"]), []).append(sample_of(row, "", scale))
-        found.append(
-            (
-                update,
-                [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(s)) for (p, a), s in prompts.items()],
-            )
-        )
+        scale = max((abs(x) for row in own for x in row["advantages"] or () if math.isfinite(x)), default=0.0)
+        found.append((update, _cards((row, sample_of(row, "", scale)) for row in own)))
     return found
 
 
-def _rows_of(kind: Kind, what: str) -> list[Mapping[str, Any]]:
+def _cards(shown: Iterable[tuple[Row, Sample]]) -> list[Card]:
+    """Return samples by the problem of their rows."""
+    problems: dict[tuple[str, str | None], list[Sample]] = {}
+    for row, sample in shown:
+        problems.setdefault((row["prompt"], row["answer"]), []).append(sample)
+    return [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in problems.items()]
+
+
+def _rows_of(kind: Kind, what: str) -> list[Row]:
     """Return the samples of the first run of a kind that has any."""
     return next((rows for run in kind.runs if (rows := [row for row in run.samples if row["kind"] == what])), [])
