@@ -20,12 +20,6 @@ def to_device(values: Any, device: torch.device) -> torch.Tensor:
     return sent.to(device, non_blocking=sent is not tensor)
 
 
-def wait_for(device: torch.device) -> None:
-    """Wait until the device has done what it was told, so that a clock on the host counts it."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-
-
 def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """Return tensors on the host, all in one copy.
 

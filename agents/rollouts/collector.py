@@ -15,7 +15,6 @@ import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
-from ..devices import wait_for
 from ..policies import Policy
 from ..rollout import STATUSES, Rollout
 from .env_protocol import EnvSlots
@@ -39,7 +38,8 @@ class Collector:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
-        seconds: spent in rollouts so far, in the policy ("acting") and in the rest ("environment", with its verifier).
+        seconds: spent in rollouts so far, in the policy ("acting") and in the rest ("environment", with its verifier);
+            together ("rollout") on a device, which works while the host goes on.
     """
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
@@ -51,7 +51,7 @@ class Collector:
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = 0
-        self.seconds = {"acting": 0.0, "environment": 0.0}
+        self.seconds = dict.fromkeys(("acting", "environment") if device.type == "cpu" else ("rollout",), 0.0)
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
@@ -136,7 +136,6 @@ class Collector:
             seen = record.see(obs, starts)
             asked = time.perf_counter()
             for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
-            wait_for(self.device)  # as the environment would
             acting += time.perf_counter() - asked
             step = slots.step(for_env)
             record.add(actions, log_probs, step)
@@ -153,8 +152,9 @@ class Collector:
         rollout = record.rollout()
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
-        self.seconds["acting"] += acting
-        self.seconds["environment"] += time.perf_counter() - began - acting
+        whole = time.perf_counter() - began
+        spent = {"acting": acting, "environment": whole - acting, "rollout": whole}
+        self.seconds = {part: seconds + spent[part] for part, seconds in self.seconds.items()}
         return rollout
 
     def _check_limit(self, steps: int) -> None:

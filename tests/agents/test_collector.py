@@ -274,6 +274,12 @@ def test_the_log_says_what_the_time_goes_to(monkeypatch):
     assert found == pytest.approx([len(steps), 2 * len(steps), 300])
 
 
+def test_no_step_waits_for_a_device_to_be_timed():
+    envs = make_envs("CartPole-v1", num_envs=2)
+    assert Collector(envs, CPU).seconds.keys() == {"acting", "environment"}
+    assert Collector(envs, torch.device("cuda")).seconds.keys() == {"rollout"}
+
+
 @pytest.mark.parametrize("by_id", [True, False])
 def test_an_agent_that_makes_its_environment_trains_on_every_step(by_id):
     env = "CartPole-v1" if by_id else gym.make("CartPole-v1")

@@ -31,7 +31,7 @@ AGENT_ARGS = {  # what makes an agent carry something from update to update, or 
 }
 SHARED = {"text": ("TextGen", "ppo"), "pole": ("CartPole", "ppo", "--lr-schedule", "constant")}  # see conftest.py
 TIMED = ("seconds", "sft_seconds", "run_dir", "interrupted")  # of a result, besides figures
-NOT_COMPARED = ("time/fps", "time/acting_frac", "time/environment_frac", "time/training_frac")
+NOT_COMPARED = ("time/fps", "time/acting_frac", "time/environment_frac", "time/rollout_frac", "time/training_frac")
 
 
 def arguments(world, agent="reinforce-baseline", *more):
