@@ -1,7 +1,6 @@
 """Reward models: with a LoRA adapter, what is trained, written and read again; from preferences, what is learned."""
 
 import json
-import math
 import sys
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from tiny_models import ALPHABET, tiny_model
 from transformers import AutoModelForSequenceClassification
 
-from agents.estimators.losses import bradley_terry
 from agents.policies.presets import rates_of
 from agents.training.reward_model import (
     Preferences,
@@ -60,6 +58,11 @@ def written(model, folder):
     return folder
 
 
+@torch.no_grad()
+def rates_of_texts(model):
+    return rewards_of(model, ROWS, PAD).tolist()
+
+
 def verdicts(folder):
     found = RewardModel(folder, device="cpu").verify_batch([Problem("")] * len(TEXTS), TEXTS)
     return [verdict.reward for verdict in found]
@@ -67,8 +70,7 @@ def verdicts(folder):
 
 def test_only_adapter_and_head_are_trained_and_learn_a_preference(base):
     model, plain = adapted(base), make_reward_model(base, VOCAB, 16, PAD)
-    with torch.no_grad():
-        assert torch.equal(rewards_of(model, ROWS, PAD), rewards_of(plain, ROWS, PAD)), "B starts at 0"
+    assert rates_of_texts(model) == rates_of_texts(plain), "B starts at 0"
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     train(model)
     changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
@@ -86,12 +88,11 @@ def test_what_is_written_is_small_and_rates_the_same_when_it_is_read(base, tmp_p
     assert not files & {"base", "model.safetensors"}, "the base has a name"
     settings = json.loads((folder / "adapter_config.json").read_text())
     assert (settings["task_type"], settings["modules_to_save"]) == ("SEQ_CLS", ["score"])
-    with torch.no_grad():
-        rates = rewards_of(model, ROWS, PAD).tolist()
-        assert rewards_of(make_reward_model(folder, VOCAB, 16, PAD), ROWS, PAD).tolist() == rates
-        merged(model).save_pretrained(tmp_path / "merged")
-        exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
-        assert rewards_of(exported, ROWS, PAD).tolist() == pytest.approx(rates, abs=1e-5)
+    rates = rates_of_texts(model)
+    assert rates_of_texts(make_reward_model(folder, VOCAB, 16, PAD)) == rates
+    merged(model).save_pretrained(tmp_path / "merged")
+    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
+    assert rates_of_texts(exported) == pytest.approx(rates, abs=1e-5)
     assert verdicts(folder) == pytest.approx(rates, abs=1e-5)
     assert max(rates) - min(rates) > 1e-3
 
@@ -99,14 +100,11 @@ def test_what_is_written_is_small_and_rates_the_same_when_it_is_read(base, tmp_p
 def test_a_base_without_a_name_lies_in_the_folder(tmp_path):
     model = adapted("tiny")
     train(model, 1)
-    folder = written(model, tmp_path / "judge")
-    again = make_reward_model(folder, VOCAB, 16, PAD)
-    with torch.no_grad():
-        rates = rewards_of(model, ROWS, PAD).tolist()
-        assert rewards_of(again, ROWS, PAD).tolist() == rates
-    assert verdicts(folder) == pytest.approx(rates, abs=1e-5)
-    twice = written(again, tmp_path / "again")
-    assert verdicts(twice) == pytest.approx(rates, abs=1e-5), "it is not lost when the adapter is trained on"
+    again = make_reward_model(written(model, tmp_path / "judge"), VOCAB, 16, PAD)
+    rates = rates_of_texts(model)
+    assert rates_of_texts(again) == rates
+    assert verdicts(tmp_path / "judge") == pytest.approx(rates, abs=1e-5)
+    assert verdicts(written(again, tmp_path / "again")) == pytest.approx(rates, abs=1e-5), "trained on, it is not lost"
 
 
 def test_training_goes_on_from_what_was_written(base, tmp_path):
@@ -117,8 +115,7 @@ def test_training_goes_on_from_what_was_written(base, tmp_path):
     whole = make_reward_model(base, VOCAB, 16, PAD)
     train(whole, 2, 1e-3)
     upon = adapted(written(whole, tmp_path / "whole"))
-    with torch.no_grad():
-        assert torch.equal(rewards_of(upon, ROWS, PAD), rewards_of(whole, ROWS, PAD)), "on a reward model: its head"
+    assert rates_of_texts(upon) == rates_of_texts(whole), "on a reward model: its head"
     assert verdicts(written(upon, tmp_path / "upon")) == pytest.approx(verdicts(tmp_path / "whole"), abs=1e-5)
 
 
@@ -138,30 +135,29 @@ def test_without_peft_the_error_names_the_extra(base, tmp_path, monkeypatch):
 
 def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_path):
     folder = written(adapted(base), tmp_path / "judge")
+    rated, trained = (lambda: RewardModel(folder, device="cpu"), lambda: make_reward_model(folder, VOCAB, 16, PAD))
     weights, settings = folder / "adapter_model.safetensors", folder / "adapter_config.json"
-    whole = weights.read_bytes()
+    whole, said = weights.read_bytes(), json.loads(settings.read_text())
+
+    def refuse(read, message):
+        with pytest.raises(ValueError, match=message):
+            read()
+
     weights.write_bytes(b"\x00" * 100)
-    with pytest.raises(ValueError, match=r"'.*judge' cannot be loaded"):
-        RewardModel(folder, device="cpu")
-    with pytest.raises(ValueError, match=r"the adapter in '.*' cannot be read"):
-        make_reward_model(folder, VOCAB, 16, PAD)
+    refuse(rated, r"'.*judge' cannot be loaded")
+    refuse(trained, r"the adapter in '.*' cannot be read")
     weights.write_bytes(whole)
     base.rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match=r"its base model '.*base' is gone; put it back, or a link to it"):
-        RewardModel(folder, device="cpu")
-    with pytest.raises(ValueError, match=r"the base model '.*base' of the adapter in '.*judge' is gone"):
-        make_reward_model(folder, VOCAB, 16, PAD)
+    refuse(rated, r"its base model '.*base' is gone; put it back, or a link to it")
+    refuse(trained, r"the base model '.*base' of the adapter in '.*judge' is gone")
     (tmp_path / "moved").rename(base)
-    said = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**said, "modules_to_save": None}))
-    with pytest.raises(ValueError, match=r"neither it nor its base model '.*base' has score\.weight"):
-        RewardModel(folder, device="cpu")
-    settings.write_text(json.dumps({**said, "base_model_name_or_path": None}))
-    with pytest.raises(ValueError, match=r"adapter_config\.json names no base model"):
-        RewardModel(folder, device="cpu")
-    settings.write_text(json.dumps({**said, "task_type": "CAUSAL_LM"}))
-    with pytest.raises(ValueError, match="holds the adapter of a language model; merge it before: rlenv export"):
-        make_reward_model(folder, VOCAB, 16, PAD)
+    for read, key, value, message in (
+        (rated, "modules_to_save", None, r"neither it nor its base model '.*base' has score\.weight"),
+        (rated, "base_model_name_or_path", None, r"adapter_config\.json names no base model"),
+        (trained, "task_type", "CAUSAL_LM", "the adapter of a language model; merge it before: rlenv export"),
+    ):
+        settings.write_text(json.dumps({**said, key: value}))
+        refuse(read, message)
 
 
 # From preferences: the loss, the rewards, what is learned, and where the trunk comes from.
@@ -169,18 +165,6 @@ def test_an_adapter_that_is_damaged_or_has_lost_its_base_is_one_line(base, tmp_p
 
 def fit(model, pairs, steps=40, seed=0, **settings):
     return train_reward_model(model, pairs, steps, 16, 3e-3, torch.Generator().manual_seed(seed), **settings)
-
-
-def test_the_loss_is_that_of_bradley_and_terry():
-    chosen = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
-    rejected = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64)
-    loss = bradley_terry(chosen, rejected)
-    probabilities = [1 / (1 + math.exp(-gap)) for gap in (1.0, -3.0, 0.0)]
-    assert loss.tolist() == pytest.approx([-math.log(p) for p in probabilities], abs=1e-12)
-    loss.sum().backward()
-    assert chosen.grad.tolist() == pytest.approx([p - 1 for p in probabilities], abs=1e-12)
-    assert torch.allclose(bradley_terry(chosen + 9, rejected + 9), loss, atol=1e-12), "the level does not matter"
-    assert bradley_terry(torch.tensor(-1e4), torch.tensor(1e4)).item() == 2e4, "finite far away"
 
 
 def test_a_reward_depends_neither_on_padding_nor_on_the_other_rows():
@@ -200,12 +184,8 @@ def test_it_learns_what_is_preferred_and_that_holds_for_new_texts():
     assert (before["accuracy"], after["accuracy"]) == (pytest.approx(0.5, abs=0.5), 1.0)
     assert after["loss"] < 0.2 < before["loss"]
     assert abs(after["mean_chosen"] + after["mean_rejected"]) < 0.5, "rewards stay around 0"
-
-
-def test_equal_rewards_are_half_right():
-    model = make_reward_model("tiny", 10, 16, PAD)
     torch.nn.init.zeros_(model.score.weight)
-    assert preference_figures(model, preferences(6))["accuracy"] == 0.5
+    assert preference_figures(model, new)["accuracy"] == 0.5, "equal rewards are half right"
 
 
 def test_the_same_seed_gives_the_same_model_and_the_global_generator_stays():
@@ -216,22 +196,19 @@ def test_the_same_seed_gives_the_same_model_and_the_global_generator_stays():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_every_pair_is_seen_once_before_any_again():
-    seen = []
-    pairs = preferences(20)
+def test_every_pair_is_seen_once_before_any_again_and_a_callback_ends_it():
+    seen, pairs = [], preferences(20)
 
     class Spy(Preferences):
         def select(self, rows):
             seen.append(sorted(rows.tolist()))
             return super().select(rows)
 
-    fit(make_reward_model("tiny", 10, 16, PAD), Spy(pairs.chosen, pairs.rejected, PAD), 4)
+    spy, model = Spy(pairs.chosen, pairs.rejected, PAD), make_reward_model("tiny", 10, 16, PAD)
+    fit(model, spy, 4)
     assert [len(batch) for batch in seen] == [16, 4, 16, 4]
     assert sorted(seen[0] + seen[1]) == sorted(seen[2] + seen[3]) == list(range(20))
-
-
-def test_a_callback_ends_the_training():
-    assert len(fit(make_reward_model("tiny", 10, 16, PAD), preferences(8), on_step=lambda step, loss: step < 1)) == 2
+    assert len(fit(model, spy, on_step=lambda step, loss: step < 1)) == 2
 
 
 def test_the_trunk_is_that_of_the_language_model(tmp_path):

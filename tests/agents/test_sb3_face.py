@@ -1,0 +1,421 @@
+"""What users of stable-baselines3 reach for works on our agents as it is; what is saved comes back, or says why not."""
+
+import json
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import stable_baselines3 as sb3
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from tiny_models import text_envs, tiny_model, tiny_policy
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import GRPO, PPO, RLOO, Reinforce, ReinforceBaseline
+from agents.files import seal
+from agents.policies.base import weights_digest
+from agents.training.saved_spaces import described, space_of
+
+CPU = {"device": "cpu"}
+TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+GROUPS = {"env_kwargs": TEXT, "group_size": 2, "episodes_per_update": 4, **CPU}
+kinds = pytest.mark.parametrize("kind", ["control", "text"])
+
+
+def make_agent(kind):
+    settings = {"baseline": "running-mean", "learning_rate": 1e-3, "lr_schedule": "constant", **CPU}
+    if kind == "control":
+        return ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings)
+    return ReinforceBaseline("tiny", "TextGen-v0", **{**GROUPS, "episodes_per_update": 8, **settings})
+
+
+def make_env(kind):
+    return gym.make("CartPole-v1") if kind == "control" else gym.make("TextGen-v0", **TEXT)
+
+
+def pole(cls=PPO, env="CartPole-v1", **settings):
+    few = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": 4, "learning_rate": 1e-2}
+    return cls("MlpPolicy", env, **{**CPU, **few, **settings})
+
+
+def two_poles():
+    return make_vec_env("CartPole-v1", n_envs=2)
+
+
+def same_weights(ours, theirs):
+    return weights_digest(ours.policy) == weights_digest(theirs.policy)
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Tools and callbacks.
+
+
+@kinds
+def test_evaluation_callbacks_and_the_progress_bar_work_unchanged(kind, tmp_path, capsys):
+    agent, every = make_agent(kind), 4 if kind == "text" else 12
+    few = {"n_eval_episodes": 3, "return_episode_rewards": True, "warn": False}
+    rewards, lengths = evaluate_policy(agent, make_env(kind), **few)
+    assert len(rewards) == 3 and all(length >= 1 for length in lengths)
+    best = {"n_eval_episodes": 2, "eval_freq": every, "best_model_save_path": str(tmp_path / "best"), "verbose": 0}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Training and eval env are not of the same type|rich is experimental")
+        evaluation = EvalCallback(Monitor(make_env(kind)), **best)
+        checkpoints = CheckpointCallback(every, str(tmp_path / "all"), name_prefix="agent")
+        agent.learn(40, callback=[evaluation, checkpoints], progress_bar=True)
+    shown = capsys.readouterr()
+    assert np.isfinite(evaluation.last_mean_reward) and "%" in shown.out + shown.err
+    saved = sorted((tmp_path / "all").iterdir())
+    for path in [tmp_path / "best" / "best_model.zip", *saved]:
+        assert type(ReinforceBaseline.load(path, **CPU)) is ReinforceBaseline
+    assert saved
+
+
+class StopAfter(BaseCallback):
+    def __init__(self, calls):
+        super().__init__()
+        self.left, self.ended = calls, False
+
+    def _on_step(self):
+        self.left -= 1
+        return self.left > 0
+
+    def _on_training_end(self):
+        self.ended = True
+
+
+@kinds
+def test_a_callback_that_returns_false_stops_the_training(kind):
+    stop = StopAfter(3)
+    agent = make_agent(kind).learn(10_000, callback=[StopAfter(100), stop])
+    assert stop.left == 0 and stop.ended
+    assert 3 <= agent.num_timesteps <= 3 * agent.env.num_envs and agent.num_updates == 0
+    calls = []
+    agent.learn(10, callback=lambda local, glob: calls.append(local["dones"].shape) or True)
+    assert agent.num_updates >= 1, "the next training starts afresh"
+    assert set(calls) == {(agent.env.num_envs,)}
+
+
+def test_there_is_no_logger_before_learning():
+    agent = make_agent("control")
+    with pytest.raises(RuntimeError, match="no logger"):
+        _ = agent.logger
+    assert agent.learn(10).logger is not None
+    assert agent.get_vec_normalize_env() is None and agent.get_env().env is agent.env
+
+
+# Acting, and values of observations.
+
+
+@kinds
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_predict_takes_one_observation_or_a_batch(kind, deterministic):
+    agent, env = make_agent(kind), make_env(kind)
+    obs, _ = env.reset(seed=0)
+    action, state = agent.predict(obs, deterministic=deterministic)
+    assert np.shape(action) == () and env.action_space.contains(action)
+    assert (state is None) == (kind == "control")
+    batch = {k: np.stack([v] * 3) for k, v in obs.items()} if kind == "text" else np.stack([obs] * 3)
+    actions, _ = agent.predict(batch, deterministic=deterministic)
+    assert actions.shape == (3,) and isinstance(actions, np.ndarray)
+    assert not deterministic or (actions == action).all()
+
+
+def test_predict_with_a_running_state_equals_predict_without():
+    agent, env = make_agent("text"), make_env("text")
+    obs, _ = env.reset(seed=0)
+    state, start, done = None, np.ones(1, dtype=bool), False
+    while not done:
+        action, state = agent.predict(obs, state, start, deterministic=True)
+        assert action == agent.predict(obs, deterministic=True)[0]
+        obs, _, done, _, _ = env.step(action)
+        start = np.zeros(1, dtype=bool)
+
+
+def test_predict_stays_inside_a_box():
+    agent = Reinforce("MlpPolicy", "Pendulum-v1", **CPU)
+    with torch.no_grad():
+        agent.policy.net.log_std.fill_(3.0)
+    obs = agent.env.single_observation_space.sample()
+    actions = np.stack([agent.predict(obs)[0] for _ in range(20)])
+    assert actions.shape == (20, 1) and (np.abs(actions) <= 2).all() and (np.abs(actions) == 2).any()
+
+
+def test_a_policy_predicts_the_values_of_observations():
+    policy, seen = pole().policy, torch.linspace(-1, 1, 12).view(3, 4)
+    for obs in (seen, seen.double().numpy()):
+        values = policy.values(obs)
+        assert values.shape == (3, 1) and values.requires_grad
+        torch.testing.assert_close(values, policy.net.predict_values(seen))
+    envs = text_envs(4)
+    agent = PPO(tiny_policy("llama", envs, critic="head"), envs, episodes_per_update=4, **CPU)
+    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+    whole, obs = agent.policy.values(rollout)[:, 0], rollout.observations
+    torch.testing.assert_close(agent.policy.values(obs)[:, 0], whole, rtol=0, atol=1e-5)
+    assert agent.policy.values({key: value.numpy() for key, value in obs.items()}).shape == (4, 1)
+
+
+def test_dropout_stays_off_whatever_mode_is_asked_for():
+    policy = tiny_policy("gpt2", text_envs(2))
+    assert not any(module.training for module in policy.train().modules())
+
+
+# Another environment, and evaluating by the id of one.
+
+
+def test_an_agent_goes_on_in_another_environment(tmp_path):
+    agent = pole().learn(total_episodes=8)
+    agent.set_env("CartPole-v1", env_kwargs={"sutton_barto_reward": True})
+    assert agent.env.envs[0].spec.kwargs["sutton_barto_reward"] and agent.env.num_envs == agent.num_envs == 4
+    agent.learn(total_episodes=8, reset_num_timesteps=False)
+    assert agent.num_episodes == 16
+    agent.save(tmp_path / "agent")
+    assert PPO.load(tmp_path / "agent").origin["env_kwargs"] == {"sutton_barto_reward": True}
+    agent.set_env(mine := two_poles())
+    assert agent.get_env() is mine and agent.n_envs == 2, "an object has its own slots"
+    agent.learn(total_episodes=4)
+    assert agent.origin == {"env": None, "env_kwargs": None}
+
+
+def test_the_id_of_the_training_brings_its_arguments(monkeypatch):
+    """An environment by id has the arguments of the training but those that are changed, and is closed at the end."""
+    agent = RLOO("tiny", "TextGen-v0", **GROUPS)
+    figures, episodes = agent.evaluate("TextGen-v0", 6, seed=0)
+    assert figures["episodes"] == len(episodes) == 6 and agent.origin["env_kwargs"]["verifier"] == "arith"
+    seen, make = [], gym.make_vec
+    monkeypatch.setattr(gym, "make_vec", lambda *args, **kwargs: seen.append(make(*args, **kwargs)) or seen[-1])
+    agent.evaluate("TextGen-v0", 3, env_kwargs={"split": "test"})
+    assert seen[0].task.split == "test" and seen[0].num_envs == 3 and seen[0].closed
+    assert agent.env.task.split == "train" and not agent.env.closed
+    with pytest.raises(ValueError, match="is for the id of an environment"):
+        agent.evaluate(agent.env, 2, env_kwargs={"split": "test"})
+    agent.set_env("TextGen-v0", env_kwargs={**TEXT, "split": "test"})
+    assert agent.group_size == 2 and agent.env.task.split == "test"
+    other = pole(env_kwargs={"sutton_barto_reward": True})
+    assert other.evaluate("CartPole-v1", 2, seed=0)[0]["mean_reward"] <= 0
+    assert other.evaluate("gymnasium:CartPole-v1", 2, seed=0)[0]["mean_reward"] > 0, "another id has no arguments"
+
+
+# Saving and loading.
+
+
+def test_loading_what_is_no_checkpoint_says_so(tmp_path):
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(ValueError, match="is not a checkpoint"):
+            ReinforceBaseline.load(path)
+    for path in (tmp_path / "theirs", tmp_path / "theirs.zip"):
+        sb3.A2C("MlpPolicy", "CartPole-v1", **CPU).save(path)
+        with pytest.raises(ValueError, match=r"theirs.zip' is of stable-baselines3.*train anew"):
+            ReinforceBaseline.load(path)
+
+
+@pytest.mark.parametrize("target", ["agents.training.state.save_file", "json.dumps", "policy", 1, 2], ids=str)
+def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(target, tmp_path, monkeypatch):
+    """In one of its files, or in one of its renames."""
+    agent = make_agent("control" if target in (1, 2) else "text").learn(20)
+    agent.save(tmp_path / "a")
+    before = content(tmp_path / "a")
+    agent.learn(20)
+    replace, renamed = Path.replace, []
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    def rename(path, name):
+        renamed.append(name)
+        return fail() if len(renamed) == target else replace(path, name)
+
+    with monkeypatch.context() as patch:
+        if target == "policy":
+            patch.setattr(type(agent.policy), "save", fail)
+        elif isinstance(target, int):
+            patch.setattr(Path, "replace", rename)
+        else:
+            patch.setattr(target, fail)
+        with pytest.raises(OSError, match="disk full"):
+            agent.save(tmp_path / "a")
+    assert content(tmp_path / "a") == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a"], "nothing half-written is left"
+    assert ReinforceBaseline.load(tmp_path / "a", **CPU).num_updates == 1
+    agent.save(tmp_path / "a")
+    assert same_weights(ReinforceBaseline.load(tmp_path / "a", **CPU), agent)
+
+
+@pytest.mark.parametrize("given", [torch.nn.ReLU, "ReLU"])
+def test_an_activation_is_a_class_of_torch_or_its_name_and_comes_back(given, tmp_path):
+    pole(policy_kwargs={"activation_fn": given}).save(tmp_path / "a")
+    layers = PPO.load(tmp_path / "a", **CPU).policy.net.mlp_extractor.policy_net
+    assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU"] * 2
+
+
+CHANGED = dict.fromkeys(("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs"), False)
+CHANGED["activation_checkpointing"] = True
+
+
+@pytest.mark.parametrize("model", [pytest.param("tiny", marks=pytest.mark.slow), "object", "folder"])
+def test_switches_the_kind_of_attention_and_the_temperature_come_back(model, tmp_path):
+    envs, settings = text_envs(2), {**CHANGED, "attention": "eager", "temperature": 0.6}
+    spec = tiny_model("llama") if model == "object" else "tiny"
+    if model == "folder":
+        tiny_model("llama").save_pretrained(tmp_path / "model")
+        spec = tmp_path / "model"
+    agent = Reinforce(spec, envs, policy_kwargs=settings, episodes_per_update=2, kl_coef=0.1, **CPU).learn(4)
+    agent.save(tmp_path / "a.zip")  # the suffix is dropped
+    again = Reinforce.load(tmp_path / "a", env=envs, **CPU)
+    for policy in (agent.policy, again.policy, again.anchor.reference):
+        held = {name: getattr(policy, name) for name in (*CHANGED, "temperature")}
+        assert held | {"attention": policy.model.config._attn_implementation} == settings
+
+
+def test_a_loaded_agent_predicts_without_an_environment(tmp_path):
+    agent = pole(env=two_poles()).learn(total_episodes=4)
+    agent.save(tmp_path / "agent")
+    loaded = PPO.load(tmp_path / "agent", **CPU)
+    seen = np.linspace(-1, 1, 4 * 4, dtype=np.float32).reshape(4, 4)
+    wanted, got = (each.predict(seen, deterministic=True)[0] for each in (agent, loaded))
+    assert np.array_equal(wanted, got) and loaded.predict(seen[0])[0].shape == ()
+    assert loaded.get_env() is None
+    with pytest.raises(ValueError, match=r"was loaded without an environment: call set_env\(env\)"):
+        loaded.learn(100)
+    assert evaluate_policy(loaded, gym.make("CartPole-v1"), n_eval_episodes=2, warn=False)[0] > 0
+    assert loaded.evaluate("CartPole-v1", 2)[0]["episodes"] == 2
+    loaded.save(tmp_path / "again")
+    again = PPO.load(tmp_path / "again", **CPU)
+    again.set_env(two_poles())
+    again.learn(total_episodes=4, reset_num_timesteps=False)
+    assert again.num_episodes == 8
+
+
+def test_damaged_facts_are_one_line(tmp_path):
+    pole(env=two_poles()).save(tmp_path / "agent")
+    file = tmp_path / "agent" / "agent.json"
+    facts, deep = json.loads(file.read_text()), {"kind": "Discrete", "n": 2, "start": 0}
+    for _ in range(300):
+        deep = {"kind": "Dict", "spaces": {"a": deep}}
+    wrong = [
+        *({"functions": [{}]}, {"functions": "clip_range"}, {"settings": facts["settings"] | {"group_size": "4"}}),
+        *({"spaces": []}, {"spaces": {"observation": 3, "action": 3}}),
+        *({"spaces": facts["spaces"] | {"action": each}} for each in (deep, {"kind": "Discrete", "n": 3, "start": 0})),
+    ]
+    for change in wrong:
+        file.write_text(json.dumps(facts | change))
+        seal(tmp_path / "agent")
+        with pytest.raises(ValueError, match=r".") as error:
+            PPO.load(tmp_path / "agent", **CPU)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500, change
+
+
+SPACES = [
+    spaces.Box(-np.inf, np.inf, (3,)),
+    spaces.Box(np.array([-1.5, 0.1], np.float32), np.array([np.inf, 3.0], np.float32)),
+    spaces.Box(0, 255, (3, 4, 4), np.uint8),
+    spaces.Discrete(3, start=2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(4),
+    spaces.Dict({"tokens": spaces.Box(0, 9, (5,), np.int64), "length": spaces.Discrete(6)}),
+]
+BOX = {"kind": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "float32"}
+DAMAGED = [
+    *(None, [], {"kind": "Tuple"}, {"kind": "Discrete", "n": "2", "start": 0}, {"kind": "MultiBinary", "n": 10**12}),
+    *(BOX | {"shape": [10**6, 10**6]}, BOX | {"shape": [-1]}, BOX | {"dtype": "object"}),
+    {"kind": "Dict", "spaces": {"a": {"kind": "Discrete"}}},
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_spaces_come_back_as_they_were(space):
+    assert space_of(json.loads(json.dumps(described(space)))) == space
+    assert described(spaces.Tuple([space])) is None
+
+
+@pytest.mark.parametrize("wrong", DAMAGED, ids=str)
+def test_a_damaged_space_is_one_line(wrong):
+    with pytest.raises(ValueError, match="space") as error:
+        space_of(wrong)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+# Weights by name, and seeds.
+
+
+def test_parameters_come_back(tmp_path):
+    agent, other, third = (pole(seed=seed) for seed in range(3))
+    kept = agent.learn(total_episodes=4).get_parameters()
+    assert set(kept) == {"policy", "policy.optimizer"}
+    agent.learn(total_episodes=4)
+    assert not same_weights(agent, other)
+    agent.set_parameters(kept)
+    other.set_parameters(kept)
+    assert same_weights(agent, other), "what was returned does not change with the agent"
+    agent.save(tmp_path / "agent")
+    third.set_parameters(tmp_path / "agent")
+    assert same_weights(third, agent)
+    assert torch.equal(*(each.optimizer.state_dict()["state"][0]["exp_avg"] for each in (third, agent)))
+
+
+def test_some_parameters_only_if_that_is_said_and_a_refusal_changes_nothing():
+    agent, other = pole(seed=0), pole(seed=1)
+    weights, before = agent.policy.state_dict(), weights_digest(other.policy)
+    name, *_, last = weights
+    refused = [({"policy": weights}, True), ({"polisy": weights}, True), ({"critic": {}}, False)]
+    refused += [({"policy": {"no": torch.zeros(1)}}, False)]
+    refused += [({"policy": {name: weights[name], last: torch.zeros(7)}}, False)]
+    for wrong, exact in refused:
+        with pytest.raises(ValueError, match=f"set_parameters.*{'exact_match=False' * exact}") as error:
+            other.set_parameters(wrong, exact_match=exact)
+        assert "\n" not in str(error.value) and weights_digest(other.policy) == before
+    other.set_parameters({"policy": weights}, exact_match=False)
+    assert same_weights(agent, other)
+    other.set_parameters({"policy": {name: torch.zeros_like(weights[name])}}, exact_match=False)
+    assert not other.policy.state_dict()[name].any()
+
+
+def test_a_seed_that_is_set_is_that_of_the_constructor():
+    wanted, agent = pole(seed=3), pole(seed=0).learn(total_episodes=4)
+    agent.set_parameters(wanted.get_parameters())
+    agent.set_random_seed(3)
+    state = torch.random.get_rng_state()
+    for each in (wanted, agent):
+        each.learn(total_episodes=8)
+    assert same_weights(agent, wanted) and agent.settings["seed"] == 3
+    assert torch.equal(state, torch.random.get_rng_state())
+    agent.set_random_seed(None)
+    assert agent.seed == 3
+
+
+# Schedules.
+
+
+def test_clipping_follows_a_function_of_the_remaining_progress():
+    asked = []
+    agent = pole(clip_range=lambda left: asked.append(left) or 0.3 * left, clip_range_vf=lambda left: left)
+    names = ("clip_range", "clip_range_high", "clip_range_vf")
+    ranges = [tuple(map(agent.present, names)) for _ in agent.updates(total_episodes=16)]
+    assert ranges == [(0.3 * x, 0.3 * x, x) for x in (1.0, 0.75, 0.5, 0.25)]
+    assert set(asked) == {1.0, 0.75, 0.5, 0.25}
+
+
+@pytest.mark.parametrize("name", ["clip_range", "clip_range_high", "clip_range_vf"])
+def test_what_a_schedule_returns_is_checked(name):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
+        pole(**{name: lambda remaining: -1.0})
+    agent = pole(**{name: lambda remaining: 0.2 if remaining == 1 else 0.0})
+    with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
+        agent.learn(total_episodes=8)
+
+
+@pytest.mark.parametrize("cls", [PPO, GRPO])
+def test_a_function_has_to_be_given_again(cls, tmp_path):
+    pole(cls, clip_range=lambda remaining: 0.1 * remaining).save(tmp_path / "agent")
+    with pytest.raises(ValueError, match=r"was trained with a function as clip_range: pass clip_range=\.\.\."):
+        cls.load(tmp_path / "agent")
+    loaded = cls.load(tmp_path / "agent", clip_range=0.3)
+    assert (loaded.clip_range, loaded.clip_range_high) == (0.3, 0.3)
