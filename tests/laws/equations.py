@@ -362,18 +362,7 @@ def summed(agent: Any, it: Played) -> Table:
 WEIGHTS: dict[str, Callable[[Any, Played], Table]] = {
     **dict.fromkeys(("A2C", "PPO", "CISPO", "DAPO", "ReinforcePlusPlus", "ClipCov", "KLCov"), by_token),
     **dict.fromkeys(("GRPO", "SAPO", "GDPO"), by_length),
-    **dict.fromkeys(
-        (
-            "Reinforce",
-            "ReinforceBaseline",
-            "RLOO",
-            "TOPR",
-            "MaxRL",
-            "PKPO",
-            "Distillation",
-        ),
-        summed,
-    ),
+    **dict.fromkeys(("Reinforce", "ReinforceBaseline", "RLOO", "TOPR", "MaxRL", "PKPO", "Distillation"), summed),
     "DrGRPO": lambda agent, it: summed(agent, it) / agent.longest,
 }
 

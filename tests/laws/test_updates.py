@@ -98,6 +98,11 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, 
     assert not update_gradient(settings, replace(sample(), status=torch.full((N,), ERROR))).any()
 
 
+def test_where_every_episode_is_cut_off_masking_those_leaves_nothing() -> None:
+    rollout = replace(sample(), truncated=torch.ones(N, dtype=torch.bool))
+    assert not update_gradient(FAMILY["DAPO, masked"] | {"ent_coef": 0.1}, rollout).any()
+
+
 # Identity 7: equal rewards.
 
 

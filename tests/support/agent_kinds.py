@@ -3,15 +3,12 @@
 import pytest
 import torch
 
-from agents import AGENTS, DrGRPO, Policy
+from agents import AGENTS, Policy
 from agents.algorithms._taught import Taught
 from agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]
-LIKE_GRPO = [  # what they keep and compare is what GRPO keeps and compares
-    name for name, cls in AGENTS.items() if (hasattr(cls, "scale") or issubclass(cls, DrGRPO)) and name != "grpo"
-]
 
 
 def is_taught(name):
@@ -39,24 +36,18 @@ def with_teacher(agent):
     return agent
 
 
-def each_agent_once(text, rare=()):
+def each_agent_once(text):
     """Parametrize a test with `name` and `kind`: fast is text for those named and control for the others.
 
     Args:
         text: names of the agents that are fast with text, because something of theirs is only there.
-        rare: names of those that are slow with both.
     """
-    assert {*text, *rare} <= set(AGENTS)
-    pairs = [(name, kind) for name in AGENTS for kind in ("control", "text")]
+    assert {*text} <= set(AGENTS)
     return pytest.mark.parametrize(
         ("name", "kind"),
         [
-            pytest.param(
-                name,
-                kind,
-                marks=[] if (name in text) == (kind == "text") and name not in rare else [pytest.mark.slow],
-                id=f"{name}-{kind}",
-            )
-            for name, kind in pairs
+            pytest.param(name, kind, marks=[] if (name in text) == (kind == "text") else [pytest.mark.slow])
+            for name in AGENTS
+            for kind in ("control", "text")
         ],
     )

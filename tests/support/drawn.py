@@ -8,10 +8,5 @@ FEW, MANY = 100, 500  # examples of a test that does not say how many
 
 
 def drawn(examples: int, **more: Any) -> settings:
-    """Return the settings of a test that draws so many examples in the fast suite, and more of them at random.
-
-    Args:
-        examples: of the fast suite.
-        more: further settings of hypothesis.
-    """
+    """Return settings of hypothesis with so many examples in the fast suite, and more of them at random."""
     return settings(max_examples=examples * settings().max_examples // FEW, **more)

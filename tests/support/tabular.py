@@ -218,31 +218,22 @@ def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor
 
 def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
     """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
-    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
-    pi, ref, gap = log_pi.exp(), log_ref.exp(), log_pi - log_ref
-    d = visits(log_pi)  # [P, S]
-    forward, backward = (pi * gap).sum(-1), (ref * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
+    if place == "loss":  # of a first pass, where the ratio is 1
+        return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
+    log_pi, whole = policy.logits.log_softmax(-1), kl_gradient(policy, reference)
+    gap = log_pi - reference.logits.detach().log_softmax(-1)
+    k2 = gap.square() / 2
 
     def direct(cost: torch.Tensor) -> torch.Tensor:
         """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
-        return _grad((d[..., None] * pi.detach() * cost).sum((1, 2)).mean(), policy)
+        return _grad((visits(log_pi)[..., None] * log_pi.detach().exp() * cost).sum((1, 2)).mean(), policy)
 
-    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
-        return _grad((d * divergence).sum(1).mean(), policy)
-
-    k2 = gap.square() / 2
-    missing = (1 - (-gap).exp()).detach() * log_pi  # its gradient is (1 - r) ∇log π
-    forms = {
-        ("k1", "reward"): lambda: -kl_gradient(policy, reference),
-        ("k2", "reward"): lambda: _grad(expectation(log_pi, k2), policy) - direct(k2),
-        ("k3", "reward"): lambda: -kl_gradient(policy, reference) - direct(missing),
-        ("exact", "reward"): lambda: -kl_gradient(policy, reference) - state_by_state(forward),
-        ("k1", "loss"): lambda: torch.zeros_like(log_pi),
-        ("k2", "loss"): lambda: state_by_state(forward),
-        ("k3", "loss"): lambda: state_by_state(backward),
-        ("exact", "loss"): lambda: state_by_state(forward),
-    }
-    return -forms[estimator, place]()
+    return {
+        "k1": lambda: whole,
+        "k2": lambda: direct(k2) - _grad(expectation(log_pi, k2), policy),
+        "k3": lambda: whole + direct((1 - (-gap).exp()).detach() * log_pi),  # its gradient is (1 - r) ∇log π
+        "exact": lambda: whole - documented_kl_gradient("exact", "loss", policy, reference),
+    }[estimator]()
 
 
 def off_policy_kl_gradient(

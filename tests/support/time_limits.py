@@ -33,15 +33,13 @@ class Endless(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.t = 0
-        return self._observation(), {}
+        return np.array([0.5, -0.5], dtype=np.float32), {}
 
     def step(self, action: Any) -> Any:
         self.t += 1
         over = self.t == self.steps
-        return self._observation(), 1.0, over and self.terminates, over and not self.terminates, {}
-
-    def _observation(self) -> np.ndarray:
-        return np.array([0.5, -0.5], dtype=np.float32)
+        obs = np.array([0.5, -0.5], dtype=np.float32)
+        return obs, 1.0, over and self.terminates, over and not self.terminates, {}
 
 
 def endless_envs(num_envs: int = 4, **kwargs: Any) -> VectorEnv:
