@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -27,23 +28,14 @@ def made(**settings: Any) -> GDPO:
     return GDPO("tiny", "TextGen-v0", **{"env_kwargs": SUM, **SMALL, **settings})
 
 
-def test_an_environment_says_which_parts_its_reward_is_the_sum_of() -> None:
-    kinds = [gym.make("TextGen-v0", **SUM), gym.make_vec("TextGen-v0", num_envs=2, **SUM)]
-    kinds += [gym.make_vec("TextGen-v0", num_envs=2, vectorization_mode="sync", **SUM)]
-    kinds += [gym.make_vec("TextGen-v0", num_envs=2, verifier_workers=1, **SUM)]
-    try:
-        assert [env.metadata["part_weights"] for env in kinds] == [WEIGHTS] * 4
-    finally:
-        for env in kinds:
-            env.close()
-    assert made(env_kwargs={"verifier": "arith"}).weight_of == {}
+def test_parts_and_weights_are_those_of_the_verifier_in_every_kind_of_environment() -> None:
+    assert gym.make("TextGen-v0", **SUM).metadata["part_weights"] == WEIGHTS
     assert make_verifier(["arith", "length=0.25"]).part_weights == WEIGHTS
-
-
-def test_what_it_learns_from_is_what_the_verifier_said() -> None:
-    agent = made()
-    rollout, metrics = next(agent.updates(total_episodes=16))
-    assert agent.weight_of == WEIGHTS
+    assert made(env_kwargs={"verifier": "arith"}).weight_of == {}
+    for more in ({}, {"vectorization_mode": "sync"}, {"verifier_workers": 1}):
+        with contextlib.closing(gym.make_vec("TextGen-v0", num_envs=2, **SUM, **more)) as envs:
+            assert envs.metadata["part_weights"] == WEIGHTS
+    rollout, metrics = next(made().updates(total_episodes=16))
     parts = [rollout.extras[f"parts/{name}"] for name in WEIGHTS]
     paid = sum(weight * part for weight, part in zip(WEIGHTS.values(), parts, strict=True))
     torch.testing.assert_close(paid, rollout.returns)

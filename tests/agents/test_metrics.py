@@ -2,7 +2,6 @@
 
 import math
 
-import gymnasium as gym
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
@@ -11,31 +10,12 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import rlenv  # noqa: F401
-from agents import Collector, Reinforce, VerifierError
+from agents import Collector, Reinforce
 from agents.rollout import ERROR, FAILURES, OK, Batch, Rollout
 from agents.rollouts.envs import make_envs
 from agents.rollouts.waiting_envs import WaitingVectorEnv
 from agents.training.log_entry import drop_empty, record_metrics
 from agents.training.metrics import critic_metrics, evaluation_metrics, is_logged, rollout_metrics
-
-
-def nothing(prompts, completions, **columns):
-    return [None] * len(completions)
-
-
-def alternating(prompts, completions, **columns):
-    return [None if i % 2 else 1.0 for i in range(len(completions))]
-
-
-def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
-    for function in (alternating, nothing):
-        env = gym.make_vec("TextGen-v0", 10, verifier=function, problems=["ab"], test_fraction=0.0, max_new_tokens=1)
-        agent = Reinforce("tiny", env, device="cpu")
-        if function is alternating:
-            figures = agent.evaluate(env, 10, seed=0)[0]
-            assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (5, 1.0, 1.0)
-    with pytest.raises(VerifierError, match="the verifier reached no verdict on all 10 episodes"):
-        agent.evaluate(env, 10, seed=0)
 
 
 def batch_of(values, targets, **changes):

@@ -7,7 +7,6 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
-from diagonal import diagonal
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.logger import Logger
 from tiny_models import tiny_model
@@ -21,6 +20,9 @@ from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
+
+
+EIGHT = {"episodes_per_update": 8, "device": "cpu"}
 
 
 class Graded(Verifier):
@@ -106,42 +108,26 @@ def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
     assert figures["rollout/success_rate/level_1"] == pytest.approx(rollout.success[one].mean().item())
 
 
-class Interrupt(gym.Wrapper):
-    """Ends every episode after two tokens, as a time limit does; `verdict` is what it says of them."""
-
-    def __init__(self, env, **verdict):
-        super().__init__(env)
-        self.verdict = verdict
-
-    def reset(self, **kwargs):
-        self.left = 2
-        return self.env.reset(**kwargs)
+class Judging(gym.wrappers.TimeLimit):
+    """A time limit that says what the episodes that it cuts off are worth."""
 
     def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self.left -= 1
-        if self.left == 0 and not terminated:
-            return obs, -1.0, False, True, {**info, **self.verdict}
-        return obs, reward, terminated, truncated, info
+        obs, reward, terminated, truncated, info = super().step(action)
+        cut = truncated and not terminated
+        return obs, -1.0 if cut else reward, terminated, truncated, info | ({"verdict_status": "ok"} if cut else {})
 
 
-CUTS = {"gymnasium": lambda env: gym.wrappers.TimeLimit(env, 2), "a wrapper": Interrupt}
+def cut_off(limit, mode):
+    make = lambda: limit(gym.make("TextGen-v0", verifier=Arith(digits=1)), 2)  # noqa: E731
+    return Reinforce("tiny", gym.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode), **EIGHT)
 
 
-@diagonal("cut, mode", list(CUTS), list(AutoresetMode))
-def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(cut, mode):
-    make = lambda: CUTS[cut](gym.make("TextGen-v0", verifier=Arith(digits=1)))  # noqa: E731
-    envs = gym.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
-    agent = Reinforce("tiny", envs, episodes_per_update=8, device="cpu")
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(mode):
     with pytest.raises(ValueError, match=r"ended without a verdict.*max_new_tokens") as error:
-        agent.learn(200)
+        cut_off(gym.wrappers.TimeLimit, mode).learn(200)
     assert "\n" not in str(error.value)
-
-
-def test_a_wrapper_that_ends_episodes_may_give_the_verdict_itself():
-    make = lambda: Interrupt(gym.make("TextGen-v0", verifier=Arith(digits=1)), verdict_status="ok")  # noqa: E731
-    agent = Reinforce("tiny", gym.vector.SyncVectorEnv([make] * 2), episodes_per_update=8, device="cpu")
-    agent.learn(total_episodes=16)
+    agent = cut_off(Judging, mode).learn(total_episodes=16)
     assert agent.last_metrics["rollout/failed_frac"] == 0 and agent.last_metrics["rollout/ep_rew_mean"] < 0
 
 
@@ -168,14 +154,14 @@ def half(prompts, completions):
     return [None if i % 2 else 1.0 for i in range(len(completions))]
 
 
+def nothing(prompts, completions):
+    return [None] * len(completions)
+
+
 @pytest.mark.parametrize(("function", "share"), [(breaks_on(0.05), 0.1), (breaks_on(0.5), 1.0), (half, 0.1)])
 def test_training_survives_failures_that_are_few_or_borne_with_and_nothing_to_say(function, share):
     agent = agent_with(function, max_failed_share=share).learn(total_episodes=320)
     assert agent.num_episodes == 320 and "rollout/failed_frac" in agent.last_metrics
-
-
-def nothing(prompts, completions):
-    return [None] * len(completions)
 
 
 def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_none():
@@ -189,6 +175,15 @@ def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_
         agent.learn(total_episodes=64)  # too short to be stopped
     with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
         agent.learn(total_episodes=10_000)
+
+
+def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
+    agent = agent_with(half)
+    figures, _ = agent.evaluate(agent.env, 64, seed=0)
+    assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (32, 1.0, 1.0)
+    agent = agent_with(nothing)
+    with pytest.raises(VerifierError, match="the verifier reached no verdict on all 64 episodes"):
+        agent.evaluate(agent.env, 64, seed=0)
 
 
 def counts(episodes, timeouts=0, errors=0):

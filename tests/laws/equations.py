@@ -18,35 +18,20 @@ Table = torch.Tensor  # [G, K, T]
 
 @dataclass
 class Played:
-    """What is known of a rollout.
+    """What is known of a rollout."""
 
-    Attributes:
-        mask: which steps there are, bool [G, K, T].
-        actions: [G, K, T].
-        rewards: [G, K, T].
-        law: log π of all actions, of the policy that is trained, differentiable [G, K, T, V].
-        old: of the policy before the update.
-        acting: of the policy that sampled.
-        reference: of the anchor, or of the teacher.
-        values: of the critic as it is, differentiable [G, K, T].
-        old_values: of the critic before the update.
-        final_values: of what an episode that was cut off saw last [G, K].
-        parts: of the verdicts, by name [G, K].
-        truncated: episodes that were cut off, bool [G, K].
-    """
-
-    mask: Table
+    mask: Table  # which steps there are, bool
     actions: Table
     rewards: Table
-    law: torch.Tensor
-    old: torch.Tensor
-    acting: torch.Tensor
-    reference: torch.Tensor | None = None
-    values: Table | None = None
-    old_values: Table | None = None
-    final_values: torch.Tensor | None = None
-    parts: dict[str, torch.Tensor] = field(default_factory=dict)
-    truncated: torch.Tensor | None = None
+    law: torch.Tensor  # log π of all actions, of the policy that is trained, differentiable [G, K, T, V]
+    old: torch.Tensor  # of the policy before the update
+    acting: torch.Tensor  # of the policy that sampled
+    reference: torch.Tensor | None = None  # of the anchor, or of the teacher
+    values: Table | None = None  # of the critic as it is, differentiable
+    old_values: Table | None = None  # of the critic before the update
+    final_values: torch.Tensor | None = None  # of what an episode that was cut off saw last [G, K]
+    parts: dict[str, torch.Tensor] = field(default_factory=dict)  # of the verdicts, by name [G, K]
+    truncated: torch.Tensor | None = None  # episodes that were cut off, bool [G, K]
 
     def of(self, law: torch.Tensor) -> Table:
         """Return the log-probabilities of the actions."""

@@ -55,13 +55,8 @@ FAMILY |= {
     for name in BASELINES
 }
 FAMILY |= {
-    f"{estimator} in the {place}": {
-        "cls": agents.ReinforceBaseline,
-        "kl_coef": BETA,
-        "kl_estimator": estimator,
-        "kl_in": place,
-    }
-    for estimator, place in itertools.product(("k1", "k2", "k3", "exact"), ("reward", "loss"))
+    f"{kl} in the {place}": {"cls": agents.ReinforceBaseline, "kl_coef": BETA, "kl_estimator": kl, "kl_in": place}
+    for kl, place in itertools.product(("k1", "k2", "k3", "exact"), ("reward", "loss"))
 }
 FAMILY = {cls.__name__: {"cls": cls} for cls in AGENTS.values()} | FAMILY
 
