@@ -103,7 +103,7 @@ prompts = st.lists(st.sampled_from([[1, 2], [3], [3, 4, 5], [6]]), min_size=SLOT
 replies = st.lists(st.sampled_from([[], [], [2], [4, 5, 1], [7] * 7]), min_size=SLOTS, max_size=SLOTS)
 
 
-@drawn(40)
+@drawn(40, report_multiple_bugs=False)
 @given(
     st.sampled_from(MODELS), st.booleans(), st.booleans(), st.sampled_from([(2**16, 64), (16, 8)]), prompts,
     st.lists(st.tuples(each, each, each, replies, prompts), min_size=1, max_size=7),
@@ -218,7 +218,7 @@ batches = st.lists(episode, min_size=1, max_size=6).flatmap(
 )
 
 
-@drawn(60)
+@drawn(60, report_multiple_bugs=False)
 @given(
     st.sampled_from(MODELS), batches, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0, 20]),
     st.sampled_from([None, "head", "separate"]), st.sampled_from([reading.WORTH_IT, 1e9]), st.sampled_from([5, 1000]),
