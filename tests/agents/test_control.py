@@ -137,12 +137,9 @@ def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
     scaled = agent.updater.reward_scale(rollout)
     ratio = rollout.rewards / scaled.rewards
     assert_close(ratio, torch.full_like(ratio, float(agent.updater.reward_scale.moments.var) ** 0.5), 1e-3, "scale")
-
-
-def test_rewards_that_were_all_equal_so_far_are_not_divided():
     one = torch.ones(3, 1)
-    rollout = replace(Rollout.of_demonstrations(one, one, one.bool()), rewards=-one)
-    assert torch.equal(RewardScale(1.0)(rollout).rewards, -one)
+    equal = replace(Rollout.of_demonstrations(one, one, one.bool()), rewards=-one)
+    assert torch.equal(RewardScale(1.0)(equal).rewards, -one), "what does not vary is not divided"
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

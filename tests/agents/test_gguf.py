@@ -12,18 +12,13 @@ from gguf_files import write_gguf
 from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents import Reinforce, make_envs
+from agents import make_envs
 from agents.language import gguf
 from agents.language.loading import find_config
 from agents.policies import presets, tokenizer_of
 from rlenv.tokenizer import train_tokenizer
 
-TEXTS = [
-    "what is twelve plus thirteen",
-    "the answer is 25, is it not?",
-    "hello there, who is it",
-    "a quick brown fox",
-] * 9
+TEXTS = ["what is twelve plus thirteen", "the answer is 25, is it not?", "hello there, who is it", "a brown fox"] * 9
 SPOKEN = ["12 plus 345", "  two  spaces\n\n 7", "it's \t 1", "é<|im_start|>user\nhi<|im_end|>\n"]
 
 
@@ -87,19 +82,6 @@ def test_every_end_that_the_file_declares_ends_an_episode(file, tmp_path, monkey
         assert envs[name].task.stop_token_ids == (end, turn)
 
 
-def test_an_agent_trains_and_its_checkpoint_needs_no_file(file, tmp_path):
-    source = tmp_path / "moved.gguf"
-    source.write_bytes(file.read_bytes())
-    settings = {"num_envs": 4, "episodes_per_update": 4, "device": "cpu"}
-    agent = Reinforce(str(source), "TextGen-v0", env_kwargs={"verifier": "arith", "max_new_tokens": 4}, **settings)
-    agent.learn(total_episodes=4)
-    agent.save(tmp_path / "saved")
-    source.unlink()
-    again = Reinforce.load(tmp_path / "saved", device="cpu")
-    for name, weight in agent.policy.state_dict().items():
-        assert torch.equal(weight, again.policy.state_dict()[name])
-
-
 def refusal(spec):
     with pytest.raises(ValueError) as caught:
         find_config(spec)
@@ -107,24 +89,22 @@ def refusal(spec):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.001, 0.02, 0.5, 0.999])
-def test_a_file_that_was_cut_off_is_one_line(kept, file, tmp_path):
-    whole = file.read_bytes()
-    (tmp_path / "cut.gguf").write_bytes(whole[: int(kept * len(whole))])
-    assert "cut.gguf' cannot be read" in refusal(tmp_path / "cut.gguf")
+DAMAGES = {
+    **{f"{kept} of it": (lambda whole, kept=kept: whole[: int(kept * len(whole))], "cannot be read")
+       for kept in (0.0, 0.001, 0.02, 0.5, 0.999)},
+    "magic": (lambda whole: whole.replace(b"GGUF", b"GGML"), "cannot be read"),
+    "architecture": (lambda whole: whole.replace(b"llama", b"mambo"), "architecture mambo is not supported"),
+    "tensor": (
+        lambda whole: whole.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"),
+        "its tensors are not those of LlamaForCausalLM",
+    ),
+}  # fmt: skip
 
 
-CHANGES = {
-    "magic": (b"GGUF", b"GGML", "cannot be read"),
-    "architecture": (b"llama", b"mambo", "architecture mambo is not supported"),
-    "tensor": (b"blk.0.attn_q.weight", b"blk.0.attn_x.weight", "its tensors are not those of LlamaForCausalLM"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_architecture_or_other_tensors_are_one_line(change, file, tmp_path):
-    what, by, said = CHANGES[change]
-    (tmp_path / "other.gguf").write_bytes(file.read_bytes().replace(what, by))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_damaged_or_of_another_kind_is_one_line(damage, file, tmp_path):
+    change, said = DAMAGES[damage]
+    (tmp_path / "other.gguf").write_bytes(change(file.read_bytes()))
     assert said in refusal(tmp_path / "other.gguf")
 
 

@@ -9,7 +9,6 @@ from counting_env import CountingPolicy, counting_envs, reward_at
 from diagonal import diagonal, slow
 from dialogues import talking
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import ALPHABET, PROMPTS, hash_reward, norm_in_double, reward_of, text_envs, tiny_policy
 
@@ -21,13 +20,6 @@ from verifiers.function import FunctionVerifier
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)
 WORLDS = {"completions": text_envs, "dialogues": talking}
-
-
-def each_mode_once(*numbers):
-    """Parametrize by the slots and the mode: in the fast tests the first number with the first mode, and so on."""
-    pairs = [(slots, mode) for slots in numbers for mode in MODES]
-    fast = list(zip(numbers, MODES, strict=True))
-    return pytest.mark.parametrize(("slots", "mode"), [pair if pair in fast else slow(*pair) for pair in pairs])
 
 
 # The reference stays.
@@ -128,35 +120,6 @@ def test_a_second_rollout_starts_with_fresh_episodes(mode):
     check_counting_rollout(collector.collect(CountingPolicy(), 5), lengths, first)
 
 
-@each_mode_once(8, 3, 30)
-def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
-    envs = RecordEpisodeStatistics(text_envs(slots, group_size=2, autoreset_mode=mode))
-    policy = tiny_policy("gpt2", envs)
-    lengths, sampled = [], []
-    collector = Collector(envs, CPU)
-    collector.seed(0)
-
-    def on_step(counted, local):
-        if "episode" in (info := local["infos"]):
-            lengths.extend(info["episode"]["l"][info["_episode"]].tolist())
-        sampled.append(counted)
-        return True
-
-    rollout = collector.collect(policy, 20, torch.Generator().manual_seed(0), on_step=on_step)
-    assert sum(sampled) >= int(rollout.mask.sum()) == int(rollout.lengths.sum())
-    if mode is AutoresetMode.DISABLED:
-        assert sum(sampled) == int(rollout.mask.sum())
-        assert sorted(lengths) == sorted(rollout.lengths.tolist()), "only episodes that count are started"
-    assert rollout.groups.tolist() == [i // 2 for i in range(20)]
-    ends = rollout.lengths[:, None] - 1
-    last = rollout.actions.gather(1, ends)[:, 0]
-    assert torch.equal(rollout.truncated, last != envs.unwrapped.task.eos_token_id)
-    assert (rollout.lengths[rollout.truncated] == 12).all()
-    rewards = own_rewards(envs.unwrapped, rollout)
-    assert torch.equal(rollout.rewards.gather(1, ends)[:, 0], rewards)
-    assert torch.equal(rollout.returns, rewards), "no reward anywhere else"
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, slow(AutoresetMode.DISABLED)])
 def test_text_rollouts_pose_the_same_problems_in_every_mode_and_number_of_slots(mode):
     worlds = text_envs(4, autoreset_mode=mode), text_envs(4), text_envs(9)
@@ -165,7 +128,7 @@ def test_text_rollouts_pose_the_same_problems_in_every_mode_and_number_of_slots(
     assert all(prompts == first for prompts in others)
 
 
-@each_mode_once(3, 30, 8)
+@pytest.mark.parametrize(("slots", "mode"), [*zip((3, 30, 8), MODES, strict=True)])
 def test_every_group_of_every_rollout_is_complete(mode, slots):
     """Also of later rollouts, whatever was started and not used at the end of the one before."""
     envs = text_envs(slots, group_size=4, autoreset_mode=mode)

@@ -56,22 +56,22 @@ class Cautious(ControlPolicy):
     """A subclass, which may act in any way."""
 
 
-@pytest.mark.parametrize(
-    ("observed", "acts", "cls", "kwargs"),
-    [
-        (spaces.Discrete(5), spaces.Discrete(2), ControlPolicy, {}),
-        (spaces.Box(-1, 1, (2, 3)), spaces.Discrete(2), ControlPolicy, {}),
-        (spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 2]), ControlPolicy, {}),
-        (spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), ControlPolicy, {"use_sde": True}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"normalize_observations": True}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"activation_fn": "GELU"}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"net_arch": [512, 512]}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"act_in_numpy": False}),
-        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), Cautious, {}),
-    ],
-    ids=lambda case: str(case)[:40],
-)
-def test_other_policies_act_through_torch(observed, acts, cls, kwargs):
+SEEN, TWO, TURN = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))
+THROUGH_TORCH = [
+    (ControlPolicy, spaces.Discrete(5), TWO, {}),
+    (ControlPolicy, spaces.Box(-1, 1, (2, 3)), TWO, {}),
+    (ControlPolicy, SEEN, spaces.MultiDiscrete([2, 2]), {}),
+    (ControlPolicy, SEEN, TURN, {"use_sde": True}),
+    (ControlPolicy, SEEN, TWO, {"normalize_observations": True}),
+    (ControlPolicy, SEEN, TWO, {"activation_fn": "GELU"}),
+    (ControlPolicy, SEEN, TWO, {"net_arch": [512, 512]}),
+    (ControlPolicy, SEEN, TWO, {"act_in_numpy": False}),
+    (Cautious, SEEN, TWO, {}),
+]
+
+
+@pytest.mark.parametrize(("cls", "observed", "acts", "kwargs"), THROUGH_TORCH)
+def test_other_policies_act_through_torch(cls, observed, acts, kwargs):
     obs = np.zeros((2, *observed.shape), dtype=observed.dtype)
     assert not isinstance(actor_of(cls(observed, acts, **kwargs), obs), NumpyActor)
 

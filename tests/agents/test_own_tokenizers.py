@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -55,23 +56,13 @@ def policy_on(folder):
     return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, folder)
 
 
-NAMED = {  # the ways to name a model that comes with a tokenizer
-    "text": str,
-    "path": lambda folder: folder,
-    "object": AutoModelForCausalLM.from_pretrained,
-    "policy": policy_on,
-}
-
-
-@pytest.mark.parametrize("kind", NAMED)
-def test_a_model_brings_its_tokenizer(folder, kind):
-    agent = GRPO(NAMED[kind](folder), ENV, env_kwargs=TEXTS, **SMALL)
-    assert agent.env.unwrapped.task.tokenizer.get_vocab() == CHATML.get_vocab()
+@pytest.mark.parametrize("name", [str, Path, AutoModelForCausalLM.from_pretrained, policy_on])
+def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
+    agent = GRPO(name(folder), ENV, env_kwargs=TEXTS, **SMALL)
+    task = agent.env.unwrapped.task
+    assert task.tokenizer.get_vocab() == CHATML.get_vocab()
     assert agent.origin["env_kwargs"]["tokenizer"] == str(folder)
-    assert (
-        agent.env.unwrapped.task.prompts([0])[0].tokens
-        == CHATML(agent.env.unwrapped.task.prompts([0])[0].text)["input_ids"]
-    )
+    assert task.prompts([0])[0].tokens == CHATML(task.prompts([0])[0].text)["input_ids"]
 
 
 def test_conversations_are_rendered_with_its_template_and_trained_on(folder):

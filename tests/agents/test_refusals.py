@@ -38,6 +38,7 @@ from agents.policies.token_extractor import TokenExtractor
 from agents.rollouts.action_probabilities import Onlooker
 from agents.rollouts.envs import find_spec, step_limit
 from agents.settings import declared_by, setting
+from agents.training.optimizer import PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
 ARITH = {"verifier": "arith"}
@@ -96,6 +97,13 @@ def distillation(**settings):
 
 def taught(**settings):
     return pole(Distillation, teacher=pole().policy, **settings)
+
+
+def fewer_copies():
+    ours, others = (PolicyOptimizer(llama(dtype="bfloat16"), 0.1, "constant", 1.0) for _ in range(2))
+    state = ours.state_dict()
+    state["masters"].pop()
+    others.load_state_dict(state)
 
 
 def bert():
@@ -243,6 +251,7 @@ OTHERS = [
     (lambda: SampledPolicy(llama(), top_p=1.5), ("top_p", "1.5")),
     (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
     (partial(evaluate_choices, None, None, ("kl",)), ("exact KL", "k1, k2 or k3")),
+    (fewer_copies, ("master weights do not fit", "16 bits")),
     (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
     *(
         (partial(step_limit, None, wrong, "max_steps"), ("max_steps", "at least 1", repr(wrong)))

@@ -16,7 +16,7 @@ from verifiers.plugins import registry
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
-REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_tutorial.py
+REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
 SMALLER = [n for n in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[n]))]
 LONG = {  # more than half a second each; their commands and their Python are checked all the same
     "docs/environments.md",

