@@ -1,24 +1,27 @@
-"""Conversations as text: a tokenizer's chat template, with its own text kept apart from what the messages say."""
+"""Conversations and tools as text: a tokenizer's chat template, with its own text kept apart from what messages say."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import get_json_schema
 
 from verifiers.base import first_line
 from verifiers.conversation import Message, shown, with_calls
+from verifiers.dialogues.calls import MOST_CALLS, Call, as_call
+from verifiers.text import conclusion
 
 from .tokenizer import added_tokens, control_tokens
-from .tools import described, schema
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
@@ -28,6 +31,13 @@ _ANSWERING = ("tool", "assistant")
 _CALL_ID = "0" * 9  # of calls and results without one, for templates that write it
 _PROBE = "tool4815162342"  # the name of a function, to see whether a template writes calls
 _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
+
+THINK = "<think>"
+
+_HERMES = (
+    "You may call functions. Their signatures, in JSON:\n{tools}\nTo call one, answer with "
+    '<tool_call>{{"name": ..., "arguments": {{...}}}}</tool_call>; its result is the next message.'
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,7 @@ class Chat:
 
     @cached_property
     def schemas(self) -> list[dict[str, Any]]:
-        """What the tools are; see `tools.schema`."""
+        """What the tools are; see `schema`."""
         return list(map(schema, self.tools))
 
     @cached_property
@@ -219,6 +229,48 @@ class Chat:
             )
         except Exception as error:  # whatever a template raises
             raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
+
+
+def schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the JSON schema of a function, from its signature and its docstring.
+
+    Raises:
+        ValueError: in one line, if a parameter has no type or no description, or the docstring is missing.
+    """
+    try:
+        return dict(get_json_schema(function))
+    except Exception as error:  # of three kinds of transformers', and what a signature raises
+        raise ValueError(
+            f"tool {function.__name__!r}: {first_line(error)}; chat templates show a tool's docstring and, from its "
+            "`Args:`, each parameter, which also needs a type"
+        ) from error
+
+
+def described(schemas: Sequence[dict[str, Any]]) -> str:
+    """Return what a system message says about tools, for templates that do not show them."""
+    return _HERMES.format(tools="\n".join(map(json.dumps, schemas)))
+
+
+def written_calls(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, schemas: Sequence[dict[str, Any]], turn: str
+) -> list[Call] | None:
+    """Return the calls in a turn; None if the tokenizer does not say, or the turn does not follow its template.
+
+    Args:
+        tokenizer: perhaps with a `response_template`.
+        prompt: what the chat template writes before a turn, for it may begin the turn, or a thought.
+        schemas: of the tools.
+        turn: of a conversation.
+    """
+    if prompt.rstrip().endswith(THINK) and not conclusion(f"{THINK}{turn}"):
+        return []  # all of it is a thought
+    if getattr(tokenizer, "response_template", None) is None:
+        return None
+    try:
+        message = tokenizer.parse_response(turn, prefix=prompt, tools=list(schemas))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return [as_call(each) for each in islice(message.get("tool_calls") or (), MOST_CALLS + 1)]
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> dict[str, int]:

@@ -1,14 +1,19 @@
-"""A curriculum: problems become harder as the policy solves them."""
+"""Which problems are posed: by a curriculum, which become harder, or those that are solved about half of the time."""
 
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
 WINDOW = 256
 NEWEST_SHARE = 0.5
+THOMPSON = "thompson"
+CHOICES = (THOMPSON,)
+TARGET = 0.5  # the success rate at which a group of rewards varies most
+CANDIDATES = 16  # per choice
+HALF_LIFE = 8.0  # verdicts per arm after which evidence counts half
 
 
 class Curriculum:
@@ -71,3 +76,71 @@ class Curriculum:
         """
         self._newest = self.levels.index(state["level"])
         self._verdicts = deque(map(bool, state["verdicts"]), maxlen=self._verdicts.maxlen)
+
+
+class ThompsonChoice:
+    """Chooses problems by a draw from what is believed of their success rates (after MoPPS, arXiv:2507.04632).
+
+        p_a ~ Beta(1 + s_a, 1 + f_a)        chosen: the candidate a whose draw is nearest to 1/2
+
+    s_a and f_a count the successes and failures of arm a, a problem or a level. There are 16 candidates per choice,
+    drawn without replacement, or all arms if they are fewer. Any n verdicts multiply the evidence on all A arms by
+    2^(-n / (8 A)), so that the belief follows a policy that changes: an arm that was found hopeless is tried again.
+
+    Verdicts count from the next `settle` on, all at once: their order does not matter, nor who heard them.
+
+    Args:
+        arms: their numbers.
+        half_life: verdicts per arm after which evidence counts half, above 0.
+        candidates: per choice, at least 1.
+
+    Raises:
+        ValueError: for fewer than two arms.
+    """
+
+    def __init__(self, arms: Sequence[int], half_life: float = HALF_LIFE, candidates: int = CANDIDATES) -> None:
+        self.arms = sorted(set(arms))
+        if len(self.arms) < 2:
+            raise ValueError(
+                f"prompt_choice={THOMPSON!r} chooses between problems of a list, or between levels of a verifier; "
+                f"there is {len(self.arms)} to choose from"
+            )
+        self.half_life, self.candidates = half_life, min(candidates, len(self.arms))
+        self._counts: dict[int, tuple[float, float]] = {}  # of arms with evidence: successes and failures
+        self._heard: Counter[tuple[int, bool]] = Counter()
+
+    def posterior(self, arm: int) -> tuple[float, float]:
+        """Return both parameters of the Beta distribution of an arm's success rate."""
+        successes, failures = self._counts.get(arm, (0.0, 0.0))
+        return 1.0 + successes, 1.0 + failures
+
+    def draw(self, rng: random.Random) -> int:
+        """Return the candidate whose draw is nearest to 1/2."""
+        found = self.arms if self.candidates == len(self.arms) else rng.sample(self.arms, self.candidates)
+        gaps = [abs(rng.betavariate(*self.posterior(arm)) - TARGET) for arm in found]
+        return found[gaps.index(min(gaps))]
+
+    def record(self, arm: int, success: bool) -> None:
+        """Keep a verdict until the next `settle`."""
+        self._heard[arm, bool(success)] += 1
+
+    def settle(self) -> None:
+        """Let the verdicts heard so far count, and what was known before count less."""
+        kept = 0.5 ** (self._heard.total() / (self.half_life * len(self.arms)))
+        arms = sorted(self._counts.keys() | {arm for arm, _ in self._heard})
+        before = {arm: self._counts.get(arm, (0.0, 0.0)) for arm in arms}
+        self._counts = {
+            arm: (kept * won + self._heard[arm, True], kept * lost + self._heard[arm, False])
+            for arm, (won, lost) in before.items()
+        }
+        self._heard = Counter()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is believed, and what was heard since, in plain values."""
+        heard = [[arm, int(success), count] for (arm, success), count in sorted(self._heard.items()) if count]
+        return {"counts": [[arm, *pair] for arm, pair in self._counts.items()], "heard": heard}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._counts = {int(arm): (float(won), float(lost)) for arm, won, lost in state["counts"]}
+        self._heard = Counter({(int(arm), bool(success)): int(count) for arm, success, count in state["heard"]})

@@ -19,14 +19,13 @@ from verifiers.base import Completion
 from verifiers.conversation import ROLES, shown
 from verifiers.dialogues.calls import Call, read_calls
 
-from .chat import Chat, read_template
+from .chat import Chat, read_template, written_calls
 from .encoder import STOP, STRING, Encoder, PromptText
 from .lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
 from .problems import Problems, hashed_side, named_side, turns_of
 from .stream import ProblemStream
 from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
-from .tools import written_calls
 
 LONG_PROMPTS = ("skip", "error")
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them

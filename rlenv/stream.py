@@ -14,9 +14,8 @@ import numpy as np
 
 from verifiers import Problem, Verifier
 
-from .curriculum import Curriculum
+from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SIDES, SPLITS, Problems, hashed_side, level_of
-from .prompt_choice import CHOICES, ThompsonChoice
 
 _TRIES = 10_000
 

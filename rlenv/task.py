@@ -13,12 +13,11 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verdict, Verifier
 from verifiers.dialogues import check_replays
 
-from .curriculum import Curriculum
+from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole
 from .judge import Judge, verdict_info
 from .problems import listed_problems
-from .prompt_choice import ThompsonChoice
 from .stream import ProblemStream
 
 
@@ -86,7 +85,7 @@ class TextGenTask:
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.curriculum.Curriculum`; None for all levels from the start.
         prompt_choice: "thompson" prefers training problems that are solved half of the time, see
-            `rlenv.prompt_choice.ThompsonChoice`; None for every problem in turn.
+            `rlenv.curriculum.ThompsonChoice`; None for every problem in turn.
         verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
             workers or one of the next two settings is given, else for none.
         verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.

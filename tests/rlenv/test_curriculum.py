@@ -8,8 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rlenv.curriculum import Curriculum
-from rlenv.prompt_choice import ThompsonChoice
+from rlenv.curriculum import Curriculum, ThompsonChoice
 from rlenv.stream import ProblemStream, level_of
 from rlenv.task import TextGenTask
 from rlenv.vector_env import TextGenVectorEnv
