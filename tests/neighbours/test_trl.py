@@ -12,7 +12,7 @@ from importlib import resources
 
 import pytest
 import torch
-from chat_families import byte_level, made
+from chat_families import byte_level
 from environment_classes import Numbers, by_guesses
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -35,7 +35,7 @@ END = "<|im_end|>"
 @pytest.fixture(scope="module")
 def tokenizer():
     template = resources.files("trl").joinpath("chat_templates/qwen3.jinja").read_text(encoding="utf-8")
-    return made(byte_level(["<|endoftext|>", "<|im_start|>", END]), template, END, "<|endoftext|>")
+    return byte_level(template, f"<|endoftext|> <|im_start|> {END}", END, "<|endoftext|>")
 
 
 def model_of(tokenizer):

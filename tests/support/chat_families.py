@@ -16,20 +16,21 @@ CORPUS = [
 ] * 20
 
 
-def byte_level(special: list[str], adds_bos: str | None = None, **flags: bool) -> Tokenizer:
-    """Return a byte-level BPE tokenizer, as GPT-2, Qwen, Llama 3 and GPT-NeoX have it."""
+def byte_level(
+    template: str, special: str, eos: str, pad: str | None = None, bos: str | None = None, added: str = ""
+) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer, as GPT-2, Qwen, Llama 3 and GPT-NeoX have it; `added` are not special."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    trained(backend, special, sorted(pre_tokenizers.ByteLevel.alphabet()), **flags)
-    if adds_bos is not None:
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{adds_bos} $A", special_tokens=[(adds_bos, backend.token_to_id(adds_bos))]
-        )
-    return backend
+    trained(backend, special.split(), sorted(pre_tokenizers.ByteLevel.alphabet()))
+    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in added.split()])
+    return made(backend, template, eos, pad, bos)
 
 
-def sentence_piece(special: list[str], bos: str, scheme: str, **flags: bool) -> Tokenizer:
+def sentence_piece(
+    template: str, special: str, eos: str, bos: str, scheme: str, pad: str | None = None, **flags: bool
+) -> PreTrainedTokenizerFast:
     """Return a BPE tokenizer with spaces as "▁" and byte fallback, as Llama 2, Mistral, Gemma and Phi-3 have it."""
     backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     if scheme == "normalizer":
@@ -38,14 +39,10 @@ def sentence_piece(special: list[str], bos: str, scheme: str, **flags: bool) -> 
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence(steps if scheme == "never" else [*steps, decoders.Strip(" ", 1, 0)])
-    trained(backend, [*special, *BYTES], [], **flags)
+    trained(backend, [*special.split(), *BYTES], [], **flags)
     state = json.loads(backend.to_str())
-    state["added_tokens"] = state["added_tokens"][: len(special)]  # the bytes are ordinary tokens
-    backend = Tokenizer.from_str(json.dumps(state))
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
-    )
-    return backend
+    state["added_tokens"] = state["added_tokens"][: len(special.split())]  # the bytes are ordinary tokens
+    return made(Tokenizer.from_str(json.dumps(state)), template, eos, pad, bos, unk_token="<unk>")
 
 
 def trained(backend: Tokenizer, special: list[str], alphabet: list[str], **flags: bool) -> None:
@@ -58,37 +55,43 @@ def trained(backend: Tokenizer, special: list[str], alphabet: list[str], **flags
     backend.train_from_iterator(CORPUS, trainer)
 
 
-def made(backend: Tokenizer, template: str, eos: str, pad: str | None = None, **roles: str) -> PreTrainedTokenizerFast:
+def made(
+    backend: Tokenizer, template: str, eos: str, pad: str | None, bos: str | None, **roles: str
+) -> PreTrainedTokenizerFast:
+    if bos is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
+        )
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, chat_template=template, eos_token=eos, pad_token=pad,
+        tokenizer_object=backend, chat_template=template, eos_token=eos, pad_token=pad, bos_token=bos,
         clean_up_tokenization_spaces=False, **roles,
     )  # fmt: skip
 
 
 def chatml() -> PreTrainedTokenizerFast:
     """Qwen: the end of a turn is <|im_end|>, the end of a text <|endoftext|>; thinking is cut from old answers."""
-    backend = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"])
-    backend.add_tokens([AddedToken("<think>", special=False), AddedToken("</think>", special=False)])
     template = (
         "{% for m in messages %}{% set text = m.content %}"
         "{% if m.role == 'assistant' and '</think>' in text %}{% set text = text.split('</think>')[-1].lstrip('\n') %}"
         "{% endif %}<|im_start|>{{ m.role }}\n{{ text }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    return made(backend, template, "<|endoftext|>", "<|endoftext|>")
+    return byte_level(
+        template, "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|>", "<|endoftext|>", "<|endoftext|>",
+        added="<think> </think>",
+    )  # fmt: skip
 
 
 def llama3() -> PreTrainedTokenizerFast:
     """Llama 3: contents are trimmed; the template writes the beginning token, which the tokenizer would add as well."""
-    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     template = (
         "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
         "{% if loop.first and m['role'] == 'system' %}Today Date: {{ strftime_now('%d %b %Y') }}\n\n{% endif %}"
         "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
         "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
     )
-    backend = byte_level([*special, "<|python_tag|>"], "<|begin_of_text|>")
-    return made(backend, template, "<|eot_id|>", bos_token="<|begin_of_text|>")
+    special = "<|begin_of_text|> <|end_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|python_tag|>"
+    return byte_level(template, special, "<|eot_id|>", bos="<|begin_of_text|>")
 
 
 def llama2(scheme: str = "first") -> PreTrainedTokenizerFast:
@@ -102,8 +105,7 @@ def llama2(scheme: str = "first") -> PreTrainedTokenizerFast:
         "{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
         "{% else %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
     )
-    backend = sentence_piece(["<unk>", "<s>", "</s>"], "<s>", scheme)
-    return made(backend, template, "</s>", bos_token="<s>", unk_token="<unk>")
+    return sentence_piece(template, "<unk> <s> </s>", "</s>", "<s>", scheme)
 
 
 def mistral() -> PreTrainedTokenizerFast:
@@ -113,8 +115,7 @@ def mistral() -> PreTrainedTokenizerFast:
         "{% elif m.role == 'user' %}[INST] {{ m.content }}[/INST]{% else %} {{ m.content }}{{ eos_token }}{% endif %}"
         "{% endfor %}"
     )
-    backend = sentence_piece(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], "<s>", "normalizer")
-    return made(backend, template, "</s>", bos_token="<s>", unk_token="<unk>")
+    return sentence_piece(template, "<unk> <s> </s> [INST] [/INST]", "</s>", "<s>", "normalizer")
 
 
 def gemma() -> PreTrainedTokenizerFast:
@@ -126,9 +127,8 @@ def gemma() -> PreTrainedTokenizerFast:
         " + (first if loop.first else '') }}{{ m['content'] | trim }}{{ '<end_of_turn>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
     )
-    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
-    backend = sentence_piece(special, "<bos>", "never")
-    return made(backend, template, "<eos>", "<pad>", bos_token="<bos>", unk_token="<unk>")
+    special = "<pad> <eos> <bos> <unk> <start_of_turn> <end_of_turn>"
+    return sentence_piece(template, special, "<eos>", "<bos>", "never", "<pad>")
 
 
 def phi3() -> PreTrainedTokenizerFast:
@@ -137,16 +137,12 @@ def phi3() -> PreTrainedTokenizerFast:
         "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + '<|end|>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
     )
-    special = ["<unk>", "<s>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
-    backend = sentence_piece(special, "<s>", "first", rstrip=True)
-    return made(backend, template, "<|endoftext|>", "<|endoftext|>", bos_token="<s>", unk_token="<unk>")
+    special = "<unk> <s> <|endoftext|> <|system|> <|user|> <|assistant|> <|end|>"
+    return sentence_piece(template, special, "<|endoftext|>", "<s>", "first", "<|endoftext|>", rstrip=True)
 
 
 def qwen3() -> PreTrainedTokenizerFast:
     """Qwen 3: thoughts are tokens, but not special ones; the newest answer gets empty ones, older answers lose them."""
-    backend = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    more = ("<tool_call>", "</tool_call>", "<think>", "</think>")
-    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in more])
     template = (
         "{% for m in messages %}{% set content = m.content %}{% set thoughts = '' %}"
         "{% if m.role == 'assistant' and '</think>' in content %}"
@@ -156,21 +152,22 @@ def qwen3() -> PreTrainedTokenizerFast:
         "{{ content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
         "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
     )
-    return made(backend, template, "<|im_end|>", "<|endoftext|>")
+    return byte_level(
+        template, "<|endoftext|> <|im_start|> <|im_end|>", "<|im_end|>", "<|endoftext|>",
+        added="<tool_call> </tool_call> <think> </think>",
+    )  # fmt: skip
 
 
 def deepseek_r1() -> PreTrainedTokenizerFast:
     """DeepSeek R1: the tokens around a turn are not special; the template begins the answer with <think>."""
-    backend = byte_level(["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"], "<｜begin▁of▁sentence｜>")
-    more = ("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>")
-    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in more])
+    bos, eos = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
     template = (
         "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
         "{% elif m['role'] == 'user' %}{{ '<｜User｜>' + m['content'] }}{% else %}"
         "{{ '<｜Assistant｜>' + m['content'].split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"
     )
-    return made(backend, template, "<｜end▁of▁sentence｜>", bos_token="<｜begin▁of▁sentence｜>")
+    return byte_level(template, f"{bos} {eos}", eos, bos=bos, added="<｜User｜> <｜Assistant｜> <think> </think>")
 
 
 def neox() -> PreTrainedTokenizerFast:
@@ -179,19 +176,20 @@ def neox() -> PreTrainedTokenizerFast:
         "{% for m in messages %}{{ m['role'] | capitalize }}: {{ m['content'] }}{{ eos_token }}{% endfor %}"
         "{% if add_generation_prompt %}Assistant:{% endif %}"
     )
-    end = "<|endoftext|>"
-    return made(byte_level([end, "<|padding|>"]), template, end, "<|padding|>", bos_token=end, unk_token=end)
+    tokenizer = byte_level(template, "<|endoftext|> <|padding|>", "<|endoftext|>", "<|padding|>")
+    tokenizer.bos_token = tokenizer.unk_token = tokenizer.eos_token
+    return tokenizer
 
 
 def early_gemma() -> PreTrainedTokenizerFast:
     """A family whose tokens around a turn are added tokens, but not declared as special."""
-    backend = byte_level(["<pad>", "<eos>", "<bos>"], "<bos>")
-    backend.add_tokens([AddedToken(text, special=False) for text in ("<start_of_turn>", "<end_of_turn>", "<table>")])
     template = (
         "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
         "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
     )
-    return made(backend, template, "<eos>", "<pad>", bos_token="<bos>")
+    return byte_level(
+        template, "<pad> <eos> <bos>", "<eos>", "<pad>", "<bos>", added="<start_of_turn> <end_of_turn> <table>"
+    )
 
 
 EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek_r1, neox, early_gemma)
