@@ -75,6 +75,10 @@ def stream(**arguments):
     return ProblemStream(**made)[0]
 
 
+def noted(**metadata):
+    return stream(problems=["a", Problem("b", "", metadata)], curriculum=0.5)
+
+
 def restored(**arguments):
     """Restore the state of a stream with a curriculum in another one."""
     problems = [{"prompt": f"{n}", "level": 1 + n % 2} for n in range(4)]
@@ -82,9 +86,13 @@ def restored(**arguments):
     ProblemStream(**made | arguments).load_state_dict(ProblemStream(**made, curriculum=0.5).state_dict())
 
 
-def step(action):
-    env = single()
+def started(env):
     env.reset(seed=0)
+    return env
+
+
+def step(action):
+    env = started(single())
     try:
         env.step(action)
     finally:
@@ -92,8 +100,7 @@ def step(action):
 
 
 def steps(actions):
-    env = vector()
-    env.reset(seed=0)
+    env = started(vector())
     try:
         env.step(actions)
     finally:
@@ -101,15 +108,11 @@ def steps(actions):
 
 
 def reset_mask(mask):
-    env = vector(num_envs=3)
-    env.reset(seed=0)
-    env.reset(options={"reset_mask": mask})
+    started(vector(num_envs=3)).reset(options={"reset_mask": mask})
 
 
 def acting(mask):
-    env = vector(num_envs=3)
-    env.reset(seed=0)
-    env.step([4, 4, 4], acting=mask)
+    started(vector(num_envs=3)).step([4, 4, 4], acting=mask)
 
 
 def rendered(template):
@@ -152,8 +155,15 @@ def tokenizer_that_reads_e_as_its_end(text):
 USER = {"role": "user", "content": "1+1="}
 ANSWER = {"role": "assistant", "content": "2"}
 REFUSING = {"long_prompts": "error"}
+ALL = {"test_fraction": 0.0}
+THRESHOLDS = (0, -0.5, 1.01, float("nan"), True, "0.8")
+VERDICTS = ([], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None])
 MASKS = [True, [True], [True, False], [[True, False, True]], [1, 0, 1], [False, False, False], torch.ones(4).bool()]
-BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
+BOTH = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{% set first, second = messages[0].content, messages[1].content %}"
+)
+SIZES = ("", "0", "259", "100001", "2e3", "-5", "300.0", " 300")
 ROWS = [
     *(row(vector, {"num_envs": value}) for value in (0, -1, 1.5, True)),
     row(make_vector_env, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
@@ -184,10 +194,7 @@ ROWS = [
     row(task, {"long_prompts": "cut"}, "long_prompts 'cut'", "error", "skip"),
     row(task, {"curriculum": 0.8}, "curriculum", "[1]"),
     row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
-    *(
-        row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000")
-        for size in ("", "0", "259", "100001", "2e3", "-5", "300.0", " 300")
-    ),
+    *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in SIZES),
     row(character_tokenizer, {"alphabet": ""}, "alphabet"),
     row(tokenizer_without_end, {}, "end-of-sequence token"),
     row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),
@@ -207,22 +214,11 @@ ROWS = [
     row(chat, {"tokenizer": mistral(), "system_prompt": "Be brief."}, "no system role"),
     row(rendered, {"template": "{{ messages[-1].content }}"}, "chat template", "message 1", "system"),
     row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),
-    row(
-        rendered,
-        {"template": f"{BOTH}{{% if 'b' in messages[1].content %}}<|im_end|>{{% endif %}}"},
-        "message 2",
-        "'b'",
-    ),
-    row(
-        rendered,
-        {"template": BOTH + "{% if 'b' in messages[1].content and 'a' in messages[0].content %}c{% endif %}"},
-        "changes with what the messages",
-    ),
+    row(rendered, {"template": BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}"}, "message 2", "'b'"),
+    row(rendered, {"template": BOTH + "{% if 'a' in first and 'b' in second %}c{% endif %}"}, "what the messages"),
     row(rendered, {"template": "{{ raise_exception('no system role\nhere') }}"}, "system, user", "no system role"),
-    *(
-        row(rendered, {"template": t}, "chat template", "system, user")
-        for t in ("{% for %}", "{{ messages.no.at.all }}")
-    ),
+    row(rendered, {"template": "{% for %}"}, "chat template", "system, user"),
+    row(rendered, {"template": "{{ messages.no.at.all }}"}, "chat template", "system, user"),
     row(rendered, {"template": None}, "tokenizer", "no chat template", "pass"),
     row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
     row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
@@ -244,46 +240,25 @@ ROWS = [
     row(single, {"tools": ["tools.py:double"], "trust": False}, "tool", "--trust"),
     *(row(as_problem, {"item": item}, "prompt") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
     row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
-    row(
-        stream,
-        {"split": "test", "problems": ["a", "b"], "test_fraction": 0.0},
-        "2 problems",
-        "test",
-        "test_fraction=0.0",
-    ),
-    row(stream, {"split": "test", "test_fraction": 0.0}, "none was in the test split", "test_fraction=0.0"),
+    row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
+    row(stream, {"split": "test", **ALL}, "none was in the test split", "test_fraction=0.0"),
     row(stream, {"fits": lambda problem: False}, "10000 problems", "train", "short enough"),
     *(row(stream, {"test_fraction": value}) for value in (-0.1, 1.1, float("nan"))),
     *(
-        row(
-            stream,
-            {"problems": ["a", {"prompt": "b", "split": split}]},
-            "split",
-            "train, test, validation",
-            repr(split),
-        )
+        row(noted, {"split": split}, "split", "train, test, validation", repr(split))
         for split in ("dev", "", 3, ["train"])
     ),
-    *(
-        row(stream, {"problems": ["a", Problem("b", "", {"level": level})], "curriculum": 0.5}, "level", repr(level))
-        for level in ("hard", 0, 1.5, None, True)
-    ),
+    *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, None, True)),
     row(stream, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
     row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
     row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
-    *(
-        row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value))
-        for value in (0, -0.5, 1.01, float("nan"), True, "0.8")
-    ),
+    *(row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value)) for value in THRESHOLDS),
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
     row(restored, {"prompt_choice": "thompson"}, "curriculum", "prompt_choice"),
     row(restored, {"problems": ["a"]}, "problems have changed"),
     row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
-    *(
-        row(judged, {"verdicts": verdicts}, "Answers.verify_batch", "2 verdicts")
-        for verdicts in ([], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None])
-    ),
+    *(row(judged, {"verdicts": given}, "Answers.verify_batch", "2 verdicts") for given in VERDICTS),
     row(task, {"ask": True}, "Silent has no place"),
     row(TextGenTask, {"verifier": "countdown", "ask": True}, "request", "outside the tokenizer's alphabet"),
     row(trl.environment, {"verifier": "arith"}, "Arith", "reward_function"),
@@ -365,14 +340,8 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
     DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
     DatasetDict(extra=Dataset.from_dict({"prompt": ["a"]})).save_to_disk(tmp_path / "other")
     (tmp_path / "folder").mkdir()
-    found = {
-        "a.parquet": "no rows",
-        "b.parquet": "row 2",
-        "set": "no rows",
-        "other": "row 1 of 'extra'",
-        "folder": "cannot be read",
-        "x.jsonl": "no file",
-    }
+    found = {"a.parquet": "no rows", "b.parquet": "row 2", "set": "no rows", "other": "row 1 of 'extra'"}
+    found |= {"folder": "cannot be read", "x.jsonl": "no file"}
     for name, part in found.items():
         check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
     Dataset.from_list([{"prompt": "a"}]).to_parquet(tmp_path / "c.parquet")
@@ -403,9 +372,8 @@ def test_a_malformed_pair_is_named_with_its_line(tmp_path, row, names):
 def test_other_files_that_cannot_be_used_are_named(tmp_path):
     (tmp_path / "p.jsonl").write_text(rows_of({"prompt": "p", "good": "a", "rejected": "b"}))
     check_refused(load_pairs, {"path": tmp_path / "p.jsonl"}, ("column 'chosen'", "'good'", "--column chosen="))
-    check_refused(
-        load_pairs, {"path": tmp_path / "p.jsonl", "columns": {"answer": "good"}}, ("column 'answer'", "prompt")
-    )
+    named = {"path": tmp_path / "p.jsonl", "columns": {"answer": "good"}}
+    check_refused(load_pairs, named, ("column 'answer'", "prompt"))
     (tmp_path / "t.jinja").write_text("hello")
     check_refused(read_template, {"template": tmp_path / "t.jinja"}, ("chat template",))
     character_tokenizer("abc").save_pretrained(tmp_path)
