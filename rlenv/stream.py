@@ -62,7 +62,7 @@ class ProblemStream:
         problems: the problems, or None to have the verifier sample them.
         fits: tells whether a sampled problem is short enough; None accepts all.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
-        prompt_choice: "thompson" prefers problems that are solved half of the time (`prompt_choice.ThompsonChoice`);
+        prompt_choice: "thompson" prefers problems that are solved half of the time (`curriculum.ThompsonChoice`);
             None for every problem in turn.
 
     Attributes:
