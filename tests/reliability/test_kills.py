@@ -19,7 +19,7 @@ from _rlenv_scripts.callbacks import ShowProgress
 from _rlenv_scripts.main import main
 from _rlenv_scripts.run import Run, choose
 from inprocess import done
-from runs import differences, everything, finished_run
+from runs import SHARED, arguments, differences, everything, finished_run
 
 from agents import Agent, files
 from agents.training.checkpoint import read_facts
@@ -134,14 +134,8 @@ def test_five_hundred_kills(world, kills, tmp_path):
     check_kills(tmp_path, world, kills)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return the folder of a run without a break."""
-    return run(tmp_path_factory.mktemp("whole") / "run")
-
-
 def run(folder, *more):
-    return finished_run(folder, "train", *POLE.split(), *SETTINGS.split(), *more)
+    return finished_run(folder, *arguments(*SHARED["pole"]), *more)
 
 
 def check_goes_on(folder, whole):
@@ -152,7 +146,7 @@ def check_goes_on(folder, whole):
 
 
 @pytest.mark.parametrize(("owner", "name", "call"), [(files, "_sync_tree", 3), (ShowProgress, "_on_step", 60)])
-def test_a_process_that_is_killed_while_it_saves_or_steps_leaves_a_run_that_goes_on(owner, name, call, whole, tmp_path):
+def test_a_process_killed_while_it_saves_or_steps_leaves_a_run_that_goes_on(owner, name, call, pole_run, tmp_path):
     """A fork of this process trains, and SIGKILL ends it: the third time that it has written a checkpoint's files."""
     folder, calls, function = tmp_path / "run", itertools.count(1), getattr(owner, name)
 
@@ -173,23 +167,23 @@ def test_a_process_that_is_killed_while_it_saves_or_steps_leaves_a_run_that_goes
     half_a_save = [path for path in folder.iterdir() if path.name.startswith(".checkpoint")]
     assert bool(half_a_save) == (owner is files) and not (folder / "result.json").exists()
     acknowledged = read_facts(folder / "checkpoint")["num_updates"]
-    assert 0 < acknowledged < 6 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
-    check_goes_on(folder, whole)
+    assert 0 < acknowledged < 8 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
+    check_goes_on(folder, pole_run)
 
 
-def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
+def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(pole_run, tmp_path):
     folder = tmp_path / "run"
-    shutil.copytree(whole / "checkpoint", folder / ".checkpoint-new")  # the kill came in the middle of the first save
-    for path in (*whole.glob("*/events*"), *whole.glob("progress.csv"), whole / "config.json"):
-        copy = folder / path.relative_to(whole)
+    shutil.copytree(pole_run / "checkpoint", folder / ".checkpoint-new")  # killed in the first save
+    for path in (*pole_run.glob("*/events*"), *pole_run.glob("progress.csv"), pole_run / "config.json"):
+        copy = folder / path.relative_to(pole_run)
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(path, copy)
     (folder / ".lock").touch()
-    first, *_ = check_goes_on(folder, whole)
+    first, *_ = check_goes_on(folder, pole_run)
     assert first == f"'{folder}' has no checkpoint yet: the run starts again from its beginning"
 
 
-def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(whole, tmp_path, monkeypatch):
+def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(pole_run, tmp_path, monkeypatch):
     class KilledError(BaseException):
         pass
 
@@ -200,12 +194,12 @@ def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(w
         raise KilledError
 
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    shutil.copytree(pole_run, folder)
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(shutil, "rmtree", kill)
         run(folder, "--overwrite")
     run(folder, "--overwrite")
-    assert differences(everything(whole), everything(folder)) == []
+    assert differences(everything(pole_run), everything(folder)) == []
 
 
 @pytest.mark.parametrize("left", [[".lock"], [".lock", ".config.json-new"]], ids=" and ".join)

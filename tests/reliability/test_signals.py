@@ -7,23 +7,12 @@ import signal
 
 import pytest
 from _rlenv_scripts import callbacks, job, progress, session
+from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
-from runs import differences, everything
+from runs import SHARED, arguments, differences, everything
 
 from agents import Agent, files
-
-TINY = ["train", "--episodes", 12, "--episodes-per-update", 4, "--group-size", 2, "--verifier-arg", "digits=1"]
-TINY += ["--eval-episodes", 2, "--eval-every", 2, "--sft-steps", 4, "--sft-examples", 4, "--sft-batch-size", 4]
-TINY += ["--save-every-updates", 1, "--log-interval", 1, "--device", "cpu", "--json", "--kl-coef", 0.1]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return everything about a run without a break."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    done(*TINY, "--log-dir", folder)
-    return everything(folder)
 
 
 def at(call, send):
@@ -41,45 +30,45 @@ def at(call, send):
     return decorate
 
 
-def evaluation_steps(call, send):
-    """Return a `run_evaluation` that sends signals at the second step of the evaluation number `call`."""
-    calls, real = itertools.count(1), session.run_evaluation
+def within(call, send):
+    """Return a decorator of `run_evaluation` that sends signals at the second step of the evaluation number `call`."""
+    calls = itertools.count(1)
 
-    def run(*args, on_step, **kwargs):
-        inner = at(2, send)(on_step) if next(calls) == call else on_step
-        return real(*args, on_step=inner, **kwargs)
+    def decorate(real):
+        def run(*args, on_step, **kwargs):
+            inner = at(2, send)(on_step) if next(calls) == call else on_step
+            return real(*args, on_step=inner, **kwargs)
 
-    return run
+        return run
+
+    return decorate
 
 
-PHASES = {
-    "warm start": lambda patch, send: patch.setattr(job, "log_scalar", at(2, send)(job.log_scalar)),
-    "first evaluation": lambda patch, send: patch.setattr(session, "run_evaluation", evaluation_steps(1, send)),
-    "training": lambda patch, send: patch.setattr(
-        callbacks.ShowProgress, "_on_step", at(4, send)(callbacks.ShowProgress._on_step)
-    ),
-    "evaluation": lambda patch, send: patch.setattr(session, "run_evaluation", evaluation_steps(2, send)),
-    "saving": lambda patch, send: patch.setattr(files, "_sync_tree", at(3, send)(files._sync_tree)),
-    "saving the warm start": lambda patch, send: patch.setattr(files, "_sync_tree", at(1, send)(files._sync_tree)),
-    "last evaluation": lambda patch, send: patch.setattr(session, "run_evaluation", evaluation_steps(3, send)),
+PHASES = {  # the function that is decorated, and which of its calls sends
+    "warm start": (job, "log_scalar", at, 2),
+    "first evaluation": (session, "run_evaluation", within, 1),
+    "training": (callbacks.ShowProgress, "_on_step", at, 4),
+    "evaluation": (session, "run_evaluation", within, 2),
+    "saving": (files, "_sync_tree", at, 3),
+    "saving the warm start": (files, "_sync_tree", at, 1),
+    "last evaluation": (session, "run_evaluation", within, 4),
 }
 NUMBERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 EVERY = list(itertools.product(PHASES, NUMBERS, [1, 2]))
 FEW = [("evaluation", signal.SIGHUP, 1), ("training", signal.SIGINT, 2), ("saving", signal.SIGTERM, 1)]
-SLOW = [pytest.param(*each, marks=pytest.mark.slow) for each in EVERY if each not in FEW]
 
 
-@pytest.mark.parametrize(("phase", "number", "times"), [*FEW, *SLOW])
-def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("phase", "number", "times"), [*FEW, *(slow(*each) for each in EVERY if each not in FEW)])
+def test_a_signal(phase, number, times, text_run, tmp_path, monkeypatch):
     def send():
         for _ in range(times):
             signal.raise_signal(number)
 
-    folder = tmp_path / "run"
+    folder, (owner, name, where, call) = tmp_path / "run", PHASES[phase]
     before = {each: signal.getsignal(each) for each in NUMBERS}
     with monkeypatch.context() as patch:
-        PHASES[phase](patch, send)
-        outcome = invoke(*TINY, "--log-dir", folder)
+        patch.setattr(owner, name, where(call, send)(getattr(owner, name)))
+        outcome = invoke(*arguments(*SHARED["text"]), "--log-dir", folder)
     assert outcome.exit_code == 128 + number, outcome.output
     assert {each: signal.getsignal(each) for each in NUMBERS} == before
     assert f"{signal.Signals(number).name}: stopping and saving" in outcome.stderr
@@ -93,7 +82,7 @@ def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
         assert result["interrupted"] is True and result["eval"] is None
         assert json.loads((folder / "result.json").read_text()) == result
     done("train", "--resume", folder, "--json")
-    assert differences(whole, everything(folder)) == []
+    assert differences(everything(text_run), everything(folder)) == []
 
 
 def test_a_signal_that_was_ignored_stays_ignored():

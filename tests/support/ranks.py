@@ -17,30 +17,21 @@ START = "fork" if sys.platform == "linux" else "spawn"
 
 
 class Ranks:
-    """`size` processes that wait for work.
+    """`size` processes that wait for work, and find each other by a file in a folder."""
 
-    Args:
-        size: W.
-        folder: for the file by which they find each other.
-        patience: seconds that they wait for each other in an exchange.
-    """
-
-    def __init__(self, size, folder, patience=SECONDS):
+    def __init__(self, size, folder):
         context = multiprocessing.get_context(START)
-        self.pipes = []
-        self.processes = []
+        self.pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, rank, size, str(folder / "store"), patience), daemon=True
-            )
-            process.start()
+            serve = (theirs, rank, size, f"file://{folder / 'store'}")
+            self.processes.append(context.Process(target=_serve, args=serve, daemon=True))
+            self.processes[-1].start()
             theirs.close()
             self.pipes.append(ours)
-            self.processes.append(process)
 
     def __call__(self, work, *args):
-        """Call this in every process at once; return the results in order of rank, or raise the first error."""
+        """Call this in every process at once; return the results in order of rank."""
         for pipe in self.pipes:
             pipe.send_bytes(cloudpickle.dumps((work, args)))
         outcomes = []
@@ -65,20 +56,16 @@ def _end_with(parent):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _serve(pipe, rank, size, store, patience):
+def _serve(pipe, rank, size, store):
     import torch
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     torch.set_num_threads(1)
     torch.manual_seed(0)  # a fork begins with the state that it finds
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=patience)
-    )
+    patience = timedelta(seconds=SECONDS)
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=patience)
     while True:
-        try:
-            work, args = cloudpickle.loads(pipe.recv_bytes())
-        except EOFError:
-            return
+        work, args = cloudpickle.loads(pipe.recv_bytes())
         try:
             pipe.send_bytes(cloudpickle.dumps(("", work(*args))))
         except BaseException:
