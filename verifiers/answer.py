@@ -61,7 +61,7 @@ def answer_in(
         begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
         last: reads a whole text that has no place; by default `read` on its last line.
     """
-    text = conclusion(text)[-_LONGEST_TEXT:]
+    text = ending(text)
     for name, marked in _MARKED.items():
         if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
             return _agreed(map(read, found))
@@ -76,6 +76,11 @@ def answer_in(
     if place in ("any", "last"):
         return last(text) if last else read(last_line(text))
     return None
+
+
+def ending(text: str) -> str:
+    """Return what is read of a completion: what follows the thoughts, the last 20,000 characters."""
+    return conclusion(text)[-_LONGEST_TEXT:]
 
 
 def placed(answer: str, place: str) -> str:

@@ -34,6 +34,7 @@ from verifiers.lint.report import lint
 from verifiers.plugins.registry import trusting
 
 NAN, INF = float("nan"), float("inf")
+LOCK = threading.Lock()
 
 
 class Plain(Verifier):
@@ -41,12 +42,20 @@ class Plain(Verifier):
         return Verdict(0.0)
 
 
-class Mute(Verifier):
-    pass
-
-
 def half(prompts, completions):
     return [0.5 for _ in completions]
+
+
+def environments(completions, environments):
+    return [0.0]
+
+
+def several(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def positional(x, /):
+    return x
 
 
 def of(name):
@@ -68,22 +77,9 @@ def untrusted(spec):
         make_verifier(spec)
 
 
-def with_a_lock():
-    lock = threading.Lock()
-    Isolated(FunctionVerifier(lambda prompts, completions: [0.0, lock]), workers=1)
-
-
 def rewards(value):
     """Judge two completions by a function that returns the value."""
     FunctionVerifier(lambda prompts, completions: value).verify_batch([Problem("a")] * 2, ["", ""])
-
-
-def batch(problems):
-    Plain().verify_batch([Problem("a")] * problems, ["a"])
-
-
-def environments(completions, environments):
-    return [0.0]
 
 
 def judged_by(**metadata):
@@ -94,34 +90,12 @@ def tools(tools):
     WithTools(Arith(), tools)
 
 
-def several(*numbers: int) -> int:
-    return sum(numbers)
-
-
-def positional(x, /):
-    return x
-
-
-def weights(reward_weights):
-    make_verifier([half, "arith"], reward_weights=reward_weights)
-
-
 def talk(dialogue=None, reply=None, last=None):
     """Begin a dialogue, take a turn, and ask for its verdict without budget; each returns what is given."""
-
-    class Talks(Dialogue):
-        def reply(self, turn):
-            return reply
-
-        def out_of_budget(self):
-            return last
-
-    class Opens(Verifier):
-        def dialogue(self, problem):
-            return Talks() if dialogue is None else dialogue
-
-    talks = begin(Opens(), Problem("?"))
-    reply_to(talks, "") if last is None else verdict_without_budget(talks)
+    talks = type("Talks", (Dialogue,), {"reply": lambda self, turn: reply, "out_of_budget": lambda self: last})()
+    opens = type("Opens", (Verifier,), {"dialogue": lambda self, problem: dialogue or talks})()
+    begun = begin(opens, Problem("?"))
+    reply_to(begun, "") if last is None else verdict_without_budget(begun)
 
 
 def reward_model(**arguments):
@@ -135,24 +109,18 @@ class Unpaid:
     def reset(self): ...
 
 
-class Broken:
+class Broken(Unpaid):
     def __init__(self):
         raise OSError("no disk")
-
-    def reset(self): ...
-
-
-class Needs:
-    def reset(self, needed):
-        return None
-
-    def get_reward(self):
-        return "much"
 
 
 class NoReset:
     def get_reward(self):
-        return 1.0
+        return "much"
+
+
+class Needs(NoReset):
+    def reset(self, needed): ...
 
 
 def needs(columns, turn=None):
@@ -237,7 +205,7 @@ CHOICES |= {"length": ("unit", "word"), "exact": ("unicode", "NFK")}
 ROWS = [
     *(row(Verdict, {"reward": reward}, "float32", repr(reward)) for reward in (NAN, INF, -INF, 1e39, -1e39)),
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
-    row(batch, {"problems": 2}, "shorter"),
+    row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, 1.0, "11", {"a": 1}.get)),
     *(row(rewards, {"value": [1.0] * count}, f"{count} rewards for 2") for count in (0, 1, 3)),
     *(
@@ -285,7 +253,10 @@ ROWS = [
     row(of("weighted"), {"parts": {"arith": 3e38, "length": 3e38}}, "3e+38", "float32"),
     row(of("weighted"), {"parts": {"arith": {"weight": 1, "digits": 99}}}, "arith", "digits", "99"),
     row(of("weighted"), {"parts": {"talk": {"verifier": Echoing(), "weight": 1}}}, "'talk'", "dialogues"),
-    *(row(weights, {"reward_weights": value}, "reward_weights", "2") for value in ([1.0], 0.5, "ab")),
+    *(
+        row(made, {"spec": [half, "arith"], "reward_weights": each}, "reward_weights", "2")
+        for each in ([1.0], 0.5, "ab")
+    ),
     row(made, {"spec": "arith,length:3=0.5", "reward_weights": [1, 2]}, "weights", "twice"),
     row(made, {"spec": ["arith", half], "digits": 3}, "'digits'", "list"),
     row(made, {"spec": Plain(), "reward": 0.5}, "'reward'", "finished"),
@@ -305,7 +276,12 @@ ROWS = [
     *(row(isolate, {"verifier": Arith(), "workers": value}, "verifier_workers", repr(value)) for value in (-1, True)),
     *(row(isolate, {"verifier": Arith(), "timeout": value}, "verifier_timeout", repr(value)) for value in (0, INF)),
     row(isolate, {"verifier": Arith(), "memory_mb": 0.5}, "verifier_memory_mb", "0.5"),
-    row(with_a_lock, {}, "FunctionVerifier", "worker"),
+    row(
+        Isolated,
+        {"verifier": FunctionVerifier(lambda prompts, lock=LOCK: [0.0]), "workers": 1},
+        "FunctionVerifier",
+        "worker",
+    ),
     *(row(Reply, {"content": "", "reward": reward}, "reward", "float32") for reward in (NAN, INF, 1e39)),
     *(row(Reply, {"content": content}, "text or a list of messages") for content in ([], 7)),
     row(Reply, {"content": [{"role": "assistant", "content": "x"}]}, "message 1", "'assistant'"),
@@ -391,10 +367,10 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch):
 
 
 def test_a_verifier_without_a_method_says_what_to_write_or_pass():
-    with pytest.raises(NotImplementedError, match="Mute does not make problems: pass problems"):
-        Mute().sample(random.Random(0))
-    with pytest.raises(NotImplementedError, match="Mute implements neither"):
-        Mute().verify(Problem("a"), "a")
+    with pytest.raises(NotImplementedError, match="Verifier does not make problems: pass problems"):
+        Verifier().sample(random.Random(0))
+    with pytest.raises(NotImplementedError, match="Verifier implements neither"):
+        Verifier().verify(Problem("a"), "a")
 
 
 def test_a_schema_or_pattern_of_a_problem_is_an_error_of_its_verdict(monkeypatch):

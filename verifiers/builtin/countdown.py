@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..answer import PLACES, REQUESTS, answer_in, placed
+from ..answer import PLACES, REQUESTS, answer_in, ending, placed
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
@@ -148,7 +148,7 @@ def expression_in(text: str, place: str, numbers: Sequence[int]) -> str | None:
         used = Counter(evaluate(found)[1])
         return found if used.total() > 1 and used <= given else None
 
-    text = _FRACTION.sub(r"((\1)/(\2))", _LATEX.sub(" ", text))
+    text = _FRACTION.sub(r"((\1)/(\2))", _LATEX.sub(" ", ending(text)))
     return answer_in(plain(text), place, _read, begins)
 
 
