@@ -14,7 +14,6 @@ import verifiers.code.verifier as code_module
 from verifiers import Code, CodeFeedback, Problem, Verdict
 from verifiers.code.cases import Call
 from verifiers.code.harness import DEEPEST, decode, encode
-from verifiers.code.verifier import program_of
 from verifiers.dialogues import begin, reply_to
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
@@ -123,41 +122,6 @@ def test_a_value_that_would_take_for_ever_to_read_is_another_value(line):
     assert not Call("f", [], {}, 1).is_passed_by(line)
     assert not Call("f", [], {}, {1}).is_passed_by(line)
     assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
-
-
-DOCUMENTED = '''def f(x):
-    """Return x.
-
-    ```python
-    f(1)
-    ```
-    """
-    return x
-'''
-
-
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("x", "x"),
-        ("a\n```python\nx\n```\nb", "x"),
-        ("```python\nx\n```\nExample usage:\n```python\nprint(y)\n```", "x"),
-        ("```python\nx", "x"),
-        ('~~~python title="x.py"\nx\n```\n~~~', "x\n```"),
-        ("````\nx\n```\n````", "x\n```"),
-        ("1. So:\n   ``` PYTHON3\n   if x:\n       y\n   ```\n", "if x:\n    y"),
-        ("say ```python\nx\n```", ""),
-        (DOCUMENTED, DOCUMENTED),
-        (f"```python\n{DOCUMENTED}```\n", DOCUMENTED.rstrip("\n")),
-        ("<think>\n```\ny\n```\n</think>\n```\nx\n```", "x"),
-        ("<think>\n```\nx\n```", ""),
-        ("```python\n```", ""),
-        ("", ""),
-    ],
-)
-def test_the_first_block_else_the_whole_text_is_the_program(completion, program):
-    assert program_of(completion) == program
-    assert Code().extract(ADD, completion) == (program or None)
 
 
 def test_a_batch_keeps_its_order():

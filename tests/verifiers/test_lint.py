@@ -117,7 +117,7 @@ class Asks(Sums):
         )
 
 
-@pytest.mark.parametrize("good", [Sums, Arith, Asks])
+@pytest.mark.parametrize("good", [Sums, Asks])
 def test_a_good_verifier_passes(good):
     found = lint(good())
     assert (found.findings, found.passed, found.hedges) == ([], True, {})
