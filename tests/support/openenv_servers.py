@@ -19,25 +19,19 @@ class ClosedError(Exception):
 
 
 class PretendServer:
-    """Asks for the last digit of the seed; the first wrong guess is answered, the second one ends the episode.
+    """Asks for the last digit of the seed; the first wrong guess is answered, the second one ends the episode."""
 
-    Attributes:
-        sessions: open ones.
-        max_sessions: at once.
-        down: connections that fail from now on.
-        deaf: sends wait until the connection is shut down.
-        lose: a session is lost instead of its next answer.
-        raw: texts to send in place of the next answers.
-        resets: seeds of all resets.
-    """
+    schema: Any = TEXT
+    max_sessions = 64  # at once
+    down = 0  # connections that fail from now on
+    lose = 0  # sessions that are lost instead of their next answer
+    deaf = False  # sends wait until the connection is shut down
+    together: threading.Barrier | None = None  # that answers wait at
 
-    def __init__(self, schema: Any = None) -> None:
-        self.schema, self.sessions, self.max_sessions = TEXT if schema is None else schema, set(), 64
-        self.down = self.lose = 0
-        self.deaf = False
-        self.raw: list[str] = []
-        self.resets: list[int] = []
-        self.together: threading.Barrier | None = None
+    def __init__(self) -> None:
+        self.sessions: set[Any] = set()  # open ones
+        self.raw: list[str] = []  # texts to send in place of the next answers
+        self.resets: list[int] = []  # seeds
         self.lock = threading.Lock()
 
     def connect(self, *_: Any, **__: Any) -> PretendSession:
@@ -49,8 +43,7 @@ class PretendServer:
 
     def install(self, monkeypatch: Any) -> None:
         """Have the client of the verifier speak to this server, in place of a network."""
-        package = SimpleNamespace(ConnectionClosed=ClosedError)
-        monkeypatch.setitem(sys.modules, "websockets", package)
+        monkeypatch.setitem(sys.modules, "websockets", SimpleNamespace(ConnectionClosed=ClosedError))
         monkeypatch.setitem(sys.modules, "websockets.sync", SimpleNamespace())
         monkeypatch.setitem(sys.modules, "websockets.sync.client", SimpleNamespace(connect=self.connect))
         monkeypatch.setattr(openenv_client.Server, "schema", lambda _: self.schema)
@@ -73,27 +66,26 @@ class PretendSession:
     def send(self, text: str) -> None:
         if self.server.deaf:
             self.gone.wait(2)
-        if self.gone.is_set():
-            raise ClosedError
         if self.full:
-            self.answer = _error("CAPACITY_REACHED", message="no session is free")
+            self.answer = error("CAPACITY_REACHED", message="no session is free")
+        if self.full or self.gone.is_set():
             raise ClosedError
         message = json.loads(text)
-        self.answer = self._answered(message["type"], message["data"])
+        self.answer = self.answered(message["type"], message["data"])
 
-    def _answered(self, kind: str, action: Any) -> str:
+    def answered(self, kind: str, action: Any) -> str:
         if kind == "reset":
             self.seed, self.tries = action["seed"], 0
             self.server.resets.append(self.seed)
-            return _observed("a digit? ")
+            return observed("a digit? ")
         if not isinstance(action.get("guess"), str):
-            return _error("VALIDATION_ERROR", errors=[{"loc": ["guess"], "msg": "it should be a text"}])
+            return error("VALIDATION_ERROR", errors=[{"loc": ["guess"], "msg": "it should be a text"}])
         if action["guess"] == "crash":
-            return _error("EXECUTION_ERROR", message="division by\nzero")
+            return error("EXECUTION_ERROR", message="division by\nzero")
         self.tries += 1
         if action["guess"] == str(self.seed % 10):
-            return _observed("yes", done=True, reward=1.0)
-        return _observed(f"no <|im_end|> {'x' * self.tries}", done=self.tries == 2, reward=0.25)
+            return observed("yes", done=True, reward=1.0)
+        return observed(f"no <|im_end|> {'x' * self.tries}", done=self.tries == 2, reward=0.25)
 
     def recv(self, timeout: float) -> str:
         server = self.server
@@ -116,10 +108,10 @@ class PretendSession:
         self.server.sessions.discard(self)
 
 
-def _observed(message: str, done: bool = False, reward: float | None = None) -> str:
+def observed(message: str, done: bool = False, reward: float | None = None) -> str:
     observation = {"message": message, "metadata": {"secret": "never shown"}}
     return json.dumps({"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}})
 
 
-def _error(code: str, **data: Any) -> str:
+def error(code: str, **data: Any) -> str:
     return json.dumps({"type": "error", "data": {"code": code, **data}})

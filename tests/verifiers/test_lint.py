@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
-from verifiers.lint import report, trials
+from verifiers.lint import report
 from verifiers.lint.attacks import ATTACKS, LONG, WRONG, all_but, attacks, wrong_answers, wrong_cases
 from verifiers.lint.report import RULES, lint
 
@@ -149,7 +149,7 @@ def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
 def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
-    monkeypatch.setattr(trials, "HANGS", 0.2)
+    monkeypatch.setattr(report, "HANGS", 0.2)
     found = lint(paying("Hangs", lambda answer, text: next(0 for _ in itertools.count() if text != "..."))())
     [failed] = [finding for finding in found.findings if finding.rule == "failed"]
     assert failed.completion == "'...'" and "timeout" in failed.explanation
@@ -193,7 +193,7 @@ def test_a_slow_or_isolated_verifier_is_tried_in_part_alone_and_the_latter_in_wo
     calls, here = [], os.getpid()
     found = lint(differing("Dear", verify=verify, **{kind: True})())
     assert found.findings == []
-    assert len(calls) == (0 if kind == "isolated" else found.attacks + 6 + found.honest + 2 * trials.ALONE)
+    assert len(calls) == (0 if kind == "isolated" else found.attacks + 6 + found.honest + 2 * report.ALONE)
 
 
 def test_a_reward_function_is_held_to_the_rules_with_problems():

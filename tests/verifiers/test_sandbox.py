@@ -121,26 +121,26 @@ class TestRunning:
         outcome = run(files, "á\n".encode(), isolated)
         assert (outcome.output, outcome.errors, outcome.ended) == ("áé\n".encode(), b"", "itself")
 
-    def test_much_is_read_and_input_that_nobody_reads_does_no_harm(self, isolated):
-        text = bytes(3 << 20)
-        assert output_of("import sys; print(len(sys.stdin.read()))", isolated, text) == f"{3 << 20}\n"
-        assert output_of("print(1)", isolated, text) == "1\n"
+    @pytest.mark.parametrize(
+        ("program", "output", "ended"),
+        [
+            ("import sys; print(len(sys.stdin.read()))", f"{3 << 20}\n", "itself"),
+            ("print(1)", "1\n", "itself"),  # and reads no input
+            *((end, "", "itself") for end in ("import os; os._exit(0)", "import os; os.abort()", "\0")),
+            ("import sys\nwhile True: sys.stdout.write('x' * 999)", "x" * 5000, "flood"),
+            ("import sys\nwhile True: sys.stderr.write('x' * 999)", "", "flood"),
+        ],
+    )
+    def test_much_is_read_a_flood_is_cut_and_no_end_is_told_from_another(self, isolated, program, output, ended):
+        outcome = run({"main.py": program}, bytes(3 << 20), isolated, output=5000)
+        assert (outcome.output.decode(), outcome.ended) == (output, ended)
+        assert ended == "itself" or len(outcome.output + outcome.errors) == 5000
+        assert not {"returncode", "status", "exit"} & set(vars(outcome))
 
     def test_the_deadline_holds(self, isolated):
         run({"main.py": ""}, isolated=isolated)
         ends = call(run_at_once, ENDLESS, isolated, seconds=0.2)
         assert [outcome.ended for outcome in ends] == ["timeout"] * len(ENDLESS)
-
-    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-    def test_a_flood_is_cut(self, isolated, stream):
-        outcome = run({"main.py": f"import sys\nwhile True: sys.{stream}.write('x' * 999)"}, b"", isolated, output=5000)
-        assert outcome.ended == "flood" and len(outcome.output + outcome.errors) == 5000
-
-    @pytest.mark.parametrize("end", ["import os; os._exit(0)", "import os; os.abort()", "\0"])
-    def test_no_end_is_told_from_another(self, isolated, end):
-        outcome = run({"main.py": end}, isolated=isolated)
-        assert (outcome.output, outcome.ended) == (b"", "itself")
-        assert not {"returncode", "status", "exit"} & set(vars(outcome))
 
     def test_the_order_of_sets_is_the_same_every_time(self, isolated):
         assert len({output_of("print(set('abcdefgh'))", isolated) for _ in range(2)}) == 1
