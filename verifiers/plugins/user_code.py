@@ -10,9 +10,7 @@ import hashlib
 import importlib
 import re
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
@@ -20,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 SUFFIX = ".py"
-PATIENCE = 10.0  # seconds of an import without a word
 
 
 class UserCode:
@@ -65,28 +62,12 @@ def _known(files: Mapping[str, str], folders: Sequence[str]) -> UserCode:
 
 
 def import_user_module(name: str) -> ModuleType:
-    """Import a module by its name or by the path of its file; see `find_module_file`.
-
-    An import that takes long is named on stderr: a module may do anything while it is imported, and wait for it.
-    """
-    with _named_if_slow(name):
-        if name.endswith(SUFFIX):
-            return _import_file(Path(name))
-        if not _is_importable(name) and _is_importable_from(Path.cwd(), name):
-            CODE.add({}, [str(Path.cwd())])
-        return importlib.import_module(name)
-
-
-@contextmanager
-def _named_if_slow(name: str) -> Iterator[None]:
-    said = f"still importing {name!r} after {PATIENCE:g} s: it computes or waits outside of its functions\n"
-    timer = threading.Timer(PATIENCE, lambda: sys.stderr.write(said))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    """Import a module by its name or by the path of its file; see `find_module_file`."""
+    if name.endswith(SUFFIX):
+        return _import_file(Path(name))
+    if not _is_importable(name) and _is_importable_from(Path.cwd(), name):
+        CODE.add({}, [str(Path.cwd())])
+    return importlib.import_module(name)
 
 
 def find_module_file(name: str) -> Path | None:
