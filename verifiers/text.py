@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
 WHITESPACE = " \t\r\n"  # str.strip would also take control characters and spaces that no keyboard has
-_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\U0001d159")  # letters and symbols that show nothing
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _THOUGHT = re.compile(r"""(?P<quote>["'`])</?think>(?P=quote)|<(?P<end>/)?think>""")
@@ -95,33 +90,3 @@ def normal_form(text: str, form: Any) -> str | None:
     if _COMBINING_RUN in bytes(map(bool, map(unicodedata.combining, text))):
         return None
     return unicodedata.normalize(form, text)
-
-
-class _WhileQuiet:
-    """In the place of a filter's regular expression, of which `warnings` calls `match` with the text of a warning."""
-
-    def match(self, text: str) -> bool:
-        return _QUIET.get()
-
-
-_FILTER = ("ignore", _WhileQuiet(), Warning, None, 0)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore the warnings of this block, in this thread; also a decorator: `@quiet()`.
-
-    Python warns programmers: `[0--` may one day be another regular expression, `1is 1` another program. Where the text
-    is a model's, nobody can mend it, and with `-W error` the warning would take the place of the verdict.
-
-    `warnings.catch_warnings` changes and restores the filters of the whole process, so two threads that use it can
-    leave them changed. This adds one filter that stays, and applies only to the thread, or the asyncio task, inside.
-    """
-    filters = cast("list[Any]", warnings.filters)
-    if not filters or filters[0] is not _FILTER:  # the first one that matches counts
-        filters.insert(0, _FILTER)
-    token = _QUIET.set(True)
-    try:
-        yield
-    finally:
-        _QUIET.reset(token)

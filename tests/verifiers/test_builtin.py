@@ -113,24 +113,19 @@ def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_rig
     assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
 
 
+CHAINS, TARGETS = Arith(operators="+-*", operands=3), Countdown()
+SAME = ["12+34= 34+12=", "1+2+3= 3+1+2=", "1+2*3= 3*2+1=", "9+5-1= 5-1+9="]
+OTHER = ["12-34= 34-12=", "12+34= 12*34=", "1+2+3= 1+2*3=", "8-2*3= 3*2-8=", "12*3-4*5= 12*5-4*3="]
+
+
 @pytest.mark.parametrize(
     ("verifier", "one", "other", "same"),
     [
-        *((Arith(operators="+-*", operands=3), *each) for each in (
-            ("12+34=", "34+12=", True),
-            ("12-34=", "34-12=", False),
-            ("12+34=", "12*34=", False),
-            ("1+2+3=", "3+1+2=", True),
-            ("1+2*3=", "3*2+1=", True),
-            ("9+5-1=", "5-1+9=", True),
-            ("1+2+3=", "1+2*3=", False),
-            ("8-2*3=", "3*2-8=", False),
-            ("12*3-4*5=", "12*5-4*3=", False),
-        )),
-        (Countdown(), "3 5 7=26:", "7 3 5=26:", True),
-        *((Countdown(), "3 5 7=26:", other, False) for other in ("3 5 7=22:", "3 5 5=26:")),
+        *((CHAINS, *pair.split(), pair in SAME) for pair in SAME + OTHER),
+        (TARGETS, "3 5 7=26:", "7 3 5=26:", True),
+        *((TARGETS, "3 5 7=26:", other, False) for other in ("3 5 7=22:", "3 5 5=26:")),
     ],
-)  # fmt: skip
+)
 def test_problems_that_are_one_to_a_learner_share_a_split_key(verifier, one, other, same):
     assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
 

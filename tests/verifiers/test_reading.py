@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers.answer import PLACES, answer_in, boxes, placed
+from verifiers.builtin.quiet import quiet
 from verifiers.numbers import Number, first_number, last_number, leading_number
-from verifiers.text import collapsed, conclusion, last_line, normal_form, quiet, section
+from verifiers.text import collapsed, conclusion, last_line, normal_form, section
 
 READERS = [first_number, last_number, leading_number, last_line, collapsed, boxes, conclusion]
 

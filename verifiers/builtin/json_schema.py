@@ -19,7 +19,7 @@ from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
-from ..text import quiet
+from .quiet import quiet
 
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too

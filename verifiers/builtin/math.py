@@ -16,7 +16,8 @@ from ..base import Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
-from ..text import last_line, quiet
+from ..text import last_line
+from .quiet import quiet
 from .reference import ReferenceVerifier
 
 EXAMPLES = (

@@ -18,9 +18,10 @@ from ..dialogues.world import Randomness
 from ..plugins.arguments import hint, whole_number
 from ..plugins.extras import require
 from ..plugins.registry import register_verifier
-from ..text import WHITESPACE, last_line, quiet
+from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in
 from .numeric import number_in
+from .quiet import quiet
 from .reference import ReferenceVerifier
 
 SIZE = 10_000

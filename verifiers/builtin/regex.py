@@ -11,7 +11,7 @@ from typing_extensions import override
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
-from ..text import quiet
+from .quiet import quiet
 
 EXAMPLES = [  # task, pattern, a right answer
     ("Write a date such as 2001-12-31.", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "1999-02-28"),
