@@ -24,14 +24,15 @@ def test_the_scores_along_a_direction_are_those_of_the_gradient(example):
     envs = text_envs(4)
     policy = tiny_policy("llama", envs)
     rollout = collect(policy, envs, 3)
-    before = [weight.clone() for weight in policy.parameters()]
+    weights = list(policy.parameters())
+    before = [weight.clone() for weight in weights]
     found = example.scores_along(policy, rollout, seed=5, step=1e-5)
-    assert all(map(torch.equal, before, policy.parameters()))
+    assert all(map(torch.equal, before, weights))
     generator = torch.Generator().manual_seed(5)
-    directions = [torch.randn(weight.shape, generator=generator) for weight in policy.parameters()]
+    directions = [torch.randn(weight.shape, generator=generator) for weight in weights]
     log_probs = policy.evaluate(rollout)["log_probs"]
     for row, t in rollout.mask.nonzero().tolist():
-        slopes = torch.autograd.grad(log_probs[row, t], list(policy.parameters()), retain_graph=True)
+        slopes = torch.autograd.grad(log_probs[row, t], weights, retain_graph=True)
         wanted = sum(float((slope * v).sum()) for slope, v in zip(slopes, directions, strict=True))
         assert float(found[row, t]) == pytest.approx(wanted, rel=1e-5, abs=1e-5)
 
@@ -44,8 +45,7 @@ def test_the_noise_is_the_variance_of_the_estimates_of_the_groups(example, basel
     rollout = replace(rollout, score_norms=policy.evaluate(rollout, ("score_norms",))["score_norms"])
     scores = torch.randn(3, *rollout.mask.shape, generator=torch.Generator().manual_seed(0)).double()
     found = example.noise(rollout, scores, baseline, size=4, seed=1)
-    generator = torch.Generator().manual_seed(1)
-    places = torch.rand(2, 8, generator=generator).argsort(1)
+    places = torch.rand(2, 8, generator=torch.Generator().manual_seed(1)).argsort(1)
     for prompt in range(2):
         estimates = []
         for group in range(2):
@@ -54,6 +54,5 @@ def test_the_noise_is_the_variance_of_the_estimates_of_the_groups(example, basel
             gains = part.returns[:, None].expand(part.mask.shape)
             advantages = (gains - BASELINES[baseline]()(gains, part)).where(part.mask, 0)
             estimates.append((scores[:, rows] * advantages).sum((1, 2)) / 4)
-        first, second = estimates
-        wanted = 4 * ((first - second).square() / 2).mean()  # the variance of two, over the directions
+        wanted = 4 * torch.stack(estimates).var(0).mean()  # over the directions
         assert float(found[prompt]) == pytest.approx(float(wanted), rel=1e-12)
