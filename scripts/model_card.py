@@ -12,6 +12,7 @@ from agents.files import read_table
 from agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
+from .children import rlenv_command
 from .defaults import common_settings
 from .evaluation_figures import table
 from .run import CHECKPOINT, CONFIG, Run
@@ -88,18 +89,9 @@ def _command(config: Mapping[str, Any]) -> str:
     from .train import train
 
     command = train if "agent" in config else reward_model if "pairs" in config else sft
-    usual = common_settings() | {option.name: option.default for option in command.params if option.default is not None}
-    words = ["rlenv", str(command.name)]
-    for option in command.params:
-        value = config.get(str(option.name))
-        if value in (None, {}, False) or value == usual.get(str(option.name)):
-            continue
-        pairs = (
-            [f"{key}={_shared(text)}" for key, text in value.items()] if isinstance(value, dict) else [_shared(value)]
-        )
-        for text in pairs:
-            words += [option.opts[0]] if value is True else [option.opts[0], text]
-    return f"## Command\n\n```\n{shlex.join(words)}\n```\n"
+    usual = common_settings()
+    given = {name: _without_folders(value) for name, value in config.items() if value != usual.get(name)}
+    return f"## Command\n\n```\n{shlex.join(['rlenv', *rlenv_command(command, given)[3:]])}\n```\n"
 
 
 def _accuracy(result: Mapping[str, Any]) -> str:
