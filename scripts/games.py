@@ -329,11 +329,8 @@ def quoted(text: str) -> str:
 
 
 def cartpole(env: Any, observation: Any) -> list[str]:
-    """Return CartPole as characters, at its true angle: a character is about twice as high as it is wide.
-
-    The observation holds position (m), velocity, angle (rad), angular velocity.
-    """
-    place, _, angle, _ = map(float, observation)
+    """Return CartPole as characters, at its true angle: a character is about twice as high as it is wide."""
+    place, _, angle, _ = map(float, observation)  # m and rad
     cart = 1 + round((place / env.x_threshold + 1) / 2 * (VIEW - 1))  # its column
     lean = 2 * angle  # columns per row, for angles as small as those that end an episode
     stick = "|" if abs(lean) < LEANS else "/" if lean > 0 else "\\"

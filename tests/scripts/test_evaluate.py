@@ -1,7 +1,6 @@
-"""`rlenv evaluate`: figures, the file of completions, models without a run, and what a checkpoint names is not run."""
+"""`rlenv evaluate`: figures, the file of completions, and models without a run."""
 
 import json
-import sys
 from pathlib import Path
 
 import inprocess
@@ -154,46 +153,26 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict_or_a_right_to_writ
     assert "(Permission denied); pass another --out" in error_of(run("evaluate", folder, "--episodes", 4))
 
 
-# A run folder whose agent.json names a reward function of a module of the user's.
-
-MODULE = "somebodys_reward"
-SOURCE = """
-from pathlib import Path
-
-Path(__file__).with_name("imported").touch()
-
-def shout(prompts, completions):
-    return [1.0] * len(prompts)
-"""
-PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
-
-
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    kwargs = {"verifier": "length", "problems": PROBLEMS, "max_new_tokens": 4}
-    saved(tmp_path / "run", kwargs)
-    name(tmp_path / "run", env_kwargs={**kwargs, "verifier": f"{MODULE}:shout"})
-    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path / "run"
-    sys.modules.pop(MODULE, None)
+def own(tmp_path):
+    """Return a run folder with two problems in a list."""
+    problems = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
+    saved(tmp_path / "run", {"verifier": "length", "problems": problems, "max_new_tokens": 4})
+    return tmp_path / "run"
 
 
 @pytest.mark.parametrize("inner", ["", "checkpoint"])
 def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, own):
     (own / "checkpoint").rename(own / ".checkpoint-old")
     assert model_of(str(own / inner)) == str(own / ".checkpoint-old" / "policy" / "model")
-    outcome = done("evaluate", own / inner, "--episodes", 2, "--max-new-tokens", 1, "--json", "--trust")
+    outcome = done("evaluate", own / inner, "--episodes", 2, "--max-new-tokens", 1, "--json")
     assert "of the answers are cut off; raise --max-new-tokens" in outcome.stderr
 
 
 def test_training_from_a_checkpoint_reads_its_model_alone(own, tmp_path):
-    problems = tmp_path / "problems.json"
-    problems.write_text(json.dumps(PROBLEMS))
+    name(own, env_kwargs={"verifier": "no_such_module:f"}, agent="no_such_module:Agent")
     tiny = ["--sft-steps", 0, "--timesteps", 4, "--eval-episodes", 2, "--episodes-per-update", 4, "--max-new-tokens", 4]
-    choice = ["--verifier", "length", "--problems", problems, "--log-dir", tmp_path / "next"]
-    done("train", "--agent", "reinforce", "--model", own, *tiny, *choice)
-    assert not (tmp_path / "imported").exists()
+    done("train", "--agent", "reinforce", "--model", own, *tiny, "--log-dir", tmp_path / "next")
 
 
 def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(own, tmp_path):
@@ -201,10 +180,10 @@ def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(own, tmp_path):
     trained, copied, other = (tmp_path / f"{name}.json" for name in ("trained", "copied", "other"))
     for path, numbers in ((trained, range(12)), (copied, range(12)), (other, range(20, 32))):
         path.write_text(json.dumps([{"prompt": f"{number}+1="} for number in numbers]))
-    name(own, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(trained), "max_new_tokens": 4})
+    name(own, env_kwargs={"verifier": "length", "problems": str(trained), "max_new_tokens": 4})
 
     def asked(path, *more):
-        return result_of(own, "--problems", path, "--trust", "--samples", 1, *more)["problems"]
+        return result_of(own, "--problems", path, "--samples", 1, *more)["problems"]
 
     assert asked(trained) == asked(copied) < 12 == asked(other)
     assert asked(other, "--test-fraction", 0.25) < 12
@@ -219,6 +198,6 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(own, mo
         return loaded
 
     monkeypatch.setattr(subject.Subject, "load", replaced)
-    line = error_of(run("evaluate", own, "--episodes", 2, "--trust"))
+    line = error_of(run("evaluate", own, "--episodes", 2))
     assert f"'{own}' has been replaced by a later checkpoint while it was read: evaluate again" in line
     assert not list(own.glob("evaluations/*.json"))
