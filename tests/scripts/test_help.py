@@ -22,26 +22,11 @@ from agents.rollouts.envs import find_spec
 from rlenv.task import TextGenTask
 from verifiers import list_verifiers, make_verifier
 
-GROUP = click.Context(main, info_name="rlenv")
-
-
-def commands():
-    """Return {words: command} of the group, its commands and their subcommands."""
-    found = {("rlenv",): main}
-    for name in COMMANDS:
-        command = found["rlenv", name] = main.get_command(GROUP, name)
-        for sub, subcommand in getattr(command, "commands", {}).items():
-            found["rlenv", name, sub] = subcommand
-    return found
-
-
-ALL = commands()
+ALL = {("rlenv",): main}
+for name in COMMANDS:
+    command = ALL["rlenv", name] = main.get_command(click.Context(main, info_name="rlenv"), name)
+    ALL |= {("rlenv", name, sub): subcommand for sub, subcommand in getattr(command, "commands", {}).items()}
 EXAMPLES = [(words, line) for words, command in ALL.items() for line in command.examples]
-
-
-def own(name):
-    """Tell whether a verifier is one of the reader's."""
-    return name.partition(":")[0] not in list_verifiers() or name.startswith("reward_model:")
 
 
 @pytest.mark.parametrize(("words", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
@@ -49,22 +34,14 @@ def test_an_example_is_accepted_by_the_command(words, line):
     program, *arguments = shlex.split(line.removeprefix('eval "$(').removesuffix(')"').partition(" > ")[0])
     command, given = check_rlenv(arguments)
     assert program == "rlenv"
-    of_verifiers = words[1:2] == ("verifiers",)
-    named = [*given.get("names", ()), given.get("name" if of_verifiers else "verifier")]
-    assert set(given.get("agents", "all").split(",")) <= {"all", *AGENTS}
-    assert given.get("agent", "grpo") in AGENTS
+    named = [*given.get("names", ()), given.get("name" if words[1:2] == ("verifiers",) else "verifier")]
+    assert {given.get("agent", "grpo"), *given.get("agents", "all").split(",")} <= {"all", *AGENTS}
     assert find_spec(given.get("env_id", "CartPole-v1")) is not None
     for name in filter(None, named):
-        assert own(name) or make_verifier(name, **dict(given.get("verifier_args", ())))
+        own = name.partition(":")[0] not in list_verifiers() or name.startswith("reward_model:")
+        assert own or make_verifier(name, **dict(given.get("verifier_args", ())))
     if command.name in ("lab", "bench"):
         assert given.get("name", "kl") in LABS or given["name"] in BENCHMARKS
-
-
-def test_the_list_of_commands_is_that_of_the_commands():
-    shown = run("--help").stdout
-    listed = [line.split()[0] for line in shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()]
-    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
-    assert all(command.name == words[-1] for words, command in ALL.items() if len(words) > 1)
 
 
 def test_what_is_said_without_the_packages_is_what_they_say():
@@ -82,6 +59,8 @@ def test_help_shows_the_examples_and_what_each_option_does(words):
     for option in ALL[words].params:
         if isinstance(option, click.Option):
             assert option.help and f" {option.opts[-1]}" in shown, option.name
+    if words == ("rlenv",):
+        assert all(f"\n  {name} " in shown for name in COMMANDS)
 
 
 def test_no_help_or_completion_imports_anything_that_takes_seconds():

@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import click
+import psutil
 import pytest
 import torch.distributed as dist
 from _rlenv_scripts import torchrun
 from _rlenv_scripts.children import Job, rlenv_command, run_jobs
-from _rlenv_scripts.torchrun import join
 from _rlenv_scripts.train import train
 from inprocess import error_of, run
 from processes import until
@@ -44,10 +43,10 @@ def test_what_several_processes_cannot_do_is_said(monkeypatch, capfd):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run("doctor", "run").exit_code == 2 and "doctor runs in one process" in capfd.readouterr().err
     with pytest.raises(ValueError, match="cuda:0 names one device"):
-        join("cuda:0", None)
+        torchrun.join("cuda:0", None)
     monkeypatch.setattr(dist, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"2 processes, but this PyTorch was built without torch\.distributed"):
-        join("cpu", None)
+    with pytest.raises(ValueError, match=r"torch\.distributed"):
+        torchrun.join("cpu", None)
 
 
 WITHOUT_PROCESSES = """
@@ -59,35 +58,65 @@ parts = ["tensor", "device_mesh", "fsdp", "checkpoint", "distributed_c10d", "alg
 for name in [*(f"torch.distributed.{part}" for part in parts), *sys.modules]:
     if name.startswith("torch.distributed."):
         sys.modules[name] = None
-
 from _rlenv_scripts.main import main
-
 main()
 """
 
 
-def cartpole_without_processes(folder, **environment):
-    """Run a short training in a Python whose torch has no torch.distributed."""
-    short = ["--episodes", "32", "--episodes-per-update", "16", "--eval-episodes", "4", "--no-report"]
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_PROCESSES, "train", "--env", "CartPole-v1", *short, "--log-dir", "run"],
-        cwd=folder, env={**os.environ, **environment}, text=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_one_process_trains_with_a_torch_without_processes(tmp_path):
-    done = cartpole_without_processes(tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "after:  mean reward" in done.stderr
+    line = "train --env CartPole-v1 --episodes 32 --episodes-per-update 16 --eval-episodes 4 --log-dir run"
+    command = [sys.executable, "-c", WITHOUT_PROCESSES, *line.split()]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0 and "after:  mean reward" in done.stderr, done.stderr
 
 
 # Child processes: how many, with what, and that none outlives its parent.
 
 
+def job(tmp_path, name, code):
+    return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
+
+
+def finish(jobs, limit=2, threads=1):
+    with closing(run_jobs(jobs, limit, threads)) as ended:
+        return dict(ended)
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_every_job_ends_with_its_exit_code_its_log_and_its_threads_and_reads_no_terminal(tmp_path):
+    code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
+    good, silent = job(tmp_path, "good", code), job(tmp_path, "silent", "")
+    bad = job(tmp_path, "bad", "import sys; print('first'); sys.exit('broken\\n')")
+    assert finish([good, bad, silent], threads=3) == {good: 0, bad: 1, silent: 0}
+    assert (good.last_line(), bad.last_line(), silent.last_line()) == ("3 3 False", "broken", "no output")
+    assert good.log.read_text().startswith(sys.executable)
+
+
+def test_no_more_than_so_many_run_at_a_time(tmp_path):
+    here = f"here = pathlib.Path({str(tmp_path)!r}) / f'{{os.getpid()}}.here'; here.touch(); time.sleep(0.05)"
+    code = f"import os, pathlib, time; {here}; print(len(list(here.parent.glob('*.here')))); here.unlink()"
+    jobs = [job(tmp_path, str(number), code) for number in range(4)]
+    assert set(finish(jobs, 2).values()) == {0}
+    assert max(int(each.last_line()) for each in jobs) <= 2
+
+
+def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
+    pid = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    quick, slow, never = job(tmp_path, "quick", ""), job(tmp_path, "slow", code), job(tmp_path, "never", "")
+    ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
+    assert next(ended) == (quick, 0)
+    until(lambda: pid.exists() and pid.read_text())
+    ended.close()
+    assert not alive(int(pid.read_text())) and not never.log.exists()
+
+
 PARENT = """
-import signal
-import sys
+import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 from _rlenv_scripts.children import Job, run_jobs
@@ -107,69 +136,6 @@ except KeyboardInterrupt:
 """
 
 
-def job(tmp_path, name, code):
-    return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
-
-
-def finish(jobs, limit=2, threads=1):
-    with closing(run_jobs(jobs, limit, threads)) as ended:
-        return dict(ended)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except ProcessLookupError:
-        return False
-    except FileNotFoundError:
-        return not Path("/proc").is_dir()  # without /proc, being there is all there is to know
-
-
-def test_every_job_ends_with_its_exit_code_and_its_log(tmp_path):
-    good = job(tmp_path, "good", "print('fine')")
-    bad = job(tmp_path, "bad", "import sys; print('first'); sys.exit('broken\\n')")
-    silent = job(tmp_path, "silent", "")
-    assert finish([good, bad, silent]) == {good: 0, bad: 1, silent: 0}
-    assert (good.last_line(), bad.last_line(), silent.last_line()) == ("fine", "broken", "no output")
-    assert good.log.read_text().splitlines()[0].startswith(sys.executable)
-
-
-def test_threads_are_limited_and_no_child_reads_the_terminal(tmp_path):
-    code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
-    one = job(tmp_path, "one", code)
-    finish([one], threads=3)
-    assert one.last_line() == "3 3 False"
-
-
-@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_no_more_than_so_many_run_at_a_time(tmp_path, limit):
-    code = f"""
-import os, pathlib, time
-here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.here"
-here.touch()
-time.sleep(0.05)
-print(len(list(here.parent.glob("*.here"))))
-here.unlink()
-"""
-    jobs = [job(tmp_path, str(number), code) for number in range(2 * limit)]
-    assert set(finish(jobs, limit).values()) == {0}
-    assert max(int(each.last_line()) for each in jobs) <= limit
-
-
-def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
-    pid = tmp_path / "pid"
-    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
-    quick, slow = job(tmp_path, "quick", "import time; time.sleep(0.05)"), job(tmp_path, "slow", code)
-    never = job(tmp_path, "never", "")
-    ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
-    assert next(ended) == (quick, 0)
-    until(lambda: pid.exists() and pid.read_text())
-    ended.close()
-    assert not alive(int(pid.read_text()))
-    assert not never.log.exists()
-
-
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2, [signal.SIGTERM] * 2])
 def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait_for_them(tmp_path, signals):
     kind = ["stubborn"] * (len(signals) - 1)
@@ -184,8 +150,7 @@ def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait
             until((tmp_path / "heard").exists)
             parent.send_signal(signals[1])
         assert parent.wait(60) == 130
-        assert not alive(pids[0])
-        until(lambda: not alive(pids[1]))
+        until(lambda: not any(map(alive, pids)))
     finally:
         parent.kill()
         parent.wait()
@@ -193,29 +158,18 @@ def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_command_line_says_what_is_not_the_default():
-    options = {"agent": "rloo", "seed": 0, "sft_steps": 0, "timesteps": None, "as_json": True, "overwrite": False}
-    options |= {"stop_reward": -5.0, "verifier_args": (("digits", 3), ("operators", "+-")), "agents": "all"}
-    arguments = rlenv_command(train, options)
-    assert arguments[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
-    expected = {"--agent=rloo", "--sft-steps=0", "--json", "--stop-reward=-5.0"}
-    assert set(arguments[4:]) == expected | {"--verifier-arg=digits=3", '--verifier-arg=operators="+-"'}
-
-
-def test_a_command_line_is_read_back_as_it_was_meant():
+def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_meant():
     seen = {}
 
     @click.command()
-    @click.pass_context
-    def probe(ctx, **given):
+    def probe(**given):
         seen.update(given)
 
     probe.params = train.params
-    options = {
-        "env_id": "CartPole-v1",
-        "env_args": (("name", "a=b c"), ("n", None)),
-        "stop_reward": -1.5,
-        "log_kl": True,
-    }
-    probe.main(list(rlenv_command(train, options)[4:]), standalone_mode=False)
+    options = {"env_id": "CartPole-v1", "env_args": (("name", "a=b c"), ("n", None)), "stop_reward": -1.5}
+    options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ("x", "y")}
+    command = rlenv_command(train, options | {"seed": 0, "timesteps": None, "overwrite": False, "agents": "all"})
+    assert command[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
+    assert not {"seed", "timesteps", "overwrite", "agents"} & {word.strip("-").split("=")[0] for word in command}
+    probe.main(list(command[4:]), standalone_mode=False)
     assert {name: seen[name] for name in options} == options
