@@ -29,12 +29,8 @@ def test_an_option_has_no_default_and_names_an_argument():
     known = set().union(*(agent_settings(cls) for cls in AGENTS.values()))
     assert {"gamma", "kl_coef", "max_failed_share"} <= OPTIONS.keys() & known
     assert all(value is None for name, value in given().items() if name in OPTIONS)
-
-
-def test_only_what_was_given_is_passed():
-    assert agent_arguments("reinforce", Reinforce, given("--gamma", "0.5")) == {
-        "gamma": 0.5, "seed": 0, "device": "auto",
-    }  # fmt: skip
+    taken = {"gamma": 0.5, "seed": 0, "device": "auto"}
+    assert agent_arguments("reinforce", Reinforce, given("--gamma", "0.5")) == taken, "only what was given is passed"
 
 
 def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_same(tmp_path):
@@ -82,22 +78,17 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
 # The command that continues a run asks for trust exactly if it imports a module of the user's.
 
 
-@pytest.mark.parametrize(
-    ("options", "trust"),
-    [
-        ({}, False),
-        ({"agent": "grpo", "verifier": "arith", "env_id": "TextGen-v0"}, False),
-        ({"agent": "ppo", "verifier": "arith", "env_id": "rlenv:TextGen-v0"}, False),
-        ({"agent": "ppo", "verifier": "arith", "env_id": "corridor:Corridor-v0"}, True),
-        ({"agent": "/home/me/mine.py:Mine", "verifier": "arith"}, True),
-        ({"agent": "grpo", "verifier": "/home/me/rewards.py:f"}, True),
-        ({"agent": "grpo", "verifier": "arith,/home/me/rewards.py:f=0.5"}, True),
-        ({"agent": "grpo", "verifier": "regex:[0-9]+"}, False),
-        ({"agent": "grpo", "verifier": "arith", "tools": ["calculator"]}, False),
-        ({"agent": "grpo", "verifier": "arith", "tools": ["/home/me/tools.py:f"]}, True),
-        ({"agent": "grpo", "verifier": "code", "unsafe_local_exec": True}, True),
-    ],
-)
-def test_the_command_that_continues_asks_for_trust_if_it_imports(options, trust):
-    wanted = "rlenv train --resume runs/NAME" + " --trust" * trust
-    assert resume_command(Path("runs/NAME"), options) == wanted
+IMPORTING = [
+    {"env_id": "corridor:Corridor-v0"},
+    {"agent": "/home/me/mine.py:Mine"},
+    {"verifier": "arith,/home/me/rewards.py:f=0.5"},
+    {"tools": ["/home/me/tools.py:f"]},
+    {"verifier": "code", "unsafe_local_exec": True},
+]
+OURS = [{}, {"env_id": "rlenv:TextGen-v0"}, {"verifier": "regex:[0-9]+"}, {"tools": ["calculator"]}]
+
+
+@pytest.mark.parametrize("options", [*IMPORTING, *OURS], ids=str)
+def test_the_command_that_continues_asks_for_trust_if_it_imports(options):
+    command = resume_command(Path("runs/NAME"), {"agent": "grpo", "verifier": "arith", **options})
+    assert command == "rlenv train --resume runs/NAME" + " --trust" * (options in IMPORTING)

@@ -14,31 +14,38 @@ TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8,
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 
 
-def dry_run(*options):
-    return run("train", "--dry-run", *TASK, *options)
+def dry_run(*options, task=TASK):
+    return run("train", "--dry-run", *task, *options)
+
+
+def planned(*options, task=TASK):
+    return json.loads(dry_run("--json", *options, task=task).stdout)  # nothing else is printed
 
 
 def test_turns_and_replies_count():
     """A dialogue of 7 turns takes the cache of its whole context, and the logits of all turns."""
-    one, many = (
-        json.loads(run("train", "--dry-run", "--json", "--verifier", "guess", "--sft-steps", 0, *options).stdout)
-        for options in (["--verifier-arg", "turns=1"], ["--verifier-arg", "turns=7"])
-    )
+    guess = ["--verifier", "guess", "--sft-steps", 0, "--verifier-arg"]
+    one, many = (planned(*guess, f"turns={turns}", task=[]) for turns in (1, 7))
     assert all(many["bytes"][name] > 2 * one["bytes"][name] for name in ("KV cache", "activations"))
     assert all(many["peaks"][name] > one["peaks"][name] for name in ("acting", "training"))
 
 
 def test_the_options_count():
-    plain, other = (
-        json.loads(dry_run("--json", *options).stdout)  # nothing else is printed
-        for options in ([], ["--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64])
-    )
+    plain = planned()
+    other = planned("--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64)
     assert plain["parameters"] == other["parameters"] > 400_000
     assert other["bytes"]["weights"] * 2 == plain["bytes"]["weights"] == 4 * plain["parameters"]
     assert plain["bytes"]["reference"] == 0 < other["bytes"]["reference"]
     assert "warm start" in plain["peaks"] and "warm start" not in other["peaks"]
     cache = other["bytes"]["KV cache"] / plain["bytes"]["KV cache"]
     assert cache == pytest.approx(4, rel=0.01), "8 times the slots in half the precision"
+
+
+def test_the_memory_of_a_teacher_is_planned(text_run):
+    plan = planned("--agent", "distillation", "--teacher", text_run, task=[])
+    alone = planned("--agent", "reinforce", task=[])
+    assert plan["bytes"]["reference"] == plan["bytes"]["weights"] and alone["bytes"]["reference"] == 0
+    assert plan["peaks"]["training"] - alone["peaks"]["training"] == plan["bytes"]["weights"]
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,10 @@ def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
     assert asked["sft_steps"] == 2
 
 
-def test_a_preset_learns_from_demonstrations_first(tmp_path):
-    given = {"env_id": "TextGen-v0", "model": "auto", "sft_steps": None, "micro_batch_size": None}
-    assert model_defaults.fill_in({**given, "micro_batch_tokens": None})["sft_steps"] == model_defaults.STEPS
-    control = {"env_id": "CartPole-v1", "model": "auto", "sft_steps": None}
-    assert model_defaults.fill_in(control) == control
+def test_a_preset_learns_from_demonstrations_first():
+    given = {"model": "auto", "sft_steps": None, "micro_batch_size": None, "micro_batch_tokens": None}
+    assert model_defaults.fill_in(given | {"env_id": "TextGen-v0"})["sft_steps"] == model_defaults.STEPS
+    assert model_defaults.fill_in(given | {"env_id": "CartPole-v1"})["sft_steps"] is None
 
 
 def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(folder, tmp_path, monkeypatch):

@@ -4,18 +4,15 @@ import json
 import os
 import shlex
 import sys
-import warnings
 
 import click
 import pytest
-from _rlenv_scripts.errors import warnings_in_one_line
 from _rlenv_scripts.main import COMMANDS, main
 from huggingface_hub import constants as hub
 from huggingface_hub.utils import _http as hub_http
 from inprocess import error_of, run
 from tiny_models import tiny_model
 
-import rlenv.stream
 from agents import AGENTS
 from rlenv.tokenizer import character_tokenizer
 
@@ -287,15 +284,6 @@ def test_no_option_of_any_command_takes_what_is_no_number():
 def test_a_long_value_is_not_echoed_whole(tmp_path):
     line = error_of(run("train", "--agent", "x" * 1_000_000, "--log-dir", tmp_path / "run"))
     assert len(line) < 1000 and line.endswith(list(AGENTS)[-1])
-
-
-def test_warnings_of_ours_are_one_line():
-    before, ours = warnings.formatwarning, rlenv.stream.__file__
-    with warnings_in_one_line():
-        assert warnings.formatwarning("why", UserWarning, ours, 7) == "warning: why\n"
-        assert warnings.formatwarning("why", UserWarning, "a.py", 7) == before("why", UserWarning, "a.py", 7)
-        assert "DeprecationWarning" in warnings.formatwarning("why", DeprecationWarning, ours, 7)
-    assert warnings.formatwarning is before
 
 
 def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog):

@@ -10,7 +10,7 @@ from inprocess import result_of, run
 
 from agents import Agent, Batch, Rollout
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import character_tokenizer, train_tokenizer
+from rlenv.tokenizer import train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -19,23 +19,17 @@ def byte_level():
     return train_tokenizer(260, ["plain words"])
 
 
-@pytest.mark.parametrize("text", ["plain words", "añb", "日本 日", "🎉", "x🎉🎉y", "� is a character", ""])
+@pytest.mark.parametrize("text", ["plain words", "añb", "日本 日", "x🎉🎉y", "� is a character", ""])
 def test_the_texts_of_tokens_add_up_to_the_text(byte_level, text):
     ids = byte_level(text)["input_ids"]
     texts = token_texts(byte_level, ids)
-    assert len(texts) == len(ids)
-    assert "".join(texts) == text
+    assert len(texts) == len(ids) and "".join(texts) == text
 
 
 def test_a_character_belongs_to_the_last_of_its_tokens_and_is_unfinished_before(byte_level):
     ids = byte_level("a🎉")["input_ids"]
-    assert token_texts(byte_level, ids) == ["a", "", "", "", "🎉"]
+    assert token_texts(byte_level, [*ids, byte_level.eos_token_id]) == ["a", "", "", "", "🎉", byte_level.eos_token]
     assert token_texts(byte_level, ids[:3]) == ["a", "", "�"]
-
-
-def test_end_tokens_are_shown():
-    tokenizer = character_tokenizer("01")
-    assert token_texts(tokenizer, [2, 3, tokenizer.eos_token_id]) == ["0", "1", "<eos>"]
 
 
 def test_updates_are_kept_more_and_more_rarely():
@@ -53,29 +47,20 @@ def batch_of(returns, groups, status=None):
 
 def test_the_best_and_the_worst_episodes_are_of_the_prompt_with_the_widest_spread():
     batch = batch_of([1.0, 1.0, 0.5, 0.0, 0.2, 0.9, 0.0, 0.0], [0, 0, 1, 1, 1, 1, 2, 2])
-    assert contrasting(batch) == [5, 2, 4, 3]
-    assert contrasting(batch, 2) == [5, 3]
-
-
-def test_without_shared_prompts_they_are_of_the_update_and_have_a_verdict():
-    batch = batch_of([0.1, 0.9, 0.5, 0.3, 0.7], [0, 1, 2, 3, 4], [0, 2, 0, 0, 0])
-    assert contrasting(batch, 2) == [4, 0]
-    assert contrasting(batch_of([1.0], [0], [2])) == []
+    assert contrasting(batch) == [5, 2, 4, 3] and contrasting(batch, 2) == [5, 3]
+    alone = batch_of([0.1, 0.9, 0.5, 0.3, 0.7], [0, 1, 2, 3, 4], [0, 2, 0, 0, 0])
+    assert contrasting(alone, 2) == [4, 0], "without shared prompts of all of the update that have a verdict"
 
 
 def test_the_problem_of_a_group_is_found_unless_the_groups_are_others():
-    task = TextGenTask("arith")
-    (prompt,) = task.prompts([5])
-    assert problem_of(task, 5, prompt.tokens) == prompt.problem
-    assert problem_of(task, 6, prompt.tokens) is None
-
-
-def test_a_prompt_of_an_unknown_problem_is_shown_without_control_tokens():
-    words = {"problems": [{"prompt": "abc", "answer": "c"}], "tokenizer": "train:262", "system_prompt": "Say."}
-    task = TextGenTask("exact", **words)
+    words = {"problems": [{"prompt": text} for text in ("abc", "bac")], "tokenizer": "train:262"}
+    task = TextGenTask("exact", **words, system_prompt="Say.", test_fraction=0.0)
     (prompt,) = task.prompts([0])
-    shown = [samples.shown_prompt(task, problem, prompt.tokens) for problem in (prompt.problem, None)]
-    assert shown == ["abc", "system\nSay.\nuser\nabc\nassistant\n"]
+    found = [problem_of(task, group, prompt.tokens) for group in (0, 1)]
+    assert found == [prompt.problem, None]
+    text = prompt.problem.prompt
+    shown = [samples.shown_prompt(task, problem, prompt.tokens) for problem in found]
+    assert shown == [text, f"system\nSay.\nuser\n{text}\nassistant\n"], "without control tokens"
 
 
 def test_the_page_has_a_heading_and_the_reference_beside_each_answer():

@@ -119,14 +119,6 @@ def test_an_adapter_is_trained_continued_and_evaluated(supervised, tmp_path):
     assert result_of(run("evaluate", second, "--episodes", "2", "--json"))["episodes"] == 2
 
 
-def test_the_memory_of_a_teacher_is_planned(trained):
-    folder, _ = trained
-    plan = result_of(run("train", "--agent", "distillation", "--teacher", folder, "--dry-run", "--json"))
-    alone = result_of(run("train", "--agent", "reinforce", "--dry-run", "--json"))
-    assert plan["bytes"]["reference"] == plan["bytes"]["weights"] and alone["bytes"]["reference"] == 0
-    assert plan["peaks"]["training"] - alone["peaks"]["training"] == plan["bytes"]["weights"]
-
-
 @pytest.mark.parametrize("evaluated", [True, False])
 def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(evaluated, tmp_path, monkeypatch):
     endless = EnvSpec("Endless-v0", entry_point="time_limits:Endless", kwargs={"steps": 0})
