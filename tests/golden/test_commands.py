@@ -1,10 +1,141 @@
-"""One golden run per command: exit code, files, keys of the JSON, columns of the log, and figures within margins."""
+"""Golden runs: commands as a person runs them in a folder of small inputs, and what they leave.
 
+One run per command, and per path that no other command takes: exit code, files, keys of the JSON, columns of the log,
+figures within margins.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import pytest
-from _rlenv_scripts import main
-from golden import Run, about, check, forget_modules, write_inputs
+from _rlenv_scripts.main import COMMANDS as NAMES
+from _rlenv_scripts.main import main
+from click.testing import CliRunner, Result
+from gguf_files import write_gguf
+from inprocess import result_of
+from openenv_servers import URL, PretendServer
+from ranks import Ranks
+from tiny_models import tiny_model, write_chat_model
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Reinforce
+from agents.language import gguf
+from rlenv.tokenizer import train_tokenizer
+
+WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
+MODULES = {
+    "rewards.py": """
+def vowels(prompts, completions, **columns):
+    return [float(sum(letter in "aeiou" for letter in str(completion))) for completion in completions]
+""",
+    "my_tools.py": '''
+def double(x: int) -> int:
+    """Double a number.
+
+    Args:
+        x: any.
+    """
+    return 2 * x
+''',
+    "worlds.py": """
+import gymnasium
+import numpy as np
+
+class Squares(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.low.copy(), {}
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.high.copy(), float(action), self.steps == 4, False, {}
+
+class Echo(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Text(8)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.turns = 0
+        return "say 1: ", {}
+    def step(self, action):
+        self.turns += 1
+        return "again: ", 0.5 * ("1" in action), self.turns == 2, False, {}
+
+gymnasium.register("Squares-v0", entry_point=Squares)
+gymnasium.register("Echo-v0", entry_point=Echo)
+""",
+    "numbers_world.py": '''
+class Numbers:
+    def reset(self, **columns):
+        self.reward = 0.0
+        return "a number? "
+    def guess(self, number: int) -> str:
+        """Guess.
+
+        Args:
+            number: any.
+        """
+        self.reward = float(number == 7)
+        return "thanks"
+    def get_reward(self):
+        return self.reward
+''',
+}
+PLUGIN = """
+from verifiers import Problem, Verdict, Verifier
+
+class Letters(Verifier):
+    alphabet, prompt_length, answer_length = "abcdefgh", 2, 2
+    def sample(self, rng):
+        letters = rng.choice("abcdefgh") + rng.choice("abcdefgh")
+        return Problem(letters, letters)
+    def verify(self, problem, completion):
+        return Verdict(float(completion == problem.answer))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command and what must be left of it.
+
+    Attributes:
+        line: as typed after `rlenv`; {out} is a new folder, {text} and {pole} are finished runs.
+        keys: of the JSON that it prints, all of them.
+        figures: by dotted names of the JSON, or by metrics of progress.csv, of the first row that has them.
+        files: patterns behind {out}, as "/config.json" or ".jsonl".
+        columns: of progress.csv, all of them.
+        typed: lines on standard input.
+        said: texts that it prints.
+        code: that it ends with.
+    """
+
+    line: str
+    keys: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    files: str = ""
+    columns: str = ""
+    typed: str = ""
+    said: tuple[str, ...] = ()
+    code: int = 0
+
+
+def about(value: float, share: float = 0.02) -> Any:
+    """Return what equals a figure that another machine rounds differently."""
+    return pytest.approx(value, rel=share, abs=1e-6)
+
 
 SMALL = "--episodes-per-update 8 --eval-episodes 4 --log-interval 1 --device cpu --log-dir {out} --json"
 RESULT = (
@@ -190,26 +321,144 @@ PATHS = {
 }
 
 
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    write_inputs(tmp_path)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the working folder, with what the commands read: problems, pairs, a model, a plugin's wheel, modules."""
+    splits = {word: "test" if word[0] == "c" else "train" for word in WORDS}
+    rows = [{"q": f"{word}>", "a": word[::-1], "split": split} for word, split in splits.items()]
+    answers = [{"chosen": row["a"], "rejected": f"{row['a']}x"} for row in rows]
+    pairs = [{"prompt": row["q"], "split": row["split"]} | two for row, two in zip(rows, answers, strict=True)]
+    talks = [{"messages": [{"role": "user", "content": word}], "answer": word} for word in WORDS]
+    for name, lines in {"words": rows, "pairs": pairs, "talks": talks}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(text)
+    write_chat_model(tmp_path / "model")
+    wheel = tmp_path / "letters-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("letters.py", PLUGIN)
+        file.writestr("letters-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: letters\nVersion: 1.0\n")
+        file.writestr("letters-1.0.dist-info/entry_points.txt", "[rlenv.verifiers]\nletters = letters:Letters\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path / "letters-1.0-py3-none-any.whl")
-    return {"out": tmp_path / "out"}
+    for place in (tmp_path, wheel):
+        monkeypatch.syspath_prepend(place)
+    yield tmp_path
+    for name in [name for name in sys.modules if f"{name.partition('.')[0]}.py" in MODULES or name == "letters"]:
+        del sys.modules[name]
+    for name in ("Squares-v0", "Echo-v0"):
+        gymnasium.registry.pop(name, None)
+
+
+def command(line: str, typed: str = "", **places: Any) -> Result:
+    return CliRunner().invoke(main, [word.format(**places) for word in shlex.split(line)], input=typed)
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *PATHS])
-def test_a_command_leaves_what_it_always_left(
-    name: str, places: dict[str, Path], text_run: Path, pole_run: Path
-) -> None:
-    try:
-        check((COMMANDS | PATHS)[name], text=text_run, pole=pole_run, **places)
-    finally:
-        forget_modules()
+def test_a_command_leaves_what_it_always_left(name: str, folder: Path, text_run: Path, pole_run: Path) -> None:
+    run, out = (COMMANDS | PATHS)[name], folder / "out"
+    outcome = command(run.line, run.typed, out=out, text=text_run, pole=pole_run)
+    assert outcome.exit_code == run.code, f"{outcome.output}{outcome.exception!r}"
+    for text in run.said:
+        assert text in outcome.output, f"{text!r} is not in {outcome.output}"
+    assert not [pattern for pattern in run.files.split() if not list(folder.glob(f"out{pattern}"))]
+    found = result_of(outcome, run.code) if run.keys else {}
+    rows = list(csv.DictReader((out / "progress.csv").read_text().splitlines())) if run.columns else []
+    for left, listed in ((found, run.keys), (rows[0] if rows else {}, run.columns)):
+        gone, new = {*listed.split()} - {*left}, {*left} - {*listed.split()}
+        assert not gone and not new, f"{sorted(gone)} are gone, {sorted(new)} are new"
+    figures = {name: figure(name, found, rows) for name in run.figures}
+    assert figures == dict(run.figures), f"{figures} instead of {run.figures}"
+
+
+def figure(name: str, found: Any, rows: list[dict[str, str]]) -> Any:
+    """Return a figure of the JSON, or of the first row of progress.csv that has it."""
+    if "/" in name:
+        return next(float(row[name]) for row in rows if row[name])
+    for part in name.split("."):
+        found = found[part]
+    return found
 
 
 def test_every_command_has_a_golden_run() -> None:
-    assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {
-        *main.COMMANDS
-    }  # test_paths.py
+    assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {*NAMES}  # below
+
+
+# Runs that take more than one command, several processes, or a look inside an episode.
+
+
+TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, who is it", "a quick brown fox"] * 9
+SHORT = "--sft-steps 0 --episodes-per-update 8 --eval-episodes 2 --eval-every 0 --log-interval 1 --device cpu --json"
+
+
+def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf, "HF_HOME", str(folder / "home"))
+    tokenizer = train_tokenizer(300, TEXTS)
+    write_gguf(folder / "tiny.gguf", tiny_model("llama", len(tokenizer)), tokenizer)
+    line = f"train --model tiny.gguf {FILE} --verifier exact --episodes 8 --max-new-tokens 3 --log-dir run {SHORT}"
+    assert result_of(command(line))["updates"] == 1
+    assert result_of(command("export run out --json"))["folder"] == "out"
+    assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
+
+
+def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = PretendServer()
+    server.install(monkeypatch)
+    more = "--max-new-tokens 3 --max-turns 2 --max-reply-tokens 30"
+    result = result_of(command(f"train --verifier openenv:{URL} {more} --episodes 8 --log-dir run {SHORT}"))
+    assert result["updates"] == 1 and result["failures"]["error"] == 0
+    assert len(server.resets) >= 8 and not server.sessions
+
+
+PROMPTS = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
+CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
+
+
+def by_prompt(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+    return [float(prompt[0] in "01234") for prompt in prompts]
+
+
+def chosen(how: dict[str, Any]) -> Any:
+    """Return where the choice of problems stands after five updates."""
+    world = {"verifier": by_prompt, "problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 1, **how}
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=world, num_envs=64, episodes_per_update=64, device="cpu")
+    agent.learn(total_episodes=5 * 64)
+    return agent.env.state_dict()["stream"]["curriculum"]
+
+
+@pytest.mark.parametrize("how", CHOICES, ids=str)
+def test_two_processes_choose_the_problems_of_one(tmp_path: Path, how: dict[str, Any]) -> None:
+    two = Ranks(2, tmp_path)
+    try:
+        first, second = two(chosen, how)
+    finally:
+        two.close()
+    assert first == second == chosen(how)
+    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
+
+
+@pytest.mark.slow
+def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
+    pole = "--env CartPole-v1 --env-arg max_episode_steps=40 --agents reinforce,rloo --seeds 2 --jobs 2 --device cpu"
+    more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --log-dir compared --json"
+    report = result_of(command(f"compare {pole} {more}"))
+    assert [(row["agent"], row["runs"]) for row in report["rows"]] == [("reinforce", 2), ("rloo", 2)]
+    runs = {f"{agent}/seed-{seed}" for agent in ("reinforce", "rloo") for seed in (0, 1)}
+    assert all((folder / "compared" / run / "result.json").is_file() for run in runs)
+    assert {"report.json", "report.md", "curves.png"} <= {path.name for path in (folder / "compared").iterdir()}
+    assert not report["failed"]
+
+
+@pytest.mark.neighbours
+def test_a_served_verifier_judges_what_a_client_says() -> None:
+    from openenv import GenericEnvClient
+
+    line = [sys.executable, "-m", "rlenv", "serve", "--verifier", "arith", "--port", "0"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        url = served.stdout.readline().split(" at ")[1].split(",")[0]
+        with GenericEnvClient(url).sync() as env:
+            prompt = env.reset(seed=3).observation["text"]
+            result = env.step({"text": str(sum(map(int, prompt.rstrip("=").split("+"))))})
+        assert result.done and result.reward == 1 and result.metadata["is_success"]
+        served.send_signal(signal.SIGTERM)
+        assert served.wait(60) == 0

@@ -12,10 +12,8 @@ from agents import Agent
 
 MINE = """
 from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-
 import gymnasium as gym
 from agents import Reinforce
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -23,38 +21,28 @@ from neighbour import FACTOR
 
 Path("imported").touch()
 
-
 @dataclass
 class Size:
     liters: float = FACTOR
 
-
 class Tank(CartPoleEnv):
     pass
 
-
 gym.register("Tank-v0", Tank, max_episode_steps=30)
 
-
 class Halved(Reinforce):
-    \"\"\"REINFORCE with half the advantages.\"\"\"
-
     def __init__(self, policy, env, *, factor: float = FACTOR, **settings):
         self.factor = factor
         super().__init__(policy, env, **settings)
-
     def advantages(self, rollout):
         return self.factor * super().advantages(rollout)
-
 
 def right(prompts, completions, solution, **kwargs):
     return [float(said == wanted) for said, wanted in zip(completions, solution)]
 
-
 def short(completions, completion_ids, trainer_state, **kwargs):
     assert trainer_state.global_step >= 0
     return [-float(len(ids)) for ids in completion_ids]
-
 
 def double(x: int) -> int:
     return 2 * x

@@ -1,68 +1,70 @@
-"""Problems from files on the command line: found again from anywhere, and one clear line where they cannot be read."""
+"""Problems, models and chat templates from files: found again from anywhere, or kept in the checkpoint."""
 
+import itertools
 import json
 import re
 import sys
 
 import pytest
 from inprocess import done, error_of, result_of, run
+from tiny_models import write_chat_model
 
 from rlenv.demonstrations import demonstrate
 from rlenv.stream import level_of
 
-SMALL = ["--sft-steps", 2, "--sft-examples", 8, "--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8]
+SMALL = ["--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8, "--max-new-tokens", 4, "--json"]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
+REWARD = """
+def exact(prompts, completions, answer, level, **columns):
+    assert all(isinstance(number, int) for number in level)
+    return [float(said == right) for said, right in zip(completions, answer)]
 
-
-def write_sums(path):
-    sums = [(a, b) for a in range(10) for b in range(a + 1)]
-    sides = ["train" if (a + b) % 4 else "test" for a, b in sums]
-    rows = [
-        {"question": f"{a}+{b}=", "target": a + b, "split": side, "level": 1 + (a > 4)}
-        for (a, b), side in zip(sums, sides, strict=True)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def vowels(prompts, completions):
+    return [float('a' in c) for c in completions]
+"""
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with a file of sums and a module with a reward function."""
-    write_sums(tmp_path / "sums.jsonl")
-    source = "def exact(prompts, completions, answer, level, **columns):\n"
-    source += "    assert all(isinstance(number, int) for number in level)\n"
-    source += "    return [float(said == right) for said, right in zip(completions, answer)]\n"
-    (tmp_path / "plain_reward.py").write_text(source)
+    """A working folder with sums, conversations, a module with reward functions and a chat template."""
+    system, sums, talks = {"role": "system", "content": "Say it [/INST] <eos>."}, [], []
+    for a, b in itertools.combinations_with_replacement(range(10), 2):
+        split = "train" if (a + b) % 4 else "test"
+        sums.append({"question": f"{a}+{b}=", "target": a + b, "split": split, "level": 1 + (a > 4)})
+        user = {"role": "user", "content": f"the number {a} and {b}"}
+        talks.append({"messages": [system, user], "answer": str(a)})
+    for name, table in (("sums", sums), ("talks", talks)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    (tmp_path / "template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}: ")
+    (tmp_path / "plain_reward.py").write_text(REWARD)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("plain_reward", None)
 
 
-def test_a_run_on_a_file_is_evaluated_from_another_folder(folder, monkeypatch):
-    given = ["--verifier", "plain_reward:exact", *FILE, "--curriculum", 0.9]
-    trained = result_of(run("train", *SMALL, *given, "--log-dir", "run", "--json"))
+def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, monkeypatch):
+    given = ["--verifier", "plain_reward:exact", *FILE, "--curriculum", 0.9, "--sft-steps", 2, "--sft-examples", 8]
+    trained = result_of(run("train", *SMALL, *given, "--log-dir", "run"))
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    evaluated = result_of(run("evaluate", "../run", "--episodes", 4, "--trust", "--json"))
-    assert evaluated == trained["eval"]
-    on_train = result_of(run("evaluate", "../run", "--episodes", 4, "--split", "train", "--trust", "--json"))
-    assert on_train["split"] == "train"
+    evaluate = ["evaluate", "../run", "--episodes", 4, "--trust", "--json"]
+    assert result_of(run(*evaluate)) == trained["eval"]
+    assert result_of(run(*evaluate, "--split", "train"))["split"] == "train"
     again = result_of(run("train", "--config", "../run/config.json", "--log-dir", "again", "--json"))
     assert again["eval"] == trained["eval"]
     for name in (folder / "run", folder / "elsewhere" / "again"):
         kwargs = json.loads((name / "checkpoint" / "agent.json").read_text())["env_kwargs"]
-        assert kwargs["problems"] == str(folder / "sums.jsonl")
+        assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["curriculum"] == 0.9
         assert kwargs["columns"] == {"prompt": "question", "answer": "target"}
-        assert kwargs["curriculum"] == 0.9
 
 
 def test_a_run_is_evaluated_on_other_problems(folder):
-    result_of(run("train", *SMALL, *FILE, "--log-dir", "run", "--json"))
+    result_of(run("train", *SMALL, *FILE, "--sft-steps", 0, "--log-dir", "run"))
     (folder / "other.csv").write_text("prompt,answer,split\n1+1=,2,test\n")
     (folder / "sums.jsonl").unlink()
     assert "no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
-    outcome = done("evaluate", "run", "--problems", "other.csv", "--episodes", 2)
-    assert "1+1=" in outcome.output
+    assert "1+1=" in done("evaluate", "run", "--problems", "other.csv", "--episodes", 2).output
 
 
 def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch):
@@ -73,34 +75,46 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
         return demonstrate(task, start, count, device)
 
     monkeypatch.setattr("_rlenv_scripts.session.demonstrate", spy)
-    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 4]
-    result_of(run("sft", *given, "--log-dir", "sft", "--json"))
+    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 0]
+    sft = result_of(run("sft", *given, "--verifier", "exact", "--log-dir", "sft", "--json"))
     assert levels == {1, 2}
+    assert sft["eval"] is None and sft["eval_loss"] > 0, "no evaluation is made if none is asked for"
 
 
-@pytest.mark.parametrize("fraction", [[], ["--test-fraction", 0]])
-def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder, fraction):
+def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     (folder / "few.csv").write_text("prompt\n" + "".join(f'"{letter},:"\n' for letter in "bcef"))
-    args = ["train", "--problems", "few.csv", "--verifier", "few.py:vowels", *fraction, "--timesteps", 20]
-    (folder / "few.py").write_text(
-        "def vowels(prompts, completions):\n    return [float('a' in c) for c in completions]\n"
-    )
-    outcome = run(*args, "--episodes-per-update", 8, "--log-dir", "run", "--json")
+    outcome = run("train", *SMALL[:2], "--problems", "few.csv", "--verifier", "plain_reward.py:vowels",
+                  "--episodes-per-update", 8, "--log-dir", "run", "--json")  # fmt: skip
     result = result_of(outcome)
     assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 4, 0)
-    said = (
-        f"none of the 4 problems is in the test split (test_fraction={'0.0' if fraction else '0.2'}), all are in train"
-    )
+    said = "none of the 4 problems is in the test split (test_fraction=0.2), all are in train"
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
     assert re.search("no warm start: FunctionVerifier has no demonstration for '.,:'$", outcome.stderr, re.MULTILINE)
     assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
 
 
 def test_no_evaluation_is_made_if_none_is_asked_for(folder):
-    args = ["train", *SMALL, *FILE, "--eval-episodes", 0]
-    outcome = run(*args, "--log-dir", "run", "--json")
+    outcome = run("train", *SMALL, *FILE, "--eval-episodes", 0, "--sft-steps", 0, "--log-dir", "run")
     result = result_of(outcome)
     assert (result["initial_eval"], result["eval"]) == (None, None) and result["updates"] > 0
     assert "before:" not in outcome.stderr and run("report", "run").exit_code == 0
-    sft = result_of(run("sft", *FILE, "--verifier", "exact", "--sft-steps", 1, "--eval-episodes", 0, "--json"))
-    assert sft["eval"] is None and sft["eval_loss"] > 0
+
+
+def test_a_supervised_start_hands_its_tokenizer_on(folder):
+    talks = ["--verifier", "exact", "--problems", "talks.jsonl", "--max-new-tokens", 4, "--eval-episodes", 4, "--json"]
+    result_of(run("sft", *talks, "--tokenizer", "train:270", "--sft-steps", 1, "--log-dir", "warm"))
+    result_of(run("train", *talks, *SMALL, "--sft-steps", 0, "--model", "warm", "--log-dir", "run"))
+    saved = [(folder / name / "checkpoint/policy/model/tokenizer.json").read_bytes() for name in ("warm", "run")]
+    assert saved[0] == saved[1]
+
+
+def test_model_and_chat_template_may_go_after_the_run_has_begun(folder):
+    write_chat_model(folder / "own")
+    given = ["--verifier", "exact", "--problems", "talks.jsonl", "--chat-template", "template.jinja", "--model", "own"]
+    trained = result_of(run("train", *SMALL, *given, "--sft-steps", 0, "--log-dir", "run"))
+    assert "`system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.md").read_text()
+    assert json.loads((folder / "run/config.json").read_text())["chat_template"] == str(folder / "template.jinja")
+    (folder / "template.jinja").unlink()
+    (folder / "own").rename(folder / "elsewhere")
+    assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
+    result_of(run("train", "--resume", "run", "--timesteps", 60, "--json"))

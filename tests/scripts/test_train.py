@@ -7,55 +7,36 @@ import pytest
 from _rlenv_scripts import progress, session
 from _rlenv_scripts.job import Job
 from _rlenv_scripts.reports.history import read_run
+from _rlenv_scripts.train import train
 from gymnasium.envs.registration import EnvSpec, registry
-from inprocess import done, result_of, run
+from inprocess import result_of, run
 
 from agents.files import Lock
 from agents.rollouts import collector
 from rlenv.task import TextGenTask
 
-SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "50", "--eval-episodes", "8"]
-SMALL += ["--episodes-per-update", "8", "--log-interval", "1"]
+SMALL = ["--eval-episodes", 2, "--episodes-per-update", 8, "--log-interval", 1, "--sft-steps", 0, "--json"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "text"
-    return folder, result_of(run("train", *SMALL, "--log-dir", folder, "--json", "--seed", 3))
-
-
-@pytest.fixture(scope="module")
-def supervised(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "sft"
-    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 4]
-    return folder, result_of(run("sft", *small, "--log-dir", folder, "--json"))
-
-
-def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(trained, tmp_path):
-    folder, result = trained
-    config = folder / "config.json"
-    again = result_of(run("train", "--config", config, "--log-dir", tmp_path / "again", "--json"))
-    assert (again["seed"], again["eval"]) == (3, result["eval"])
-    less = ["--seed", 4, "--timesteps", 8, "--sft-steps", 0, "--eval-episodes", 2]
-    other = result_of(run("train", "--config", config, "--log-dir", tmp_path / "other", "--json", *less))
+def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(text_run, tmp_path):
+    config = ["--config", text_run / "config.json"]
+    again = result_of(run("train", *config, "--log-dir", tmp_path / "again", "--json"))
+    assert (again["seed"], again["eval"]) == (3, json.loads((text_run / "result.json").read_text())["eval"])
+    less = ["--seed", 4, "--episodes", 4, "--eval-every", 0]
+    other = result_of(run("train", *config, "--log-dir", tmp_path / "other", *SMALL, *less))
     assert (other["seed"], other["sft_steps"], other["eval"]["episodes"]) == (4, 0, 2)
 
 
 def test_a_yaml_configuration_with_verifier_arguments(tmp_path):
-    config = tmp_path / "run.yaml"
-    config.write_text("timesteps: 30\nsft-steps: 0\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
-    done("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert saved["verifier_args"] == {"digits": 1, "operators": "*"} and saved["learning_rate"] == 1e-3
+    (tmp_path / "run.yaml").write_text("learning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
+    given = train.make_context("train", ["--config", str(tmp_path / "run.yaml")]).params
+    assert dict(given["verifier_args"]) == {"digits": 1, "operators": "*"} and given["learning_rate"] == 1e-3
 
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
-    result = result_of(
-        run("train", "--env", "CartPole-v1", "--stop-reward", 30, "--eval-episodes", 20, "--log-dir", tmp_path / "run",
-            "--json")
-    )  # fmt: skip
-    assert result["timesteps"] < 100_000
-    assert result["eval"]["mean_reward"] > 25
+    small = ["--env", "CartPole-v1", "--stop-reward", 30, "--eval-episodes", 20]
+    result = result_of(run("train", *small, "--log-dir", tmp_path / "run", "--json"))
+    assert result["timesteps"] < 100_000 and result["eval"]["mean_reward"] > 25
     (tmp_path / "run" / "result.json").unlink()
     assert 0 < read_run(tmp_path / "run").done < 0.1, "for the doctor, a running run without a budget has the default"
 
@@ -78,42 +59,40 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     session_demonstrate, task_prompts = session.demonstrate, TextGenTask.prompts
     monkeypatch.setattr(session, "demonstrate", demonstrate)
     monkeypatch.setattr(TextGenTask, "prompts", prompts)
-    task = ["--verifier", "exact", "--problems", file, "--eval-episodes", 2, "--episodes-per-update", 8]
-    task += ["--episodes", 8, "--agent", "reinforce", "--seed", 5, "--json"]
+    task = ["--verifier", "exact", "--problems", file, "--episodes", 8, "--agent", "reinforce", "--seed", 5, *SMALL]
     first = result_of(run("train", *task, "--sft-steps", 1, "--sft-examples", 30, "--log-dir", tmp_path / "warm"))
     assert len(demonstrated) == 30 and posed and not posed & demonstrated
     posed.clear()
-    again = result_of(run("train", *task, "--sft-steps", 0, "--model", tmp_path / "warm", "--log-dir", tmp_path / "on"))
+    again = result_of(run("train", *task, "--model", tmp_path / "warm", "--log-dir", tmp_path / "on"))
     assert posed and not posed & demonstrated, "a run that starts from another one's warm start begins there, too"
     assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
 
 
-def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    pole = ["--env", "CartPole-v1", "--timesteps", 50, "--eval-episodes", 2, "--log-dir", folder]
-    for command in ("train", "sft"):
-        with Lock(folder / ".lock", "busy"):
-            outcome = run(command, *(pole if command == "train" else [*SMALL[:4], "--log-dir", folder]), "--overwrite")
-            assert outcome.exit_code == 2
-            assert f"another run is writing to the run folder '{folder}'" in outcome.stderr
-            assert {path.name for path in folder.iterdir()} == {"config.json", ".lock"}
-    (folder / ".lock").touch()  # what a killed run leaves
-    assert run("train", *pole).exit_code == 2
-    result_of(run("train", *pole, "--overwrite", "--json"))
-    assert not (folder / ".lock").exists()
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_second_run_does_not_touch_the_folder_of_one_at_work(command, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    small = ["--env", "CartPole-v1", "--timesteps", 50] if command == "train" else ["--sft-steps", 1]
+    line = [command, *small, "--eval-episodes", 2, "--log-dir", tmp_path]
+    with Lock(tmp_path / ".lock", "busy"):
+        outcome = run(*line, "--overwrite")
+        assert outcome.exit_code == 2
+        assert f"another run is writing to the run folder '{tmp_path}'" in outcome.stderr
+        assert {path.name for path in tmp_path.iterdir()} == {"config.json", ".lock"}
+    (tmp_path / ".lock").touch()  # what a killed run leaves
+    assert run(*line).exit_code == 2
+    result_of(run(*line, "--overwrite", "--json"))
+    assert not (tmp_path / ".lock").exists()
 
 
-def test_an_adapter_is_trained_continued_and_evaluated(supervised, tmp_path):
-    base, first, second = supervised[0], tmp_path / "first", tmp_path / "second"
-    more = ["--sft-steps", "0", "--kl-coef", "0.1", "--timesteps", "8", "--eval-episodes", "2", "--json"]
-    result_of(run("train", *SMALL, "--model", base, "--lora-rank", "4", *more, "--log-dir", first))
+def test_an_adapter_is_trained_continued_and_evaluated(text_run, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    small = ["train", *SMALL, "--kl-coef", "0.1", "--timesteps", "8"]
+    result_of(run(*small, "--model", text_run, "--lora-rank", "4", "--log-dir", first))
     saved = json.loads((first / "checkpoint/policy/model/adapter_config.json").read_text())
-    assert saved["base_model_name_or_path"] == str((base / "checkpoint/policy/model").resolve())
+    assert saved["base_model_name_or_path"] == str((text_run / "checkpoint/policy/model").resolve())
     assert (saved["r"], saved["lora_alpha"]) == (4, 8)
     assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
-    result_of(run("train", *SMALL, "--model", first, *more, "--log-dir", second))
+    result_of(run(*small, "--model", first, "--log-dir", second))
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
     result_of(run("train", "--resume", second, "--timesteps", "50", "--json"))
     assert result_of(run("evaluate", second, "--episodes", "2", "--json"))["episodes"] == 2

@@ -24,12 +24,11 @@ def bytes_of(tensors):
 def everything(agent):
     """Return all that the future of a run depends on, in comparable form."""
     optimizer = agent.policy_optimizer.state_dict()
-    moments = [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()]
     return {
         "weights": weights_digest(agent.policy),
         "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
-        "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
-        "masters": bytes_of(optimizer["masters"]),
+        "moments": [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()],
+        "optimizer": (bytes_of(optimizer["masters"]), optimizer["skipped"], optimizer["total_skipped"]),
         "generator": bytes_of([agent.generator.get_state()]),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str(agent.state_dict()),

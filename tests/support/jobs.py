@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+from processes import eventually
 
 Job = subprocess.Popen[str]
 
@@ -23,17 +23,15 @@ class Jobs:
 
     def start(self, *args: Any, processes: int = 2) -> Job:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         job = subprocess.Popen(
-            [*command, "-m", "rlenv", *map(str, args)],
-            cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*command, "-m", "rlenv", *map(str, args)], cwd=self.folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.started.append(job)
         return job
 
-    def run(self, *args: Any, processes: int = 2, seconds: float = 600) -> tuple[int, str, str]:
-        """Run a command to its end; return its exit code, its output and its errors."""
-        return finished(self.start(*args, processes=processes), seconds)
+    def run(self, *args: Any, processes: int = 2) -> tuple[int, str, str]:
+        return finished(self.start(*args, processes=processes))
 
     def close(self) -> None:
         for job in self.started:
@@ -43,17 +41,19 @@ class Jobs:
                 job.communicate()
 
 
-def finished(job: Job, seconds: float = 600) -> tuple[int, str, str]:
-    out, errors = job.communicate(timeout=seconds)
+def finished(job: Job) -> tuple[int, str, str]:
+    out, errors = job.communicate(timeout=600)
     return job.returncode, out, errors
 
 
-def worker(job: Job, rank: int, seconds: float = 60) -> psutil.Process:
+def worker(job: Job, rank: int) -> psutil.Process:
     """Return the process of a job with this rank, as soon as it has begun."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        for child in psutil.Process(job.pid).children():
-            if child.environ().get("RANK") == str(rank):
-                return child
-        time.sleep(0.1)
-    raise AssertionError(f"process {rank} has not begun")
+    found: list[psutil.Process] = []
+
+    def begun() -> bool:
+        children = psutil.Process(job.pid).children()
+        found[:] = [child for child in children if child.environ().get("RANK") == str(rank)]
+        return bool(found)
+
+    assert eventually(begun), f"process {rank} has not begun"
+    return found[0]
