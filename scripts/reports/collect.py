@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from ..terminal import plain
 from ..verifier_names import short_name
 from .history import History, read_run
 from .rules import Finding, findings_of
+from .tokens import Row, checked
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
@@ -42,7 +42,7 @@ class Run(History):
     folder: Path
     settings: Mapping[str, Any]
     saved_updates: int | None
-    samples: Sequence[Mapping[str, Any]]
+    samples: Sequence[Row]
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -115,38 +115,6 @@ def _read(folder: Path) -> Run:
         saved_updates=updates if isinstance(updates, int) else None,
         samples=RunFolder(folder).samples(checked),
     )
-
-
-def checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of samples.jsonl with exactly what a page shows, each of the right type.
-
-    Raises:
-        ValueError, TypeError, KeyError: if that is impossible.
-    """
-    credit, steps = row["advantages"], len(row["texts"])
-    if len(row["log_probs"]) != steps or (credit is not None and len(credit) != steps):
-        raise ValueError("the columns of the tokens have different lengths")
-    return {
-        **{name: str(row[name]) for name in ("kind", "when", "split", "prompt", "completion", "status")},
-        "answer": None if row["answer"] is None else str(row["answer"]),
-        "updates": int(row["updates"]),
-        "reward": float(row["reward"]),
-        "success": None if row["success"] is None else bool(row["success"]),
-        "truncated": bool(row["truncated"]),
-        "parts": {str(name): float(value) for name, value in row["parts"].items()},
-        "texts": [str(text) for text in row["texts"]],
-        "log_probs": [_float(value) for value in row["log_probs"]],
-        "dialogue": [
-            {"text": str(turn["text"]), "tokens": int(turn["tokens"]), "reply": str(turn["reply"]),
-             "reward": None if turn["reward"] is None else float(turn["reward"])}
-            for turn in row.get("dialogue", ())
-        ],
-        "advantages": None if credit is None else [_float(value) for value in credit],
-    }  # fmt: skip
-
-
-def _float(value: Any) -> float:
-    return math.nan if value is None else float(value)
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -17,10 +18,20 @@ from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .rules import Finding
 from .statistics import interquartile_mean
 from .stops import stops_of
-from .tokens import held_out_cards, training_cards, visible
+from .tokens import MOST_TOKENS, Row, Sample, sample_of, shortened, visible
 
 NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
+HELD_OUT = 8  # problems shown before and after
+
+
+@dataclass(frozen=True)
+class Card:
+    """Completions of one prompt."""
+
+    prompt: str
+    answer: str | None
+    samples: tuple[Sample, ...]
 
 
 def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
@@ -148,3 +159,41 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     names = sorted({name for kind in kinds for name in (*kind.runs[0].settings, *kind.runs[0].config)} - {*hidden})
     rows = [(name, [table.get(name, "default") for table in tables]) for name in names]
     return sorted(((name, values, len({*values}) > 1) for name, values in rows), key=lambda row: not row[2])
+
+
+def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
+    """Return problems of the evaluations, each with what was written before training and after it, by kind."""
+    shown = []
+    for number, kind in enumerate(kinds):
+        one_start = kind.runs[0].config.get("model") == kinds[0].runs[0].config.get("model")
+        for row in _rows_of(kind, "evaluation"):
+            when, is_start = row["when"], row["when"] == "before"
+            if not (is_start and one_start and number):  # shown with the first kind
+                name = when if len(kinds) == 1 or (is_start and not number) else f"{when}, {kind.label}"
+                shown.append((row, sample_of(row, name)))
+    return _cards(shown)[:HELD_OUT]
+
+
+def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
+    """Return the first and the last update of which episodes were kept, each with its episodes by prompt."""
+    rows = _rows_of(kind, "training")
+    updates = list(dict.fromkeys(row["updates"] for row in rows))
+    found = []
+    for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
+        own = [row for row in rows if row["updates"] == update]
+        credits = [abs(credit or 0.0) for row in own for credit in (row["advantages"] or ())[:MOST_TOKENS]]
+        found.append((update, _cards((row, sample_of(row, "", max(credits, default=0.0))) for row in own)))
+    return found
+
+
+def _cards(shown: Iterable[tuple[Row, Sample]]) -> list[Card]:
+    """Return samples by the problem of their rows."""
+    problems: dict[tuple[str, str | None], list[Sample]] = {}
+    for row, sample in shown:
+        problems.setdefault((row["prompt"], row["answer"]), []).append(sample)
+    return [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in problems.items()]
+
+
+def _rows_of(kind: Kind, what: str) -> list[Row]:
+    """Return the samples of the first run of a kind that has any."""
+    return next((rows for run in kind.runs if (rows := [row for row in run.samples if row["kind"] == what])), [])

@@ -67,21 +67,12 @@ def as_svg(draw: Callable[[Any], None], name: str, size: tuple[float, float]) ->
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": name,
-            "path.simplify_threshold": 0.5,
-            "text.parse_math": False,  # a dollar in a label is a dollar
-        }
-    ):
-        figure = Figure(figsize=size)
+    look: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify_threshold": 0.5}
+    with rc_context(look | {"text.parse_math": False}):  # a dollar in a label is a dollar
+        figure, file = Figure(figsize=size), io.StringIO()
         FigureCanvasSVG(figure)
         draw(figure)
-        file = io.StringIO()
-        figure.savefig(
-            file, format="svg", transparent=True, metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"])
-        )
+        figure.savefig(file, format="svg", transparent=True)
     return _for_page(file.getvalue(), name)
 
 

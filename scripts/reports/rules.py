@@ -30,7 +30,6 @@ CLEAR = 0.05  # a gain of success that is not noise
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
 HALVES = ("bfloat16", "float16")
-MOST = 700.0  # nats: the exponential of more overflows
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
 EVAL_EPISODES = 2000  # by default
@@ -48,47 +47,21 @@ class Finding:
     """One thing that a run's figures show.
 
     Attributes:
-        severity: "warning" for a run that learns less than it could, "error" for one whose result is worthless.
         title: the failure, in one line.
         evidence: the figures that show it.
         fix: which option to change.
+        severity: "warning" for a run that learns less than it could, "error" for one whose result is worthless.
         rule: its name, such as "nothing-learned".
     """
 
-    severity: Literal["warning", "error"]
     title: str
     evidence: str
     fix: str
+    severity: Literal["warning", "error"] = "warning"
     rule: str = ""
 
 
 Rule = Callable[[History], Finding | None]
-
-
-def nothing_learned(run: History) -> Finding | None:
-    """No episode was ever rewarded; or the reward at the end is that of the beginning, if nothing else says why."""
-    reward, perhaps_right = run.reward, run.success.values.any() if len(run.success) else run.reward.last > 0
-    if run.same_reward and not perhaps_right and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
-        return Finding(
-            "error",
-            "no episode has ever been rewarded, so nothing can be learned",
-            f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
-            "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
-            f"{_easier(run)} or a denser reward; for control, another agent or --env-arg",
-        )
-    rise, error = reward.trend()
-    too_early = run.done < 1 and (run.done < ENOUGH or rise > -2 * error)
-    if run.updates < MANY_UPDATES or len(reward) < 2 or run.solved or rise > error or too_early:
-        return None
-    rate = run["train/learning_rate"].first
-    return Finding(
-        "warning",
-        f"the reward is no better after {run.updates} updates than at the beginning",
-        f"rollout/ep_rew_mean went from {reward.start:.3g} to {reward.end:.3g}; its trend is {rise:.2g}, with a "
-        f"standard error of {error:.2g}",
-        f"another learning rate (it is {rate:.2g}: try a third and three times that, --learning-rate), more episodes "
-        "per update (--episodes-per-update), or a longer run (--timesteps)",
-    )
 
 
 def verdicts_fail(run: History) -> Finding | None:
@@ -98,13 +71,35 @@ def verdicts_fail(run: History) -> Finding | None:
     if mean <= FEW_FAILURES:
         return None
     kinds = {kind: run[f"rollout/{kind}_frac"].end for kind in STATUSES[1:]}
-    named = ", ".join(f"{kind} {part:.1%}" for kind, part in kinds.items() if part > 0)
     return Finding(
-        "error" if share.end > 0.5 else "warning",
         "the verifier fails, and the episodes on which it fails teach nothing",
-        f"{mean:.1%} of the episodes got no verdict; at update {run.updates}: {named or 'none'}",
-        "raise --verifier-timeout, use more --verifier-workers, or repair the verifier: rlenv verifiers lint NAME "
-        "shows where it fails",
+        f"{mean:.1%} of the episodes got no verdict; at update {run.updates}: "
+        + (", ".join(f"{kind} {part:.1%}" for kind, part in kinds.items() if part > 0) or "none"),
+        "raise --verifier-timeout, use more --verifier-workers, or repair the verifier (rlenv verifiers lint NAME)",
+        "error" if share.end > 0.5 else "warning",
+    )
+
+
+def nothing_learned(run: History) -> Finding | None:
+    """No episode was ever rewarded; or the reward at the end is that of the beginning, if nothing else says why."""
+    reward, perhaps_right = run.reward, run.success.values.any() if len(run.success) else run.reward.last > 0
+    if run.same_reward and not perhaps_right and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
+        return Finding(
+            "no episode has ever been rewarded, so nothing can be learned",
+            f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
+            "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
+            f"{_easier(run)} or a denser reward; for control, another agent or --env-arg",
+            "error",
+        )
+    rise, error = reward.trend()
+    too_early = run.done < 1 and (run.done < ENOUGH or rise > -2 * error)
+    if run.updates < MANY_UPDATES or len(reward) < 2 or run.solved or rise > error or too_early:
+        return None
+    return Finding(
+        f"the reward is no better after {run.updates} updates than at the beginning",
+        f"rollout/ep_rew_mean went from {reward.start:.3g} to {reward.end:.3g}; it rises by {rise:.2g} ± {error:.2g}",
+        f"a third or three times the --learning-rate of {run['train/learning_rate'].first:.2g}, more "
+        "--episodes-per-update, or a longer run (--timesteps)",
     )
 
 
@@ -115,10 +110,9 @@ def same_reward(run: History) -> Finding | None:
     if not (run.is_text and run.same_reward and run.reward.last > 0 and differ and run.updates >= SOME_UPDATES):
         return None
     return Finding(
-        "warning",
         f"different answers all earn {run.reward.last:g}, so nothing is learned",
-        f"all {run['time/episodes'].last:.0f} answers up to update {run.updates} earned it, though they differ: the "
-        f"entropy was {entropy:.2g} nats per token at the first update",
+        f"all {run['time/episodes'].last:.0f} answers up to update {run.updates} earned it, though the entropy was "
+        f"{entropy:.2g} nats per token at first",
         "read samples.md: if wrong answers earn it, too, the reward is wrong (rlenv verifiers lint NAME attacks it); "
         "if all are right, pose harder problems (--verifier-arg)",
     )
@@ -126,31 +120,24 @@ def same_reward(run: History) -> Finding | None:
 
 def equal_groups(run: History) -> Finding | None:
     """Groups are always or never solved, or will be: the rewards that are compared are equal, the advantages 0."""
-    first, paid = run["eval/success_rate"], run["eval/mean_reward"]
+    first, paid, size = run["eval/success_rate"], run["eval/mean_reward"], run["rollout/group_size_min"].end
     from_parts = paid.first - first.first >= HARD  # wrong answers earn a part, which teaches, too
     hard = len(first) > 0 and first.updates[0] == 0 and first.first < HARD and not from_parts
     if hard and not run.success.end >= LEARNED:
-        size = run["rollout/group_size_min"].last
-        tries = f"--group-size {4 * size:.0f}" if math.isfinite(size) else "--group-size 16"
         return Finding(
-            "warning",
             f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
             f"eval/success_rate is {first.first:.4f} at update 0",
             f"use a longer warm start (--sft-steps, --sft-examples), {_easier(run)}, or more tries per prompt "
-            f"({tries}); docs/recipes.md says what helped elsewhere",
+            f"(--group-size {4 * size if size > 0 else 16:.0f}); docs/recipes.md says what helped elsewhere",
         )
-    grouped = run["rollout/group_size_min"].end > 1
-    share = run["rollout/frac_reward_zero_std"].end if grouped else float(run["rollout/reward_std"].end == 0)
+    share = run["rollout/frac_reward_zero_std"].end if size > 1 else float(run["rollout/reward_std"].end == 0)
     always = run.solved and run.success.start >= SOLVED
     if run.updates < SOME_UPDATES or not share >= ALL or (not always and (run.solved or run.improved)):
         return None
     return Finding(
-        "warning",
-        "the problems are all solved, so nothing is left to learn"
-        if always
-        else "all rewards that are compared are equal, so nearly nothing is learned",
-        f"{f'in {share:.0%} of the groups' if grouped else 'in whole rollouts'} all episodes got the same reward "
-        f"(rollout/frac_reward_zero_std) at update {run.updates}; the mean reward is {run.reward.end:.3g}",
+        "the problems are solved" if always else "rewards that are compared are equal, so nearly nothing is learned",
+        f"{f'in {share:.0%} of the groups' if size > 1 else 'in whole rollouts'} all episodes got the same reward at "
+        f"update {run.updates} (rollout/frac_reward_zero_std); the mean reward is {run.reward.end:.3g}",
         "pose harder problems (--verifier-arg)"
         if always
         else "use more tries per prompt (--group-size), problems that are neither too easy nor too hard (--curriculum "
@@ -163,18 +150,17 @@ def cut_off(run: History) -> Finding | None:
 
     Episodes of control may run to their time limit, and right texts may be cut off, too.
     """
-    cut, turns = run["rollout/truncated_frac"], run["rollout/turns"]
-    if not run.is_text or not len(cut) or run.solved:
+    cut, talks = run["rollout/truncated_frac"], len(run["rollout/turns"]) > 0
+    if not run.is_text or run.solved:
         return None
     rise, error = cut.trend()
-    mends = run.improved and (len(turns) > 0 or cut.end < MENDED * cut.start)
-    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run.success) and not len(turns)
-    if not grows and (mends or cut.end < (ALL if len(turns) else MOST_CUT)):
+    mends = run.improved and (talks or cut.end < MENDED * cut.start)
+    grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run.success) and not talks
+    if not grows and (mends or not cut.end >= (ALL if talks else MOST_CUT)):
         return None
-    what = "dialogues run out of turns or context" if len(turns) else "answers are cut off at max_new_tokens"
-    room = "--max-turns, --max-context-tokens, --max-reply-tokens" if len(turns) else "--max-new-tokens"
+    what = "dialogues run out of turns or context" if talks else "answers are cut off at max_new_tokens"
+    room = "--max-turns, --max-context-tokens, --max-reply-tokens" if talks else "--max-new-tokens"
     return Finding(
-        "warning",
         f"{'ever more' if grows else 'all' if cut.end >= ALL else 'most'} {what}",
         f"rollout/truncated_frac is {cut.end:.0%} at update {run.updates}, {cut.start:.0%} at the beginning",
         f"give them more room ({room}), or warm-start longer (--sft-steps) so that the model learns to end",
@@ -188,10 +174,8 @@ def special_tokens(run: History) -> Finding | None:
     if not share.end > UNSEEN or run.updates < SOME_UPDATES or mends:
         return None
     return Finding(
-        "warning",
         "answers have special tokens, which no verifier and no reader sees, and they are rewarded all the same",
-        f"they are {share.end:.1%} of the sampled tokens (rollout/special_tokens) at update {run.updates}, "
-        f"{share.start:.1%} at the beginning",
+        f"rollout/special_tokens is {share.end:.1%} at update {run.updates}, {share.start:.1%} at the beginning",
         "warm-start the policy on answers without them (--sft-steps), or pay less for them: a reward function that "
         "takes completion_ids (--verifier NAME,my_file.py:f=0.1)",
     )
@@ -203,7 +187,6 @@ def length_collapse(run: History) -> Finding | None:
     if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.first or _gained(run.success):
         return None
     return Finding(
-        "warning",
         "answers have become much shorter, and no better",
         f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens at update {run.updates}",
         f"see in samples.md what the short answers earn and repair the verifier, or {_near_start(run)}",
@@ -220,11 +203,11 @@ def entropy_collapse(run: History) -> Finding | None:
     if run.success.end >= GOOD if len(run.success) else run.improved and not fell:
         return None
     return Finding(
-        "error",
         "the entropy has collapsed: one action is taken every time, and it is not a good one",
         f"entropy from {start:.3g} to {end:.3g} nats per step at update {run.updates}, reward from "
         f"{run.reward.start:.3g} to {run.reward.end:.3g}",
         f"lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or {_near_start(run)}",
+        "error",
     )
 
 
@@ -233,7 +216,6 @@ def kl_runaway(run: History) -> Finding | None:
     for name in ("train/kl_ref", "rollout/kl_start"):
         if (kl := run[name]).end > FAR_KL:
             return Finding(
-                "warning",
                 "the policy runs away from the one it started from",
                 f"{name} rose from {kl.start:.3g} to {kl.end:.3g} nats per step at update {run.updates}",
                 "raise --kl-coef tenfold, or lower --learning-rate",
@@ -246,12 +228,10 @@ def acting_differs(run: History) -> Finding | None:
     gap = run["train/logp_gap_max"]
     if not len(gap) or run.config.get("dtype") in HALVES or gap.values.max() <= SAME_RATIO:
         return None
-    worst = gap.values.max()
     return Finding(
-        "warning",
         "acting and training compute different probabilities: the ratio is not 1 on the first pass",
-        f"train/logp_gap_max is {worst:.3g} nats, a ratio of up to {math.exp(min(worst, MOST)):.5g}, at update "
-        f"{gap.updates[gap.values.argmax()]:.0f}; rounding makes at most {SAME_RATIO}",
+        f"train/logp_gap_max is {gap.values.max():.3g} nats at update {gap.updates[gap.values.argmax()]:.0f}; rounding "
+        f"makes at most {SAME_RATIO}",
         "evaluate as you act: the same temperature and precision, no dropout, no other weights in a copy that acts; if "
         "it grows over the run, lower --learning-rate",
     )
@@ -266,50 +246,46 @@ def held_out_falls_behind(run: History) -> Finding | None:
     before, after, peak = fall
     what = "held-out success" if held_out else "success in training"
     said = f"{what} fell from {before:.1%} at update {peak:.0f} to {after:.1%} at update {run.updates}"
-    rise = run.success.end - run.success.around(peak)
+    rise, (gain, error) = run.success.end - run.success.around(peak), run.reward.since(peak).trend()
     if held_out and rise > FALL:
         return Finding(
-            "warning",
             "success rises in training and falls on held-out problems: the policy memorizes the training problems",
             f"{said}; success in training rose by {rise:.3g}",
             "train on more problems, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
         )
-    gain, error = run.reward.since(peak).trend()
     if not gain > 3 * error:
         return None
     return Finding(
-        "error",
         f"the reward rises while {what} falls: the policy games the reward",
         f"{said}; the reward rose by {gain:.3g}",
         "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
         f"or lower the part of the reward that is gamed, or {_near_start(run)}",
+        "error",
     )
 
 
 def worse_than_before(run: History) -> Finding | None:
     """What the policy could do is lost: success, or else the reward, fell to a fraction of its best or of its start."""
-    able = (run.success if len(run.success) else run.reward).smooth()
-    said = worse(run.result.get("initial_eval"), run.result.get("eval"))
-    compared = f"worse than before: {said}" if said else ""
-    collapse = ""
-    if run.updates >= FEW_UPDATES and len(able) >= 3 and (len(run.success) or not run.is_text):
-        peak, least = able.values.max(), 0.0 if len(run.success) else able.values.min()
+    by_success = len(run.success) > 0
+    able, said = (run.success if by_success else run.reward).smooth(), []
+    if run.updates >= FEW_UPDATES and len(able) >= 3 and (by_success or not run.is_text):
+        peak, least = able.values.max(), 0.0 if by_success else able.values.min()
         if peak - least > SEEN and able.last - least < LOST * (peak - least):
-            name = "rollout/success_rate" if len(run.success) else "rollout/ep_rew_mean"
-            best = able.updates[able.values.argmax()]
-            collapse = f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"
-    if not collapse and not compared:
+            name, best = "success in training" if by_success else "the reward", able.updates[able.values.argmax()]
+            said = [f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"]
+    lost, compared = bool(said), worse(run.result.get("initial_eval"), run.result.get("eval"))
+    said += [f"worse than before: {compared}"] if compared else []
+    if not said:
         return None
     rate = run.config.get("learning_rate")
     slower = "lower --learning-rate to a third or less"
-    if rate is not None:
-        slower = f"leave --learning-rate {rate} out: the default suits the model"
     return Finding(
-        "error" if collapse else "warning",
-        "the policy has lost what it could do" if collapse else "training has made the model worse",
-        "; ".join(filter(None, (collapse, compared))),
-        f"{slower}; or {_near_start(run)}. RUN/checkpoint-000000 has what the warm start learned, and is a --model; "
-        "--eval-every keeps RUN/best",
+        "the policy has lost what it could do" if lost else "training has made the model worse",
+        "; ".join(said),
+        (slower if rate is None else f"leave --learning-rate {rate} out: the default suits the model")
+        + f"; or {_near_start(run)}. RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every "
+        "keeps RUN/best",
+        "error" if lost else "warning",
     )
 
 
@@ -319,14 +295,9 @@ def too_slow(run: History) -> Finding | None:
     if not run.is_text or run.updates < SOME_UPDATES or not seconds > SLOW:
         return None
     for part, (most, name, fix) in TOO_LONG.items():
-        share = run[f"time/{part}_frac"].last
-        if share > most:
-            return Finding(
-                "warning",
-                f"{name} takes {share:.0%} of the time",
-                f"an update takes {seconds:.3g} seconds, and time/{part}_frac is {share:.2f} at update {run.updates}",
-                fix,
-            )
+        if (share := run[f"time/{part}_frac"].last) > most:
+            evidence = f"of {seconds:.3g} seconds per update up to update {run.updates} (time/{part}_frac {share:.2f})"
+            return Finding(f"{name} takes {share:.0%} of the time", evidence, fix)
     return None
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..run import said
-from .collect import Kind
 
-Row = Mapping[str, Any]  # of samples.jsonl, checked
+Row = Mapping[str, Any]  # of samples.jsonl
+TEXTS = ("kind", "when", "prompt", "completion", "status")  # columns
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
 NUMBERED = 24  # tokens of a completion that has room for numbers below them
-HELD_OUT = 8  # problems shown before and after
 STRONGEST = 0.75  # opacity of the strongest shade
 DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}  # they would turn the page around
 
@@ -60,15 +59,6 @@ class Sample:
         return len(self.tokens) <= NUMBERED and not self.left_out
 
 
-@dataclass(frozen=True)
-class Card:
-    """Completions of one prompt."""
-
-    prompt: str
-    answer: str | None
-    samples: tuple[Sample, ...]
-
-
 def visible(text: str) -> str:
     """Return text without control characters: they and half surrogates become pictures or escapes; newlines stay."""
     return "".join(map(_visible, text))
@@ -91,11 +81,24 @@ def shortened(text: str) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
 
 
+def checked(row: Any) -> Row:
+    """Return a row of samples.jsonl if it can be shown.
+
+    Raises:
+        ValueError, TypeError, KeyError: if not.
+    """
+    sample_of(row, "")
+    answer, updates = row["answer"], row["updates"]
+    if not isinstance(updates, int) or not all(isinstance(x, str) for x in (*map(row.get, TEXTS), answer or "")):
+        raise ValueError("a column is of another type")
+    return dict(row)
+
+
 def sample_of(row: Row, name: str, scale: float = 0.0) -> Sample:
     """Return a row of samples.jsonl as it is shown.
 
     Args:
-        row: checked.
+        row: of that file.
         name: of the sample.
         scale: the advantage with the strongest shade.
     """
@@ -105,12 +108,12 @@ def sample_of(row: Row, name: str, scale: float = 0.0) -> Sample:
     return Sample(
         name,
         visible(said(row)),
-        tuple(_with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row["dialogue"])),
+        tuple(_with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row.get("dialogue", ()))),
         max(len(each) - MOST_TOKENS, 0),
-        row["reward"],
+        float(row["reward"]),
         row["success"],
         tuple(notes),
-        tuple(row["parts"].items()),
+        tuple((name, float(value)) for name, value in row["parts"].items()),
     )
 
 
@@ -128,53 +131,14 @@ def _with_replies(tokens: Sequence[Token], turns: Sequence[Row]) -> Iterator[Tok
     yield from tokens[begin:]
 
 
-def _token(text: str, log_prob: float, credit: float | None, scale: float) -> Token:
-    probability = math.exp(min(log_prob, 0.0)) if math.isfinite(log_prob) else 0.0
-    known = 0.0 if credit is None or math.isnan(credit) else credit
-    strength = STRONGEST * min(abs(known) / scale, 1.0) if scale else 0.0
+def _token(text: str, log_prob: float | None, credit: float | None, scale: float) -> Token:
+    probability = 0.0 if log_prob is None else math.exp(min(log_prob, 0.0))
+    strength = STRONGEST * min(abs(credit) / scale, 1.0) if scale and credit is not None else 0.0
     return Token(
         visible(text).replace("\n", "⏎\n") or "·",  # a part of a character
-        probability=f"{100 * probability:.3g} %" if math.isfinite(log_prob) else "not finite",
+        probability="not finite" if log_prob is None else f"{100 * probability:.3g} %",
         credit="" if credit is None else f"{credit:+.2f}",
         doubt=round(STRONGEST * (1.0 - probability), 3),
-        sign="" if not strength else "up" if known > 0 else "down",
+        sign="" if not strength else "up" if (credit or 0.0) > 0 else "down",
         strength=round(strength, 3),
     )
-
-
-def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
-    """Return problems of the evaluations, each with what was written before training and after it, by kind."""
-    shown = []
-    for number, kind in enumerate(kinds):
-        for row in _rows_of(kind, "evaluation"):
-            when, start = row["when"], kinds[0].runs[0].config.get("model")
-            if when == "before" and number and kind.runs[0].config.get("model") == start:
-                continue  # the kinds start from one policy
-            alone = len(kinds) == 1 or (when == "before" and not number)
-            shown.append((row, sample_of(row, when if alone else f"{when}, {kind.label}")))
-    return _cards(shown)[:HELD_OUT]
-
-
-def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
-    """Return the first and the last update of which episodes were kept, each with its episodes by prompt."""
-    rows = _rows_of(kind, "training")
-    updates = list(dict.fromkeys(row["updates"] for row in rows))
-    found = []
-    for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
-        own = [row for row in rows if row["updates"] == update]
-        scale = max((abs(x) for row in own for x in row["advantages"] or () if math.isfinite(x)), default=0.0)
-        found.append((update, _cards((row, sample_of(row, "", scale)) for row in own)))
-    return found
-
-
-def _cards(shown: Iterable[tuple[Row, Sample]]) -> list[Card]:
-    """Return samples by the problem of their rows."""
-    problems: dict[tuple[str, str | None], list[Sample]] = {}
-    for row, sample in shown:
-        problems.setdefault((row["prompt"], row["answer"]), []).append(sample)
-    return [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in problems.items()]
-
-
-def _rows_of(kind: Kind, what: str) -> list[Row]:
-    """Return the samples of the first run of a kind that has any."""
-    return next((rows for run in kind.runs if (rows := [row for row in run.samples if row["kind"] == what])), [])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from _rlenv_scripts.games import quoted
 from _rlenv_scripts.main import main
-from _rlenv_scripts.reports.collect import checked
 from _rlenv_scripts.reports.tokens import sample_of
 from _rlenv_scripts.run import said
 from _rlenv_scripts.samples import Segment, segments
@@ -113,7 +112,7 @@ def test_samples_have_the_turns_and_the_report_shows_each_reply_and_reward_behin
     first, *others = row["dialogue"]
     assert said(row).startswith(f"{first['text']} [{first['reply']}]")
     assert '<span class="reply"' in (folder / "report.html").read_text()
-    tokens = sample_of(checked(row | {"dialogue": [first | {"reward": 0.5}, *others]}), "").tokens
+    tokens = sample_of(row | {"dialogue": [first | {"reward": 0.5}, *others]}, "").tokens
     assert [token.kind for token in tokens].index("reply") == first["tokens"]
     assert tokens[first["tokens"]].text == first["reply"] and tokens[first["tokens"]].paid == "+0.5"
     assert len(tokens) == len(row["tokens"]) + len(others)
