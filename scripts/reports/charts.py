@@ -1,4 +1,4 @@
-"""The charts of a report: one metric each, of all kinds of runs, with a band, few ticks, and dots for evaluations."""
+"""The charts of a report: one metric each, with a panel per kind of runs: its curve, its band, its evaluations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from .collect import Kind
-from .curves import SAME, calm, draw_one, merge_equal, spread
+from .curves import SAME, draw_one, merge_equal, spread
 from .metrics import METRICS, Metric
 from .plots import THEMED, as_svg
 
 SIZE, SMALL = (4.1, 2.35), (2.9, 1.7)  # inches; the page makes them as wide as their column
-TOGETHER = 4  # lines in one chart; more get a small chart each
 WINDOW = 0.1  # of the log: what a running mean averages
 RAW_POINTS = 400  # single figures are drawn up to so many
 POINTS = 300  # of a running mean are drawn
@@ -28,14 +27,12 @@ class Line:
 
     Attributes:
         label: its name; joined names of several kinds.
-        color: its place in the palette.
         band: x, the curve and the lower and upper end of its band [4, n]; None if nothing was logged.
         dots: x and y of its evaluations [2, n]; None without any.
         raw: x and y of single figures, drawn behind [2, n]; None to draw none.
     """
 
     label: str
-    color: int
     band: np.ndarray | None
     dots: np.ndarray | None
     raw: np.ndarray | None
@@ -54,7 +51,7 @@ class Chart:
     Attributes:
         title: of the metric.
         note: how to read it.
-        drawings: label and SVG: one without a label, or a small one per line.
+        drawings: label and SVG of each line; the label is empty if there is only one.
         description: the figures at the end in words, for readers who see no picture.
     """
 
@@ -91,32 +88,31 @@ def axis_of(kinds: Sequence[Kind]) -> str:
 
 def lines_of(metric: Metric, kinds: Sequence[Kind], axis: str) -> list[Line]:
     """Return the lines of a metric; kinds with equal figures share one."""
-    named = {kind.label: (place, kind.runs) for place, kind in enumerate(kinds)}
+    runs = {kind.label: kind.runs for kind in kinds}
     curves, dots = (
-        {label: [curve for run in runs if (curve := run.curve(axis, name)).size] for label, (_, runs) in named.items()}
+        {label: [curve for run in own if (curve := run.curve(axis, name)).size] for label, own in runs.items()}
         for name in (metric.column, metric.held_out)
     )
     merged, lines = merge_equal({label: [*curves[label], *dots[label]] for label in curves}), []
     for label, (first, *_) in merged.items():
-        own, (place, runs) = [curve * [[1], [metric.sign]] for curve in curves[first]], named[first]
+        own = [curve * [[1], [metric.sign]] for curve in curves[first]]
         if not own and not dots[first]:
             continue
         band = spread(own) if len(own) > 1 else None
         if len(own) == 1:
-            whole = running_mean(own[0], runs[0].curve(axis, metric.spread))
+            whole = running_mean(own[0], runs[first][0].curve(axis, metric.spread))
             band = whole[:, np.unique(np.linspace(0, whole.shape[1] - 1, POINTS).round().astype(int))]
         raw = own[0] if len(own) == len(merged) == 1 and own[0].shape[1] <= RAW_POINTS else None
-        color = place % len(THEMED.lines) if len(merged) <= TOGETHER else 0
-        lines.append(Line(label, color, band, _mean_at(dots[first]) if dots[first] else None, raw))
+        lines.append(Line(label, band, _mean_at(dots[first]) if dots[first] else None, raw))
     return lines
 
 
 def running_mean(curve: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Return x, the mean of the figures around each, and a band of one standard deviation around it, as [4, n].
+    """Return x, the mean of the figures around each, and a band around it, as [4, n].
 
     Args:
         curve: x and y [2, n].
-        std: x and the standard deviation of an update's episodes [2, n]; without any, that of the figures averaged.
+        std: x and the standard deviation of an update's episodes [2, n], which is the band; without any, there is none.
     """
     x, y = curve
     window = np.ones(2 * max(round(WINDOW * len(x) / 2), 1) + 1 if len(x) > 4 else 1)
@@ -125,8 +121,7 @@ def running_mean(curve: np.ndarray, std: np.ndarray) -> np.ndarray:
         return np.convolve(values, window, "same") / np.convolve(np.ones(len(x)), window, "same")
 
     mean = average(y)
-    spread_of = average((y - y.mean()) ** 2) - (mean - y.mean()) ** 2
-    wide = average(np.interp(x, *std)) if std.size else np.sqrt(np.maximum(spread_of, 0.0))
+    wide = average(np.interp(x, *std)) if std.size else 0.0
     return np.stack([x, mean, mean - wide, mean + wide])
 
 
@@ -138,48 +133,25 @@ def _mean_at(dots: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _chart(name: str, metric: Metric, lines: Sequence[Line]) -> Chart:
-    ends = [f"{line.label.replace(SAME, ' and ')} {_said(line.values[-1], metric.share)}" for line in lines]
-    if len(lines) <= TOGETHER:
-        drawings = [("", as_svg(partial(_draw_all, lines=lines, share=metric.share), name, SIZE))]
-    else:
-        draw = partial(_draw_small, others=lines, share=metric.share)
-        drawings = [
-            (line.label, as_svg(partial(draw, line=line), f"{name}-{i}", SMALL)) for i, line in enumerate(lines)
-        ]
+    drawings, ends = [], []
+    for i, line in enumerate(lines):
+        draw = partial(_draw, line=line, others=lines, share=metric.share)
+        label, size = (line.label, SMALL) if len(lines) > 1 else ("", SIZE)
+        drawings.append((label, as_svg(draw, f"{name}-{i}", size)))
+        ends.append(f"{line.label.replace(SAME, ' and ')} {_said(line.values[-1], metric.share)}")
     return Chart(metric.title, metric.note, tuple(drawings), f"{metric.title}, at the end: {'; '.join(ends)}")
 
 
-def _draw_all(figure: Any, lines: Sequence[Line], share: bool) -> None:
-    """Draw all lines in one chart, with their names beside them; a single line has its last value there."""
-    several = len(lines) > 1
-    axes = figure.add_axes((0.11, 0.12, 0.64 if several else 0.77, 0.82))
-    calm(axes, THEMED)
-    for line in sorted(lines, key=lambda line: -line.values[-1]):
-        color = THEMED.lines[line.color]
-        axes.plot([], [], color=color, label=line.label.replace(SAME, f"\n{SAME.strip()} "))
-        if line.raw is not None:
-            axes.plot(*line.raw, color=color, linewidth=0.7, alpha=0.4)
-        if line.band is not None:
-            axes.fill_between(line.band[0], *line.band[2:], color=color, alpha=0.15, linewidth=0)
-            axes.plot(*line.band[:2], color=color, linewidth=1.8)
-        if line.dots is not None:
-            axes.plot(*line.dots, "o", color=color, markersize=4.5, clip_on=False, zorder=4)
-    _limit(axes, lines, share)
-    if several:
-        look = {"frameon": False, "labelcolor": "linecolor", "handlelength": 0.8, "fontsize": 8.5}
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **look)
-    else:
-        last = lines[0].values[-1]
-        place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8.5, "color": THEMED.lines[0]}
-        axes.text(1.03, last, _said(last, share), **place)
-
-
-def _draw_small(figure: Any, line: Line, others: Sequence[Line], share: bool) -> None:
-    """Draw one line with its band, and the others behind it."""
-    axes = figure.add_axes((0.15, 0.16, 0.8, 0.78))
+def _draw(figure: Any, line: Line, others: Sequence[Line], share: bool) -> None:
+    """Draw one line with its band, the others behind it, and its last value beside it."""
+    axes = figure.add_axes((0.15, 0.14, 0.7, 0.8))
     draw_one(axes, line.label, {each.label: each.band for each in others if each.band is not None}, THEMED)
+    if line.raw is not None:
+        axes.plot(*line.raw, color=THEMED.line, linewidth=0.7, alpha=0.4)
     if line.dots is not None:
-        axes.plot(*line.dots, "o", color=THEMED.lines[0], markersize=3.5, clip_on=False, zorder=4)
+        axes.plot(*line.dots, "o", color=THEMED.line, markersize=4, clip_on=False, zorder=4)
+    last, place = line.values[-1], axes.get_yaxis_transform()
+    axes.text(1.03, last, _said(last, share), transform=place, va="center", fontsize=8.5, color=THEMED.line)
     _limit(axes, others, share)
 
 

@@ -121,8 +121,8 @@ def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray], palette: 
     calm(panel, palette)
     for other, (grid, middle, low, high) in spreads.items():
         if other == name:
-            panel.fill_between(grid, low, high, color=palette.lines[0], alpha=0.18, linewidth=0, zorder=2)
-            panel.plot(grid, middle, color=palette.lines[0], linewidth=1.6, zorder=3)
+            panel.fill_between(grid, low, high, color=palette.line, alpha=0.18, linewidth=0, zorder=2)
+            panel.plot(grid, middle, color=palette.line, linewidth=1.6, zorder=3)
         else:
             panel.plot(grid, middle, color=palette.soft, alpha=0.4, linewidth=0.8, zorder=1)
 

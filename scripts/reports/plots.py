@@ -18,21 +18,19 @@ class Palette:
         ink: of text that matters.
         soft: of other text.
         grid: of lines behind the data.
-        lines: of data, the accent first.
+        line: of data.
     """
 
     ink: str
     soft: str
     grid: str
-    lines: tuple[str, ...]
+    line: str
 
 
-PAPER = Palette("#1d2129", "#68717d", "#dfe3e8", ("#0b6e99", "#c2571a", "#2f855a", "#7c5cb0", "#a07a12", "#b0447a"))
+PAPER = Palette("#1d2129", "#68717d", "#dfe3e8", "#0b6e99")
 # matplotlib knows no CSS variables: these colors stand for them, and `as_svg` writes the variables in their places.
-_VARIABLES = {"#000a01": "--ink", "#000a02": "--soft", "#000a03": "--grid"}
-_VARIABLES |= {f"#000b{number:02d}": f"--line-{number}" for number in range(len(PAPER.lines))}
-_INK, _SOFT, _GRID, *_LINES = _VARIABLES
-THEMED = Palette(_INK, _SOFT, _GRID, tuple(_LINES))
+VARIABLES = {"#000a01": "--ink", "#000a02": "--soft", "#000a03": "--grid", "#000a04": "--accent"}
+THEMED = Palette(*VARIABLES)
 
 
 def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, float] = (9.0, 4.0)) -> None:
@@ -55,8 +53,8 @@ def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, floa
 def as_svg(draw: Callable[[Any], None], name: str, size: tuple[float, float]) -> str:
     """Draw on a new figure with the colors of `THEMED`, and return an <svg> element to put into a page.
 
-    Text stays text in the page's font, colors are the page's CSS variables --ink, --soft, --grid and --line-0 to
-    --line-5, and nothing in it points outside.
+    Text stays text in the page's font, colors are the page's CSS variables --ink, --soft, --grid and --accent,
+    and nothing in it points outside.
 
     Args:
         draw: takes a matplotlib Figure.
@@ -86,6 +84,6 @@ def _for_page(text: str, name: str) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\1{name}-", text)
-    for color, variable in _VARIABLES.items():
+    for color, variable in VARIABLES.items():
         text = text.replace(color, f"var({variable})")
     return re.sub(r"\n\s*", "\n", text).strip()

@@ -61,9 +61,6 @@ class Finding:
     rule: str = ""
 
 
-Rule = Callable[[History], Finding | None]
-
-
 def verdicts_fail(run: History) -> Finding | None:
     """The verifier reached no verdict on some episodes, which are left out."""
     share = run["rollout/failed_frac"]
@@ -301,21 +298,21 @@ def too_slow(run: History) -> Finding | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (
-    verdicts_fail,
-    nothing_learned,
-    same_reward,
-    held_out_falls_behind,
-    worse_than_before,
-    entropy_collapse,
-    equal_groups,
-    cut_off,
-    length_collapse,
-    special_tokens,
-    kl_runaway,
-    acting_differs,
-    too_slow,
-)
+RULES: dict[str, Callable[[History], Finding | None]] = {
+    "verdicts-fail": verdicts_fail,
+    "nothing-learned": nothing_learned,
+    "same-reward": same_reward,
+    "held-out-falls-behind": held_out_falls_behind,
+    "worse-than-before": worse_than_before,
+    "entropy-collapse": entropy_collapse,
+    "equal-groups": equal_groups,
+    "cut-off": cut_off,
+    "length-collapse": length_collapse,
+    "special-tokens": special_tokens,
+    "kl-runaway": kl_runaway,
+    "acting-differs": acting_differs,
+    "too-slow": too_slow,
+}
 EXPLAINS = {  # what a finding explains is not said as well
     "nothing-learned": {"equal-groups", "special-tokens"},
     "same-reward": {"equal-groups"},
@@ -327,16 +324,11 @@ EXPLAINS = {  # what a finding explains is not said as well
 
 def findings_of(run: History) -> list[Finding]:
     """Return what the rules find in a run, errors first; empty for a healthy one."""
-    found = [replace(finding, rule=name_of(rule)) for rule in RULES if (finding := rule(run)) is not None]
+    found = [replace(finding, rule=name) for name, rule in RULES.items() if (finding := rule(run)) is not None]
     if len(found) > 1:  # a reward that does not rise has a cause
         found = [finding for finding in found if (finding.rule, finding.severity) != ("nothing-learned", "warning")]
     explained = set().union(*(EXPLAINS.get(finding.rule, set()) for finding in found))
     return sorted((each for each in found if each.rule not in explained), key=lambda each: each.severity)
-
-
-def name_of(rule: Rule) -> str:
-    """Return the name under which a rule's findings are reported."""
-    return rule.__name__.replace("_", "-")
 
 
 def _near_start(run: History) -> str:
