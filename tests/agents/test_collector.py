@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from counting_env import CountingEnv, CountingPolicy, Ledger
+from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs, reward_at
 from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from identity_checks import check_counting_rollout, collect
+from identity_checks import collect
 from stable_baselines3.common.vec_env import DummyVecEnv
 from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
@@ -71,6 +71,48 @@ def envs_of(kind, env, slots):
     if kind is WaitingVectorEnv:
         return WaitingVectorEnv(make)
     return SyncVectorEnv(make, copy=False, autoreset_mode=kind)
+
+
+def check_counting_rollout(rollout, lengths, first=0):
+    """Every stored step is the right one of episode `first` and those after it, of these lengths."""
+    count, longest = rollout.mask.shape
+    wanted = torch.tensor(lengths[first : first + count])
+    assert torch.equal(rollout.lengths, wanted)
+    assert torch.equal(rollout.mask, torch.arange(longest) < wanted[:, None])
+    for row, length in enumerate(wanted.tolist()):
+        episode = first + row
+        expected = torch.tensor([[episode, t] for t in range(length)])
+        assert torch.equal(rollout.observations[row, :length].long(), expected), f"the steps of episode {episode}"
+        rewards = torch.tensor([reward_at(episode, t, length) for t in range(length)])
+        assert torch.equal(rollout.rewards[row, :length], rewards), f"the rewards of episode {episode}"
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (3, 5), (11, 4), (1, 1), (7, 7)])
+def test_every_step_of_a_numpy_environment_is_stored_in_its_place(mode, episodes, slots):
+    lengths = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
+    envs = counting_envs(slots, mode, lengths)
+    collector, played = Collector(envs, CPU), []
+    rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda counted, _: not played.append(counted))
+    assert sum(played) >= sum(lengths[:episodes]) == int(rollout.mask.sum())
+    check_counting_rollout(rollout, lengths)
+    odd = torch.arange(episodes) % 2 == 1
+    assert torch.equal(rollout.truncated, odd) and torch.equal(rollout.terminated, ~odd)
+    log_probs = CountingPolicy().evaluate(rollout)["log_probs"]
+    assert torch.equal(log_probs, rollout.log_probs)
+    wanted = (rollout.observations.sum(-1).long() % 3).where(rollout.mask, 0)
+    assert torch.equal(rollout.actions, wanted)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_second_rollout_starts_with_fresh_episodes(mode):
+    lengths = [2 + i % 5 for i in range(100)]
+    envs = counting_envs(3, mode, lengths)
+    ledger = envs.envs[0].unwrapped.ledger
+    collector = Collector(envs, CPU)
+    collector.collect(CountingPolicy(), 5)
+    first = ledger.started
+    check_counting_rollout(collector.collect(CountingPolicy(), 5), lengths, first)
 
 
 @kinds
@@ -275,7 +317,7 @@ def test_the_log_says_what_the_time_goes_to(monkeypatch):
 
 
 def test_no_step_waits_for_a_device_to_be_timed():
-    envs = make_envs("CartPole-v1", num_envs=2)
+    envs = make_envs("CartPole-v1", 2, None)
     assert Collector(envs, CPU).seconds.keys() == {"acting", "environment"}
     assert Collector(envs, torch.device("cuda")).seconds.keys() == {"rollout"}
 
