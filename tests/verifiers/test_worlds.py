@@ -38,6 +38,10 @@ class Unpaid(Numbers):
     get_reward = None
 
 
+class Silent(Numbers):
+    def reset(self, **columns): ...
+
+
 def bisection(made, problem):
     """Return the replies and the verdict of an episode that bisects."""
     playing, said = made.dialogue(problem), []
@@ -94,6 +98,7 @@ def test_without_listed_problems_a_problem_is_a_seed():
     others = [made.dialogue(made.sample(random.Random(seed))) for seed in range(20)]
     assert len({each.instance.env.number for each in others}) > 3
     assert playing[0].instance.env.resets[-1].keys() == {"prompt", "seed"}
+    assert made.prompt_length >= 2 * len("1 to 9, odd? ") and make_verifier(Silent).prompt_length is None
 
 
 def test_functions_beside_it_and_names_in_a_file(monkeypatch):
