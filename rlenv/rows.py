@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from verifiers.base import first_line
 from verifiers.conversation import shown
-from verifiers.plugins.extras import require
+from verifiers.plugins.arguments import require
 
 Row = Mapping[str, Any]
 Made = TypeVar("Made")

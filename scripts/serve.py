@@ -53,7 +53,7 @@ def serve(
     has a client to copy.
     """
     from verifiers import make_verifier
-    from verifiers.plugins.extras import require
+    from verifiers.plugins.arguments import require
 
     from .verifiers import from_file
 

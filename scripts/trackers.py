@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from agents.checks import first_line
 from agents.files import read_table
-from verifiers.plugins.extras import require
+from verifiers.plugins.arguments import require
 
 from .progress import say
 from .run import TRACKING, write_json

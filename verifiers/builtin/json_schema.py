@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from ..answer import document_in
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..plugins.arguments import whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import require, whole_number
 from ..plugins.registry import register_verifier
 from .quiet import quiet
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 from ..answer import answer_in, boxes
 from ..base import Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
-from ..plugins.extras import require
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from ..text import last_line
 from .quiet import quiet

@@ -15,8 +15,7 @@ from typing_extensions import override
 from ..answer import answer_in, document_in
 from ..base import Problem
 from ..dialogues.world import Randomness
-from ..plugins.arguments import hint, whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
 from ..conversation import make_encoder
-from ..plugins.arguments import flag, whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import flag, require, whole_number
 from ..plugins.registry import make_verifier, register_verifier
 
 ADAPTER = "adapter_config.json"  # of peft

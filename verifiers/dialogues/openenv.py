@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from ..answer import document_in
 from ..base import Dialogue, Problem, Reply, Verdict
-from ..plugins.arguments import not_negative, whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import not_negative, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, Session, Step
 from .world import SEEDS, World

@@ -23,7 +23,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from typing_extensions import override
 
 from ..base import MAX_REWARD, Status, first_line
-from ..plugins.extras import require
+from ..plugins.arguments import require
 
 TOKEN = "OPENENV_TOKEN"  # the environment variable whose value is sent as the bearer token, if any
 MOST_BYTES = 2**24  # of a message from the server

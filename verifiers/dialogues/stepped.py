@@ -10,8 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..base import Reply, Verdict, first_line
-from ..plugins.arguments import hint, whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
 from .world import Playing, Randomness, World, spelled
 

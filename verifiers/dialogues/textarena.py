@@ -14,8 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..base import Problem, Reply, Verdict
-from ..plugins.arguments import flag, hint, whole_number
-from ..plugins.extras import require
+from ..plugins.arguments import flag, hint, require, whole_number
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, World, spelled
 

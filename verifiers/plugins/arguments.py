@@ -1,8 +1,9 @@
-"""Checks of the arguments of verifiers; anything else is a ValueError of one line."""
+"""Checks of arguments, and of the optional packages that a verifier needs; what fails is a ValueError of one line."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -45,3 +46,20 @@ def one_of(owner: str, name: str, value: Any, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise ValueError(f"{owner}: {name} must be one of {', '.join(allowed)}, got {value!r}")
     return str(value)
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Return an optional module.
+
+    Args:
+        module: what to import.
+        extra: the extra of this package that installs it.
+        purpose: what needs it, such as "verifier 'math'".
+
+    Raises:
+        ValueError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{purpose} needs {module}: pip install 'rlenv-lm[{extra}]' ({error})") from error
