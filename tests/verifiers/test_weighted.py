@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
-from verifiers.base import checked
+from verifiers.base import VERIFIER_FAILED, checked
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 SUM = Problem("1+2=", "3")
+BEYOND = "the weighted sum is beyond float32"
 
 
 class Says(Verifier):
@@ -53,13 +54,40 @@ def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
     assert {name: verdict.parts[name] for name in weighted.parts} == dict.fromkeys(weighted.parts, value)
 
 
-def test_a_negative_weight_punishes_and_is_not_asked_for_success():
-    weighted = Weighted({"arith": 1, "one": says(-0.25, one)})
-    assert weighted.verify(SUM, "3").reward == 0.75
-    assert weighted.verify(SUM, "4").reward == -0.25
-    assert weighted.is_success(weighted.verify(SUM, "3"))
-    punished = Weighted({"arith": -1})
-    assert not punished.is_success(punished.verify(SUM, "3")), "there is nothing to solve"
+INNER = {"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}}
+SUMS = [  # parts, a completion, the reward and whether it is a success, named parts of the verdict
+    ({"arith": 1, "one": says(-0.25, one)}, "3", 0.75, True, {"arith": 1.0, "one": 1.0}),
+    ({"arith": 1, "one": says(-0.25, one)}, "4", -0.25, False, {"arith": 0.0, "one": 1.0}),
+    ({"arith": -1}, "3", -1.0, False, {"arith": 1.0}),  # there is nothing to solve
+    ({"arith": 1, "watched": says(0)}, "3", 1.0, True, {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0}),
+    (INNER, "3", 3.0, True, {"inner": 1.5, "inner/arith": 1.0, "inner/length": 1.0, "inner/length/length": 1.0}),
+    (INNER, "4", 1.0, False, {"inner": 0.5, "inner/arith": 0.0, "inner/length": 1.0, "inner/length/length": 1.0}),
+    ({"arith": 1, "silent": says(1, silent)}, "3", 1.0, True, {"arith": 1.0}),
+    ({"up": says(10, Unbounded), "one": says(1, one)}, "1e37", 1e38, True, None),
+    ({"up": says(10, Unbounded), "down": says(-10, Unbounded)}, "1e38", 0.0, True, None),
+]
+
+
+@pytest.mark.parametrize(("parts", "text", "reward", "success", "named"), SUMS)
+def test_the_parts_make_the_reward_and_those_with_a_positive_weight_the_success(parts, text, reward, success, named):
+    weighted = Weighted(parts)
+    verdict = weighted.verify(SUM, text)
+    assert (verdict.status, verdict.reward, weighted.is_success(verdict)) == ("ok", reward, success)
+    assert named is None or verdict.parts == named
+
+
+@pytest.mark.parametrize(
+    ("parts", "text", "status", "reason"),
+    [
+        *(({"one": says(1, one), "says": says(0.1)}, status, status, "says: why not") for status in VERIFIER_FAILED),
+        ({"silent": says(1, silent)}, "3", "not_applicable", ""),
+        *(({"up": says(10, Unbounded), "one": says(1, one)}, text, "error", BEYOND) for text in ("1e38", "-1e38")),
+    ],
+)
+def test_a_sum_without_all_its_parts_or_beyond_a_float_is_no_reward(parts, text, status, reason):
+    weighted = Weighted(parts)
+    verdict = weighted.verify(SUM, text)
+    assert verdict == Verdict(0.0, status=status, reason=reason) and not weighted.is_success(verdict)
 
 
 class Floor(Says):
@@ -83,41 +111,11 @@ def test_the_range_holds_without_the_parts_that_do_not_apply(parts, low, high):
     assert Weighted(parts).reward_range == pytest.approx((low, high))
 
 
-def test_the_range_of_parts_that_apply_holds_and_a_weight_of_zero_only_logs():
+def test_the_range_of_parts_that_apply_holds():
     for more in ({"says": says(0)}, {"length": {"weight": 1, "maximum": 3}}):
         weighted = Weighted({"floor": says(1, Floor), **more})
         (verdict,) = checked(weighted, weighted.verify_batch([SUM], ["0000000000000000"]), 1)
         assert verdict.status == "ok"
-    verdict = Weighted({"arith": 1, "watched": says(0)}).verify(SUM, "3")
-    assert (verdict.reward, verdict.parts) == (1.0, {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0})
-
-
-def test_parts_may_be_weighted_themselves():
-    weighted = Weighted({"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}})
-    verdict = weighted.verify(SUM, "3")
-    assert verdict.reward == 3.0
-    assert verdict.parts == {
-        "inner": 1.5, "inner/arith": 1.0, "inner/length": 1.0, "inner/length/length": 1.0,
-    }  # fmt: skip
-    assert weighted.is_success(verdict)
-    assert not weighted.is_success(weighted.verify(SUM, "4"))
-    assert weighted.sample(random.Random(0)) == Arith().sample(random.Random(0))
-
-
-@pytest.mark.parametrize("status", ["error", "timeout"])
-def test_the_failure_of_a_part_is_the_failure_of_the_whole(status):
-    verdict = Weighted({"one": says(1, one), "says": says(0.1)}).verify(SUM, status)
-    assert (verdict.status, verdict.reward, verdict.reason) == (status, 0.0, "says: why not")
-
-
-def test_a_part_that_does_not_apply_adds_nothing():
-    weighted = Weighted({"arith": 1, "silent": says(1, silent)})
-    verdict = weighted.verify(SUM, "3")
-    assert (verdict.status, verdict.reward, verdict.parts) == ("ok", 1.0, {"arith": 1.0})
-    assert weighted.is_success(verdict)
-    nothing = Weighted({"silent": says(1, silent)})
-    assert nothing.verify(SUM, "3").status == "not_applicable"
-    assert not nothing.is_success(nothing.verify(SUM, "3"))
 
 
 def test_the_first_part_that_makes_problems_poses_them():
@@ -141,18 +139,6 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
     weighted.close()
     with pytest.raises(RuntimeError, match="the verifier was closed"):
         weighted.verify(SUM, "3")
-
-
-def test_a_sum_beyond_a_float_is_a_failed_verdict():
-    weighted = Weighted({"huge": says(10, Unbounded), "one": says(1, one)})
-    assert weighted.verify(SUM, "1e37").reward == 1e38
-    for text in ("1e38", "-1e38"):
-        verdict = weighted.verify(SUM, text)
-        assert (verdict.reward, verdict.status) == (0.0, "error")
-        assert "the weighted sum is beyond float32" in verdict.reason
-        assert not weighted.is_success(verdict)
-    both = Weighted({"up": says(10, Unbounded), "down": says(-10, Unbounded)})
-    assert both.verify(SUM, "1e38").reward == 0.0
 
 
 def test_async_reward_functions_run_side_by_side_and_an_error_is_that_of_the_function():
