@@ -88,6 +88,8 @@ def test_a_turn_that_was_cut_off_gets_its_end_token():
     obs, _, over, _, info = play(env, "ccc")
     assert context(env, obs) == "abccc$d" and not over and info["appended"] == 2
     assert play(env, "c$")[4]["appended"] == 0, "an empty reply"
+    over, cut = play(single(Scripted(Reply(verdict=Verdict(1.0)))), "ccc")[2:4]
+    assert over and cut, "a verdict on a turn that was cut off"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,7 @@ def test_a_turn_that_was_cut_off_gets_its_end_token():
     [
         ({}, 3, 0.75, "aba$dda$dda$"),  # the last reply is not read
         ({"max_context_tokens": 8}, 2, 0.75, "aba$dda$"),
+        ({"max_context_tokens": 6}, 1, 0.75, "aba$"),  # no room for a token after the reply
         ({"max_context_tokens": 7}, 2, 0.75, "aba$dda"),  # a turn ends where the context does
         ({"max_reply_tokens": 1}, 1, 0.75, "aba$"),
     ],
