@@ -292,6 +292,7 @@ def test_a_template_that_knows_no_calls_shows_them_as_text(name):
     text = encoder.shown_text(prompt)
     places = [text.index(part) for part in ("12+34=", '{"name": "add", "arguments": {"a": 12, "b": 34}}', "46", "47")]
     assert places == sorted(places)
+    assert ("46\n47" in text) == (name in ("llama2", "mistral", "deepseek_r1")), "one message, if it is the user's"
 
 
 # Prompts in words ask for the place of the answer, if they are told to.

@@ -187,6 +187,11 @@ def test_a_stream_is_chosen_from_by_problem_or_by_level():
     listed = stream(PROBLEMS, curriculum=None, prompt_choice="thompson")
     assert len(listed.curriculum.arms) == 10
     assert listed[4] is listed[4], "the episodes of a group share it"
+    posed = listed[4]
+    listed.record(posed, True)
+    listed.settle()
+    known = [arm for arm in listed.curriculum.arms if listed.curriculum.posterior(arm) == (2, 1)]
+    assert [PROBLEMS[arm]["prompt"] for arm in known] == [posed.text]
     sampled = stream(curriculum=None, prompt_choice="thompson")
     assert sampled.curriculum.arms == [1, 2, 3]
     for number in range(400):
