@@ -251,6 +251,7 @@ def serve(app: Gate, bound: socket.socket) -> None:
         app, log_level="warning", ws_max_size=limits.max_message_bytes, ws_ping_interval=None,
         limit_concurrency=max(MOST_CONNECTIONS, 4 * limits.max_sessions), timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
-    for name in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has ended
-        signal.signal(name, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[bound])
+    server = uvicorn.Server(config)
+    for name in (signal.SIGINT, signal.SIGTERM):  # before uvicorn listens to them, and when it raises them again
+        signal.signal(name, lambda *_: setattr(server, "should_exit", True))
+    server.run(sockets=[bound])
