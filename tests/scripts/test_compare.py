@@ -253,11 +253,13 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     (tmp_path / "progress.csv").write_text("time/episodes,rollout/ep_rew_mean\n1,0.9\n")
     given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
     results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
-    made = write_report(tmp_path, given, ["rloo", "grpo"], results, [])
+    results.append(result("ppo", 0, 0.95))
+    made = write_report(tmp_path, given, ["rloo", "grpo", "ppo"], results, [])
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
-    assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True]
+    assert "The runs of rloo and ppo are the same, step by step" in page, "they have one log here"
+    assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True, False]
 
 
 def test_a_curve_leaves_out_rows_that_lack_a_figure(tmp_path):
