@@ -9,14 +9,14 @@ from inprocess import run
 TINY = {"WARM_STEPS": 2, "STARTS": 1, "UPDATES": 2, "EPISODES": 8}
 SMALL = {
     "snr": (snr, {"REPLICATIONS": 500, "SIZES": (1, 2, 8, 32)}),
-    "baselines": (baselines, {"RATES": (0.1, 0.3, 0.9), "SIZES": (2, 4), "SHOWN": 4}),
+    "baselines": (baselines, {"RATES": (0.1, 0.9), "SIZES": (2, 4), "SHOWN": 4}),
     "bandit": (bandit, {"RUNS": 2, "MOST_UPDATES": 5}),
     "kl": (kl, TINY | {"BETAS": (0.0, 1.0), "EVALUATION": 8}),
     "credit": (
         credit, TINY | {"EPISODES": 16, "TRAIN_EPISODES": 16, "ROLLOUTS": 2, "FIT_STEPS": 2, "FIT_BATCHES": 1},
     ),
-    "length-bias": (length_bias, TINY | {"EPISODES": 32, "LAST": 1}),
-    "trust-region": (trust_region, TINY | {"EPISODES": 16}),
+    "length-bias": (length_bias, TINY | {"UPDATES": 1, "EPISODES": 16, "LAST": 1}),
+    "trust-region": (trust_region, TINY | {"EPOCHS": 2}),
     "pass-at-k": (pass_at_k, {"STEPS": 1000}),
 }  # fmt: skip
 EXACT = ("snr", "baselines", "pass-at-k")  # hold at this size, too
