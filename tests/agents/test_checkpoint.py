@@ -11,6 +11,7 @@ import torch
 from continued import everything, run
 from diagonal import diagonal
 from gymnasium.envs.registration import EnvSpec, registry
+from runs import content
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.logger import configure
 from tiny_models import tiny_model
@@ -77,10 +78,6 @@ def test_a_refusal_is_one_line_and_changes_nothing(make, call, named, tmp_path):
     assert content(tmp_path) == before
 
 
-def content(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_an_agent_whose_environment_was_made_with_objects_is_loaded_without_it_or_with_another(tmp_path):
     text(verifier=reward).save(tmp_path / "agent")
     assert load(tmp_path / "agent").get_env() is None
@@ -88,15 +85,11 @@ def test_an_agent_whose_environment_was_made_with_objects_is_loaded_without_it_o
     assert again.env.task.verifier.function is reward
 
 
-def test_the_reference_is_left_where_it_is_when_nobody_pays_for_it(tmp_path):
-    pole(kl_coef=0.1).learn(50).save(tmp_path / "agent")
-    assert load(tmp_path / "agent").anchor.reference is not None
-    assert load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
-
-
-def test_a_reference_that_was_changed_is_noticed_when_saving(tmp_path):
+def test_the_reference_is_left_where_nobody_pays_for_it_and_noticed_if_it_was_changed(tmp_path):
     agent = pole(RLOO, kl_coef=0.1).learn(50)
     agent.save(tmp_path / "agent")
+    assert load(tmp_path / "agent").anchor.reference is not None
+    assert load(tmp_path / "agent", kl_coef=0.0).anchor.reference is None
     with torch.no_grad():
         next(iter(agent.anchor.reference.parameters())).add_(1e-3)
     with pytest.raises(RuntimeError, match="the KL reference have changed"):
@@ -157,25 +150,19 @@ def test_a_checkpoint_of_links_loads(tmp_path):
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), OSError(28, "No space left")])
-def test_a_lack_of_memory_is_not_taken_for_damage(error, tmp_path, monkeypatch):
+def test_a_lack_of_memory_is_not_taken_for_damage_and_a_file_that_cannot_be_read_is(error, tmp_path, monkeypatch):
     def fail(*_):
         raise error
 
     pole().save(tmp_path / "agent")
-    monkeypatch.setattr(ReinforceBaseline, "load_state_dict", fail)
-    with pytest.raises(type(error)) as raised:
+    with monkeypatch.context() as patch, pytest.raises(type(error)) as raised:
+        patch.setattr(ReinforceBaseline, "load_state_dict", fail)
         load(tmp_path / "agent")
     assert raised.value is error
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    def fail(stream, digest):
-        raise OSError(5, "Input/output error")
-
-    pole().save(tmp_path / "agent")
-    monkeypatch.setattr("hashlib.file_digest", fail)
-    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
-        load(tmp_path / "agent")
+    if isinstance(error, OSError):
+        monkeypatch.setattr("hashlib.file_digest", fail)
+        with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: No space left"):
+            load(tmp_path / "agent")
 
 
 def rewritten(file, change):

@@ -392,32 +392,8 @@ def tensor_bytes():
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def held(shard, lora_rank):
-    """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
-    before = tensor_bytes()
-    with contextlib.nullcontext() if shard else alone():
-        agent = sharded(shard=shard, policy_kwargs={"lora_rank": lora_rank})
-        agent.learn(total_episodes=16)
-    mine = sum(local(p).numel() for p in agent.policy.parameters())
-    states = agent.optimizer.state.values()
-    moments = sum(local(state[name]).numel() for state in states for name in ("exp_avg", "exp_avg_sq"))
-    return mine, moments, sum(p.numel() for p in agent.policy.parameters()), tensor_bytes() - before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lora_rank", [None, 2])
-def test_a_process_holds_its_share_of_weights_and_moments(two, lora_rank):
-    ((first, moments, whole, used), (second, others, _, others_use)) = two(held, True, lora_rank)
-    ((_, full, _, plain), _) = two(held, False, lora_rank)
-    assert first + second == whole
-    assert moments + others == full
-    assert max(first, second) < 0.51 * whole
-    assert max(moments, others) < 0.51 * full
-    assert max(used, others_use) < 0.6 * plain
-
-
 def loaded(path, lora_rank):
-    """Return the most bytes while policy and reference are dealt out, and those of the part, the whole and a layer."""
+    """Return the most bytes while weights are dealt out, those after training, and what of them is there for good."""
     before, used, start = tensor_bytes(), [], processes.same_start
     processes.same_start = lambda unit: used.append(tensor_bytes() - before) or start(unit)
     try:
@@ -425,20 +401,26 @@ def loaded(path, lora_rank):
         agent.anchor.freeze_reference(agent.policy)
     finally:
         processes.same_start = start
+    agent.learn(total_episodes=8)
     weights = [*agent.policy.parameters(), *agent.anchor.reference.parameters()]
-    layer = agent.policy.model.model.layers[0]
-    part, total = sum(local(p).nbytes for p in weights), sum(p.nbytes for p in weights)
-    return max(used), part, total, sum(p.nbytes for p in layer.parameters())
+    moments = [state[name] for state in agent.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    moments += [p.grad for p in agent.policy.parameters() if p.grad is not None]
+    parts, wholes = zip(*((local(each).nbytes, each.nbytes) for each in (*weights, *moments)), strict=True)
+    layer = sum(p.nbytes for p in agent.policy.model.model.layers[0].parameters())
+    return max(used), tensor_bytes() - before, sum(parts[: len(weights)]), sum(parts), sum(wholes), layer
 
 
 @pytest.mark.parametrize("lora_rank", [None, slow(2)])
-def test_only_the_main_process_has_the_whole_model_while_it_is_loaded(two, tmp_path, lora_rank):
+def test_a_process_holds_its_share_and_the_main_one_alone_the_whole_model_while_it_is_loaded(two, tmp_path, lora_rank):
     sizes = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4}
     untied = LlamaConfig(vocab_size=10, max_position_embeddings=64, **sizes)
     AutoModelForCausalLM.from_config(untied).save_pretrained(tmp_path)
-    (main, _, total, _), (other, part, _, unit) = two(loaded, str(tmp_path), lora_rank)
-    assert main > total / 2
-    assert other < part + 2 * unit < total
+    (peak, *_), (others_peak, *_, whole, layer) = found = two(loaded, str(tmp_path), lora_rank)
+    assert sum(share for *_, share, _, _ in found) == whole
+    for _, after, _, share, _, _ in found:
+        assert share < 0.51 * whole and after < share + layer
+    weights = found[1][2]
+    assert peak > weights and others_peak < weights + 2 * layer < 2 * weights
 
 
 def states(agent):

@@ -293,8 +293,8 @@ def test_what_other_processes_hold_is_not_lost_silently(make, kept, tmp_path):
     run(agent, 1)
     with pytest.warns(UserWarning, match=f"{kept} .* can be kept"):
         agent.save(tmp_path / "agent")
-    agent.save(tmp_path / "agent")
     agent.env.close()
+    agent.save(tmp_path / "agent")
     for _ in range(2 if make is Silent else 1):
         env = make()
         with pytest.warns(UserWarning, match=f"{kept} .* can be kept"):

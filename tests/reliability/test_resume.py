@@ -85,7 +85,7 @@ def test_a_run_that_starts_again_removes_no_file_of_the_user(run):
 
 def test_a_run_of_sft_is_not_resumed(tmp_path):
     small = ["--sft-steps", 1, "--sft-examples", 2, "--eval-episodes", 2, "--verifier-arg", "digits=1"]
-    done("sft", *small, "--log-dir", tmp_path / "sft", "--device", "cpu")
+    assert invoke("sft", *small, "--log-dir", tmp_path / "sft", "--device", "cpu").exit_code == 0
     before = content(tmp_path / "sft")
     line = refusal("train", "--resume", tmp_path / "sft")
     assert line.endswith(f"is a run of rlenv sft; continue with: rlenv train --model {tmp_path / 'sft'} --sft-steps 0")
