@@ -159,7 +159,8 @@ def _limit(axes: Any, lines: Sequence[Line], share: bool) -> None:
     """Show a little more than the figures, but no share above 1 and no length below 0; a wide band may be cut."""
     values = np.concatenate([line.values for line in lines])
     low, high = float(values.min()), float(values.max())
-    margin = max(0.12 * (high - low), NOISE * max(abs(low), abs(high))) or 1e-3
+    flat = high - low <= NOISE * max(abs(low), abs(high))
+    margin = max(0.1 * abs(high), 1e-3) if flat else 0.12 * (high - low)
     bottom = max(low - margin, 0.0) if low >= 0 else low - margin
     axes.set_ylim(bottom, min(high + margin, 1.0) if share else high + margin)
     if share:
