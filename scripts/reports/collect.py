@@ -84,16 +84,15 @@ def _expanded(path: Path) -> list[Path]:
     if not (path / COMPARISON).is_file():
         return [path]
     agents = str(read_table(path / COMPARISON).get("agents", "")).split(",")
-    found = [folder for agent in agents for folder in sorted(path.glob(f"{label(agent)}/seed-*/"), key=_seed)]
+    found = [folder for agent in agents for folder in sorted(path.glob(f"{label(agent)}/seed-*/"), key=_by_number)]
     found = [folder for folder in found if (folder / CSV).is_file() and (folder / CSV).stat().st_size]
     if not found:
         raise ValueError(f"the comparison {str(path)!r} has no run yet that logged a figure; wait for the first one")
     return found
 
 
-def _seed(folder: Path) -> int:
-    seed = folder.name.removeprefix("seed-")
-    return int(seed) if seed.isdecimal() and len(seed) < 10 else -1
+def _by_number(folder: Path) -> tuple[int, str]:
+    return len(folder.name), folder.name
 
 
 def _read(folder: Path) -> Run:
