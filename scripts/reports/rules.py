@@ -37,8 +37,8 @@ CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run make
 SLOW = 5.0  # seconds of an update; who waits less does not wait for long
 TOO_LONG = {  # shares of the time that a part may take, with what it is called and how it takes less
     "environment": (0.5, "the verifier", "use a faster verifier, more --verifier-workers, a lower --verifier-timeout"),
-    "acting": (0.9, "acting", "play more episodes at a time (--num-envs), or shorter ones (--max-new-tokens)"),
-    "training": (0.9, "training", "take fewer passes (--agent-arg num_epochs=1), or raise --micro-batch-tokens"),
+    "acting": (0.95, "acting", "play more episodes at a time (--num-envs), or shorter ones (--max-new-tokens)"),
+    "training": (0.95, "training", "take fewer passes (--agent-arg num_epochs=1), or raise --micro-batch-tokens"),
 }
 
 

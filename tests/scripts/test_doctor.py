@@ -94,9 +94,9 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "less reward without a success": ("worse-than-before", ends(evaluated(0.0, 0.5), evaluated(0.0, 0.3))),
     "less reward and more success": ("", ends(evaluated(0.3, 0.9), evaluated(0.6, 0.7))),
     "a slow verifier": ("too-slow", text(SLOW | parts(0.6, 0.3, 0.1))),
-    "slow acting": ("too-slow", text(SLOW | parts(0.02, 0.92, 0.06))),
-    "slow training": ("too-slow", text(SLOW | parts(0.01, 0.04, 0.95))),
-    "a model that is slow to run": ("", text(SLOW | parts(0.1, 0.5, 0.4))),
+    "slow acting": ("too-slow", text(SLOW | parts(0.01, 0.96, 0.03))),
+    "slow training": ("too-slow", text(SLOW | parts(0.01, 0.03, 0.96))),
+    "a model that is slow to run": ("", text(SLOW | parts(0.03, 0.9, 0.07))),
     "a verifier that takes most of a second": ("", text(parts(0.9, 0.05, 0.05))),
 }
 
