@@ -36,52 +36,35 @@ K, GROUPS, LONGEST, TEMPERATURE = 4, 3, 12, 0.7
 REWARDS = [[0.0, 0.5, 1.0, 0.5], [1.0, 0.0, 0.0, 0.0], [0.5, 1.0, 0.5, 0.5]]  # [GROUPS, K], exact in float32
 ONE_IDLE_GROUP = [REWARDS[0], [0.5, 0.5, 0.5, 0.5], REWARDS[2]]
 
-OURS = {
-    "rloo": (RLOO, {}),
-    "grpo": (GRPO, {}),
-    "grpo, batch": (GRPO, {"scale": "batch"}),
-    "grpo, bounded": (GRPO, {"max_ratio": 1.25}),
-    "dr_grpo": (DrGRPO, {}),
-    "dapo": (DAPO, {}),
-    "dapo, masked": (DAPO, {"mask_truncated": True}),
-    "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}),
-    "cispo": (CISPO, {"max_ratio": 1.1}),
-    "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}),
-    "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}),
-}
-GRPO_THEIRS = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}
-DAPO_THEIRS = {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05}
-THEIRS = {  # TRL's settings, and a learning rate that moves the policy far enough for ratios to be clipped
-    "rloo": {"normalize_advantages": False, "learning_rate": 0.05},
-    "grpo": GRPO_THEIRS,
-    "grpo, batch": {**GRPO_THEIRS, "scale_rewards": "batch"},
-    "grpo, bounded": {**GRPO_THEIRS, "delta": 1.25},
-    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "learning_rate": 0.3},
-    "dapo": DAPO_THEIRS,
-    "dapo, masked": {**DAPO_THEIRS, "mask_truncated_completions": True},
-    "gspo": {**GRPO_THEIRS, "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
-    "cispo": {**GRPO_THEIRS, "loss_type": "cispo", "epsilon_high": 1.1},
-    "sapo": {**GRPO_THEIRS, "loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 5.0},
-    "grpo, off-policy": {**GRPO_THEIRS, "off_policy_mask_threshold": 0.005},
+GROUP = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}
+TOKEN = {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05}
+SEQUENCE = {**GROUP, "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04}
+GATES = {**GROUP, "loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 5.0}
+LOSSES = {  # our class and settings; TRL's, and a learning rate with which ratios are clipped
+    "rloo": (RLOO, {}, {"normalize_advantages": False, "learning_rate": 0.05}),
+    "grpo": (GRPO, {}, GROUP),
+    "grpo, batch": (GRPO, {"scale": "batch"}, {**GROUP, "scale_rewards": "batch"}),
+    "grpo, bounded": (GRPO, {"max_ratio": 1.25}, {**GROUP, "delta": 1.25}),
+    "dr_grpo": (DrGRPO, {}, {"loss_type": "dr_grpo", "scale_rewards": "none", "learning_rate": 0.3}),
+    "dapo": (DAPO, {}, TOKEN),
+    "dapo, masked": (DAPO, {"mask_truncated": True}, {**TOKEN, "mask_truncated_completions": True}),
+    "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}, SEQUENCE),
+    "cispo": (CISPO, {"max_ratio": 1.1}, {**GROUP, "loss_type": "cispo", "epsilon_high": 1.1}),
+    "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}, GATES),
+    "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}, {**GROUP, "off_policy_mask_threshold": 0.005}),
 }
 SEEDS = {"dapo, masked": 23}  # TRL counts an episode whose last token happens to be the padding token as finished
 MODELS = [("llama", "float32", 1e-5), ("gpt2", "float32", 1e-5), ("gpt2", "float64", 1e-12)]
 
 
-@dataclass
-class Step:
-    """What TRL had when its optimizer was about to step."""
-
-    weights: dict[str, torch.Tensor]
-    gradient: torch.Tensor
-
-
 class Recorder(TrainerCallback):
+    """Keeps the weights and the gradient that TRL had whenever its optimizer was about to step."""
+
     def __init__(self):
         self.steps, self.logs = [], {}
 
     def on_pre_optimizer_step(self, args, state, control, model, **rest):
-        self.steps.append(Step(copy.deepcopy(model.state_dict()), flat_gradient(model)))
+        self.steps.append((copy.deepcopy(model.state_dict()), flat_gradient(model)))
 
     def on_log(self, args, state, control, logs, **rest):
         self.logs |= logs
@@ -129,16 +112,17 @@ class Match:
     rollout: Rollout
     peer: Recorder
 
-    def our_gradient(self, cls, step, **settings):
-        """Return our gradient with the weights that TRL had at this step."""
-        self.policy.model.load_state_dict(self.peer.steps[0].weights)
+    def error(self, cls, step, share=1, **settings):
+        """Return the relative error of a share of our gradient with the weights that TRL had at this step."""
+        self.policy.model.load_state_dict(self.peer.steps[0][0])
         agent = cls(self.policy, self.envs, episodes_per_update=len(self.rollout), device="cpu", **settings)
         agent.anchor.freeze_reference(self.policy)
         prepared = agent.prepare(self.rollout)
-        self.policy.model.load_state_dict(step.weights)
+        weights, gradient = self.peer.steps[step]
+        self.policy.model.load_state_dict(weights)
         self.policy.zero_grad()
         agent.loss(prepared)[0].backward()
-        return flat_gradient(self.policy.model)
+        return relative_error(share * flat_gradient(self.policy.model), gradient)
 
 
 def flat_gradient(model):
@@ -203,7 +187,7 @@ def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder, correcti
         num_generations=K, max_completion_length=LONGEST, temperature=TEMPERATURE, beta=0.0,
         num_iterations=iterations, max_steps=iterations, gradient_accumulation_steps=micro_batches,
         per_device_train_batch_size=len(rollout) // micro_batches, optim="sgd", lr_scheduler_type="constant",
-        max_grad_norm=0.0, **{"epsilon": 0.2, **THEIRS[loss], **(correction or {})},
+        max_grad_norm=0.0, **{"epsilon": 0.2, **LOSSES[loss][2], **(correction or {})},
     )  # fmt: skip
     model = copy.deepcopy(policy.model)
     if model.config.model_type == "gpt2":
@@ -256,16 +240,16 @@ def match(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("micro_batches", [1, 3])  # TRL shuffles the rows over them, groups mixed
 @pytest.mark.parametrize(("kind", "dtype", "tolerance"), MODELS)
-@pytest.mark.parametrize("loss", OURS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_our_gradient_is_trls(match, loss, kind, dtype, tolerance, micro_batches):
     seen = match(loss, kind, dtype, micro_batches)
     if loss == "cispo":
         assert seen.peer.logs["cispo_clip_ratio"] > 0
     elif loss not in ("rloo", "sapo"):
         assert seen.peer.logs["clip_ratio/low_mean"] > 0 and seen.peer.logs["clip_ratio/high_mean"] > 0
-    cls, settings = OURS[loss]
-    for step in seen.peer.steps:
-        assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) <= tolerance
+    cls, settings, _ = LOSSES[loss]
+    for step in range(len(seen.peer.steps)):
+        assert seen.error(cls, step, **settings) <= tolerance
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -278,11 +262,11 @@ def test_our_weights_of_what_another_policy_sampled_are_trls(match, loss, mode):
         "vllm_importance_sampling_clip_max": 1.4,
     }
     seen = match(loss, "gpt2", "float64", noise=0.2, correction=theirs)
-    cls, settings = OURS[loss]
+    cls, settings, _ = LOSSES[loss]
     ours = {"mismatch": mode, "mismatch_min": 0.7, "mismatch_max": 1.4}
-    for step in seen.peer.steps:
-        assert relative_error(seen.our_gradient(cls, step, **settings, **ours), step.gradient) <= 1e-12
-        assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) > 1e-3
+    for step in (0, 1):
+        assert seen.error(cls, step, **settings, **ours) <= 1e-12
+        assert seen.error(cls, step, **settings) > 1e-3
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(True, "differentiated"), (False, "none")])
@@ -290,9 +274,8 @@ def test_our_kl_in_the_loss_is_trls_with_and_without_a_ratio(match, theirs, ours
     """The reference of both is the model before training, so the first step's KL is 0."""
     seen = match("grpo", "gpt2", "float64", correction={"use_bias_correction_kl": theirs}, beta=0.3)
     settings = {"kl_coef": 0.3, "kl_estimator": "k3", "kl_in": "loss", "kl_ratio": ours}
-    later = seen.peer.steps[1]
-    assert relative_error(seen.our_gradient(GRPO, later, **settings), later.gradient) <= 1e-12
-    assert relative_error(seen.our_gradient(GRPO, later), later.gradient) > 1e-3
+    assert seen.error(GRPO, 1, **settings) <= 1e-12
+    assert seen.error(GRPO, 1) > 1e-3
 
 
 def test_dapo_differs_from_trl_by_the_tokens_of_groups_that_teach_nothing(match):
@@ -301,5 +284,4 @@ def test_dapo_differs_from_trl_by_the_tokens_of_groups_that_teach_nothing(match)
     lengths = seen.rollout.lengths.double().reshape(GROUPS, K).sum(1)
     share = (lengths[0] + lengths[2]) / lengths.sum()
     assert share < 0.9
-    for step in seen.peer.steps:
-        assert relative_error(share * seen.our_gradient(DAPO, step), step.gradient) <= 1e-12
+    assert max(seen.error(DAPO, step, share) for step in (0, 1)) <= 1e-12
