@@ -318,9 +318,6 @@ def test_the_number_reaches_verdicts_in_any_process(late, tmp_path):
     rewards = [float(rollout.returns.mean()) for rollout, _ in agent.updates(total_episodes=24)]
     agent.env.close()
     assert rewards == [0.0, 1.0, 2.0]
-
-
-def test_the_single_environment_takes_it_too():
-    env = gym.make("TextGen-v0", verifier=by_step, problems=PROBLEMS, max_new_tokens=1)
-    env.reset(seed=0, options={"progress": {"num_updates": 7, "max_updates": None}})
-    assert env.step(np.int64(3))[1] == 7.0
+    single = gym.make("TextGen-v0", verifier=by_step, problems=PROBLEMS, max_new_tokens=1)
+    single.reset(seed=0, options={"progress": {"num_updates": 7, "max_updates": None}})
+    assert single.step(np.int64(3))[1] == 7.0

@@ -106,32 +106,31 @@ def test_where_every_episode_is_cut_off_masking_those_leaves_nothing() -> None:
 # Identity 7: equal rewards.
 
 
-@diagonal(
-    "name, reward",
-    [
-        *("ReinforceBaseline", *IN_GROUPS, "CISPO, batch", "REINFORCE++-baseline"),
-        *(f"baseline {name}{how}" for name in BASELINES[3:] for how in ("", " by episode")),
-    ],
-    [0.0, 1.0, 0.1, 1 / 3, -7.3],
-)
+EQUAL = (0.0, 1.0, 0.1, 1 / 3, -7.3)
+OF_THE_ROLLOUT = {"ReinforcePlusPlus": {"cls": ReinforcePlusPlus}} | {
+    name: FAMILY[name] for name in ("baseline batch-mean", "baseline batch-mean by episode")
+}
+OF_GROUPS = [
+    *("ReinforceBaseline", *IN_GROUPS, "CISPO, batch", "REINFORCE++-baseline"),
+    *(f"baseline {name}{how}" for name in BASELINES[3:] for how in ("", " by episode")),
+]
+
+
+@diagonal("name, reward", OF_GROUPS, EQUAL)
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
     """Groups differ in their reward, episodes in their length."""
     rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
     assert not update_gradient(FAMILY[name], rollout).any()
 
 
-@pytest.mark.parametrize(
-    "settings", [{"cls": ReinforcePlusPlus}, FAMILY["baseline batch-mean"], FAMILY["baseline batch-mean by episode"]]
-)
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
-def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_to_who_compares_in_it(
-    reward: float, settings: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("settings", OF_THE_ROLLOUT.values(), ids=OF_THE_ROLLOUT)
+@pytest.mark.parametrize("reward", EQUAL)
+def test_equal_rewards_in_a_rollout_do_so_for_who_compares_in_it(reward: float, settings: dict[str, Any]) -> None:
     rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
     assert not update_gradient(settings, rollout).any()
 
 
-@diagonal("cls, reward, lam", [A2C, PPO], [0.0, 1.0, 0.1, 1 / 3, -7.3], [0.0, 0.5, 1.0])
+@diagonal("cls, reward, lam", [A2C, PPO], EQUAL, [0.0, 0.5, 1.0])
 def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agent], reward: float, lam: float) -> None:
     """An actor-critic compares with its critic, not with other episodes."""
     agent = make_agent(cls, gae_lambda=lam)
