@@ -138,7 +138,7 @@ def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, rewa
 
 
 def test_rewards_that_are_often_no_numbers_end_the_training_and_are_named():
-    agent = pole(ReinforceBaseline, ThreeSteps(spaces.Discrete(2), NAN, every=2), episodes_per_update=20)
+    agent = ReinforceBaseline("MlpPolicy", ThreeSteps(spaces.Discrete(2), NAN, every=2), episodes_per_update=20)
     with pytest.raises(VerifierError, match=r"10% \(max_failed_share\).*the environment paid nan"):
         agent.learn(100_000)
 
