@@ -19,7 +19,7 @@ from .run_log import BetweenRollouts, log_histogram
 
 DISTRIBUTIONS = 50  # histograms, before they are thinned
 SAMPLE_SECONDS = 1.0  # between two samples on a terminal
-LIVE = {  # of the last update, on a terminal
+SHOWN = {  # of the last update
     "success": ("rollout/success_rate", ".2f"),
     "reward": ("rollout/ep_rew_mean", ".2f"),
     "length": ("rollout/ep_len_mean", ".1f"),
@@ -31,7 +31,7 @@ class ShowProgress(BaseCallback):
     """Updates the progress shown, and stops training after a signal.
 
     Args:
-        show: function of a note, a longer one for a terminal, and a sample, that updates it.
+        show: function of a note and a sample that updates it.
         interrupt: checked after every step.
         unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
         sample: returns prompt and completion of an episode of a rollout; None to show none.
@@ -39,7 +39,7 @@ class ShowProgress(BaseCallback):
 
     def __init__(
         self,
-        show: Callable[[str, str, Sample | None], None],
+        show: Callable[[str, Sample | None], None],
         interrupt: Interrupt,
         unit: str = "steps",
         sample: Callable[[Rollout], Sample] | None = None,
@@ -55,12 +55,10 @@ class ShowProgress(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
-        reward = last.get("rollout/ep_rew_mean")
         counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
         failed = [f"{count} {name}" for name, count in counts.items() if count]
-        note = [rate] + ([] if reward is None else [f"reward {reward:.3f}"]) + failed
-        live = [f"{name} {last[column]:{form}}" for name, (column, form) in LIVE.items() if column in last]
-        self.show(", ".join(note), ", ".join([*live, rate, *failed]), self._new_sample())
+        figures = [f"{name} {last[column]:{form}}" for name, (column, form) in SHOWN.items() if column in last]
+        self.show(", ".join([*figures, rate, *failed]), self._new_sample())
 
     def _new_sample(self) -> Sample | None:
         """Return a sample, at most one per second: a reader needs the time."""
@@ -72,7 +70,7 @@ class ShowProgress(BaseCallback):
     def _on_step(self) -> bool:
         if not self._ended:
             self._ended = bool(self.locals["dones"].any())
-            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), "", None)
+            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), None)
         return not self.interrupt.asked
 
 

@@ -17,6 +17,7 @@ from . import samples, session
 from .agent_names import label
 from .callbacks import Evaluations, HeldOutCurve, Histograms, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
+from .imitation import Imitation
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
 from .reports.rules import CURVE_EPISODES
@@ -110,7 +111,7 @@ class Job:
         losses: list[float] = []
         started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
         if self.shown is not None:
-            imitation = session.Imitation(self.agent, self.shown, self.given)
+            imitation = Imitation(self.agent, self.shown, self.given)
             if "imitation" in self.state:
                 with reading("the warm start of the checkpoint"):
                     imitation.load_state_dict(self.state["imitation"])

@@ -46,8 +46,7 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         passing: whether the line vanishes at the end, and short work prints none.
 
     Yields:
-        A function of the amount done and a note; for a terminal also a `live` note in its place, and the texts of a
-        `sample`, which get a line below.
+        A function of the amount done, a note, and the texts of a sample, which get a line below on a terminal.
     """
     if not interactive(sys.stderr):
         yield _lines(title, total, done, passing)
@@ -57,9 +56,9 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         with _Live(_bars[-1], passing) as progress:
             task = progress.add_task(title, total=total, completed=done, note="")
 
-            def show(amount: int, note: str = "", live: str = "", sample: tuple[str, str] | None = None) -> None:
+            def show(amount: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
                 progress.sample = sample or progress.sample
-                progress.update(task, completed=amount, note=plain(live or note))
+                progress.update(task, completed=amount, note=plain(note))
 
             yield show
     finally:

@@ -46,16 +46,9 @@ CHECKPOINT, BEST = "checkpoint", "best"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
 MOST_NAMED = 20  # runs in an error
-LOCAL = (
-    "log_dir",
-    "overwrite",
-    "as_json",
-    "resume",
-    "trust_checkpoint",
-    "dry_run",
-    "report",
-    "process_timeout",
-)  # options of one invocation, not of the run
+LOCAL = (  # options of one invocation, not of the run
+    "log_dir", "overwrite", "as_json", "resume", "trust_checkpoint", "dry_run", "report", "process_timeout",
+)  # fmt: skip
 
 
 class NotARunError(ValueError):

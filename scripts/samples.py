@@ -162,12 +162,8 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
 
 def last_of(task: TextGenTask, rollout: Rollout) -> tuple[str, str]:
     """Return the prompt and the completion of the last episode; of a dialogue, all of its turns."""
-    last = rollout.select(slice(len(rollout) - 1, None))
-    assert isinstance(last.observations, dict)
-    steps, (turns,) = int(last.lengths[0]), turns_of(task, last)
-    prompt = last.observations["tokens"][0].tolist()[: int(last.observations["length"][0])]
-    row = {"completion": task.encoding.texts([last.actions[0].tolist()[:steps]])[0], "dialogue": turns}
-    return shown_prompt(task, problem_of(task, int(last.groups[0]), prompt), prompt), said(row)
+    (row,) = episode_rows(task, rollout, [len(rollout) - 1])
+    return row["prompt"], said(row)
 
 
 def earned(rollout: Rollout) -> torch.Tensor:

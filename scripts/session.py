@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from huggingface_hub.utils import logging as hub_logging
 from rich.table import Table
 from rich.text import Text
@@ -20,14 +19,13 @@ from agents.language.gguf import model_folder
 from agents.policies import NAMES
 from agents.rollouts.envs import LOOP_OFFERS, full_id
 from agents.training.checkpoint import Checkpoint
-from agents.training.supervised import WarmStart
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
 from .agent_names import agent_class, is_own
 from .parameters import given_by_user
-from .progress import Interrupt, Rate, Show, before_first_end, progress_bar, say
+from .progress import Rate, Show, before_first_end, say
 from .run import model_of
 from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
@@ -140,70 +138,6 @@ def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) 
     task.reseed(np.random.default_rng(seed))
     shown = demonstrate(task, 0, count, device)
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
-
-
-class Imitation:
-    """The warm start of a run, on demonstrations drawn with the run's seed; its state can be saved and continued."""
-
-    def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
-        self.generator = torch.Generator().manual_seed(options["seed"])
-        self.count = len(episodes)
-
-        self.tokens = 0  # imitated so far, in this process
-
-        def batch(size: int) -> Rollout:
-            drawn = self.draw(size)
-            self.tokens += int(lengths[drawn].sum())
-            return episodes.select(drawn)
-
-        lengths = episodes.lengths.cpu()
-
-        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
-        rate = agent.usual("sft_learning_rate") if rate is None else rate
-        passes: dict[str, Any] = {
-            "micro_batch_size": agent.micro_batch_size,
-            "micro_batch_tokens": agent.micro_batch_tokens,
-        }
-        self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
-
-    def draw(self, size: int) -> torch.Tensor:
-        """Return which demonstrations are the next batch: drawn with replacement."""
-        return torch.randint(self.count, (size,), generator=self.generator)
-
-    def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
-        """Take the steps that are left, until a signal comes; return all losses."""
-        rate = Rate("tokens")
-        with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
-
-            def each(step: int, loss: float) -> bool:
-                show(step + 1, f"{rate(self.tokens)}, loss {loss:.3f}")
-                if on_step is not None:
-                    on_step(step, loss)
-                return not interrupt.asked
-
-            return self.loop.run(each)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps besides the policy."""
-        return {"loop": self.loop.state_dict(), "generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.loop.load_state_dict(state["loop"])
-        self.generator.set_state(state["generator"])
-
-
-class EpochImitation(Imitation):
-    """Imitation that sees every demonstration once before any of them again, in a new order each time."""
-
-    order = torch.empty(0, dtype=torch.long)
-
-    def draw(self, size: int) -> torch.Tensor:
-        """Return which demonstrations are the next batch; the last one of a pass may be smaller."""
-        if not len(self.order):
-            self.order = torch.randperm(self.count, generator=self.generator)
-        batch, self.order = self.order[:size], self.order[size:]
-        return batch
 
 
 def arguments_of(agent: Agent) -> dict[str, Any]:

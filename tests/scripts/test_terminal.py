@@ -52,7 +52,7 @@ def some_work():
     say("begin \x1b[31mred\x1b[0m\rover")
     with progress_bar("training", 40) as show:
         for done in range(41):
-            show(done, "7 tokens/s, reward [0.5]", "reward [0.5], 7 tokens/s", ("1+\n\x1b]0;me\x07=", "\x1b[2J[b]\r\t"))
+            show(done, "reward [0.5], 7 tokens/s", ("1+\n\x1b]0;me\x07=", "\x1b[2J[b]\r\t"))
     session.print_samples([("a[b]", "x\x1b[2Jy\x07", 1.0)], "test")
 
 
@@ -63,7 +63,7 @@ def test_a_pipe_gets_lines_of_text(written):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", said)
     assert said.splitlines()[:2] == [
         r"begin \x1b[31mred\x1b[0m\rover",
-        "training: 100%  0:00:00, 0:00:00 left  7 tokens/s, reward [0.5]",
+        "training: 100%  0:00:00, 0:00:00 left  reward [0.5], 7 tokens/s",
     ]
     assert r"x\x1b[2Jy\x07" in said
 

@@ -1,0 +1,215 @@
+"""Imitation of demonstrations: the warm start of a run, and `rlenv sft` from its options to its result."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from agents import Agent, Rollout, processes
+from agents.training.supervised import WarmStart, demonstration_loss
+from rlenv.stream import EmptySplitError
+
+from . import model_defaults, session
+from .parameters import given_by_user, typed
+from .progress import Interrupt, Rate, progress_bar, say
+from .run import CHECKPOINT, RESULT, Run, choose
+from .settings import is_text, resolved
+from .torchrun import join, own_run
+from .verifier_names import short_name
+
+HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
+
+
+class Imitation:
+    """The warm start of a run, on demonstrations drawn with the run's seed; its state can be saved and continued."""
+
+    def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
+        self.generator = torch.Generator().manual_seed(options["seed"])
+        self.count = len(episodes)
+
+        self.tokens = 0  # imitated so far, in this process
+
+        def batch(size: int) -> Rollout:
+            drawn = self.draw(size)
+            self.tokens += int(lengths[drawn].sum())
+            return episodes.select(drawn)
+
+        lengths = episodes.lengths.cpu()
+
+        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
+        rate = agent.usual("sft_learning_rate") if rate is None else rate
+        passes: dict[str, Any] = {
+            "micro_batch_size": agent.micro_batch_size,
+            "micro_batch_tokens": agent.micro_batch_tokens,
+        }
+        self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch: drawn with replacement."""
+        return torch.randint(self.count, (size,), generator=self.generator)
+
+    def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
+        """Take the steps that are left, until a signal comes; return all losses."""
+        rate = Rate("tokens")
+        with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
+
+            def each(step: int, loss: float) -> bool:
+                show(step + 1, f"{rate(self.tokens)}, loss {loss:.3f}")
+                if on_step is not None:
+                    on_step(step, loss)
+                return not interrupt.asked
+
+            return self.loop.run(each)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps besides the policy."""
+        return {"loop": self.loop.state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.loop.load_state_dict(state["loop"])
+        self.generator.set_state(state["generator"])
+
+
+class EpochImitation(Imitation):
+    """Imitation that sees every demonstration once before any of them again, in a new order each time."""
+
+    order = torch.empty(0, dtype=torch.long)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch; the last one of a pass may be smaller."""
+        if not len(self.order):
+            self.order = torch.randperm(self.count, generator=self.generator)
+        batch, self.order = self.order[:size], self.order[size:]
+        return batch
+
+
+def run_imitation(given: dict[str, Any]) -> None:
+    """Imitate as the options say; exit with 128 and the number of a signal, if one came."""
+    if not is_text(given["env_id"]):
+        raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
+    judged = given["problems"] is None or given_by_user("verifier")
+    given = given if judged else {**given, "verifier": "exact"}
+    given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
+    agent = _agent(given)
+    given |= _amount(given, len(session.task_of(agent.env).stream.listed))
+    shown = session.demonstrations(agent, given)
+    evaluation = (given["env_id"], session.arguments_of(agent), agent.device)
+    envs = session.held_out_envs(*evaluation, given["eval_episodes"]) if judged and given["eval_episodes"] else None
+    held_out = None if shown is None else _held_out(agent, envs, partial(session.evaluation_envs, *evaluation), given)
+    source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
+    place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
+    run, given = own_run(Run(place), given)
+    run.create(resolved(given), given["overwrite"])
+    started, before = time.perf_counter(), _loss(agent, held_out, given)
+    with Interrupt() as interrupt:
+        imitation = Imitation if given["epochs"] is None else EpochImitation
+        losses = [] if shown is None else imitation(agent, shown, given).run(interrupt)
+    seconds = time.perf_counter() - started
+    agent.save(run.path / CHECKPOINT)
+    result = {
+        "run_dir": str(run.path),
+        "env": given["env_id"],
+        "seed": given["seed"],
+        "steps": len(losses),
+        "examples": given["sft_examples"],
+        "loss": losses[-1] if losses else None,
+        "initial_eval_loss": before,
+        "eval_loss": _loss(agent, held_out, given),
+        "seconds": round(seconds, 3),
+        "eval": session.run_evaluation(agent, envs, given["eval_episodes"], given["seed"])[0]
+        if envs is not None
+        else None,
+        "interrupted": bool(interrupt.asked),
+    }
+    _show(run, result, 0 if held_out is None else len(held_out), given["as_json"])
+    if interrupt.asked:
+        click.echo(f"Interrupted; checkpoint written to {run.path / CHECKPOINT}", err=True)
+        sys.exit(128 + interrupt.asked)
+
+
+def _agent(given: dict[str, Any]) -> Agent:
+    """Return an agent with the model that the options describe; it is never asked to learn from rewards.
+
+    Raises:
+        ValueError: if there are fewer episodes to evaluate than processes.
+    """
+    device = join(given["device"], given["process_timeout"])
+    if 0 < given["eval_episodes"] < processes.size():
+        few = f"--eval-episodes {given['eval_episodes']} is too few for {processes.size()} processes"
+        raise ValueError(f"{few}: each evaluates one at least")
+    given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
+    with processes.alone():  # its share of the episodes of an update does not matter: there are none
+        agent = session.build_agent("reinforce", given | {"device": device})
+    processes.same_start(agent.policy)
+    model_defaults.announce(agent, given)
+    return agent
+
+
+def _show(run: Run, result: dict[str, Any], held_out: int, as_json: bool) -> None:
+    """Write the result into the run folder, and print it."""
+    run.write(RESULT, result)
+    if held_out:
+        before, after = result["initial_eval_loss"], result["eval_loss"]
+        say(f"loss on {held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        said = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
+        click.echo(f"{said}Run folder: {result['run_dir']}")
+
+
+def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
+    """Return how many examples and steps there are: of a file, all its training problems, in epochs if asked for.
+
+    Raises:
+        ValueError: for --epochs without a file, or together with --sft-steps.
+    """
+    if given["problems"] is None:
+        if given["epochs"] is not None:
+            raise ValueError("--epochs counts passes over a file: pass --problems, or --sft-steps instead")
+        return {}
+    examples = min(given["sft_examples"], listed) if given_by_user("sft_examples") else listed
+    if given["epochs"] is None:
+        return {"sft_examples": examples}
+    if typed("sft_steps"):
+        raise ValueError("--epochs and --sft-steps exclude each other")
+    return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
+
+
+def _held_out(agent: Agent, envs: Any, make: Callable[[int, str], Any], given: dict[str, Any]) -> Any:
+    """Return demonstrations of problems in the test split; None if it is empty.
+
+    Args:
+        agent: for its device.
+        envs: of the evaluation, used if they are of the test split; None without one.
+        make: makes environments of a split, with so many slots.
+        given: the options.
+    """
+    judged = envs is not None and session.task_of(envs).split == "test"
+    try:
+        own = envs if judged else make(1, "test")
+    except EmptySplitError:
+        return None
+    task = session.task_of(own)
+    count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
+    try:
+        return session.first_demonstrations(task, count, given["seed"], agent.device)
+    finally:
+        if not judged:
+            own.close()
+
+
+def _loss(agent: Agent, held_out: Any, given: dict[str, Any]) -> float | None:
+
+    if held_out is None:
+        return None
+    return demonstration_loss(agent.policy, held_out, given["sft_batch_size"], agent.micro_batch_tokens)
