@@ -47,14 +47,12 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
         config["verifier"] = ",".join(map(str, config["verifier"]))
     for key, option in config.items():
         if isinstance(option, list) and key not in repeated:
-            raise click.BadParameter(
-                f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
-            )
+            allowed = "a value, or a table for KEY=VALUE options"
+            raise click.BadParameter(f"{value} sets {key!r} to a list; allowed: {allowed}")
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = advice(key, ctx.command) or (f"did you mean {close[0]!r}?" if close else "")
-            hint = f"; {hint}" if hint else ""
-            raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
+            hint = advice(key, ctx.command) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
+            raise click.BadParameter(f"{value} sets the unknown option {key!r}; {hint}")
     ctx.default_map = {
         **(ctx.default_map or {}),
         # click takes (key, value) pairs for repeated KEY=VALUE options

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
+from agents import make_envs, processes
 from agents.files import read_table
+from agents.fsdp import check_shard
+from agents.language import memory
+from agents.language.adapters import base_of, has_adapter
+from agents.language.loading import config_of, find_config
+from agents.language.memory import Workload
+from agents.rollouts.envs import resolve_device
+from agents.settings import default_of
+from agents.training.teacher import named_teacher
 
+from . import session
+from .agent_names import agent_class
+from .defaults import agent_settings
 from .errors import LOWER
+from .run import model_of
+from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .torchrun import count_here
 
 SAME_NAME = (  # of settings of policy and agent, and of what a run does with a model
@@ -27,10 +41,6 @@ def dry_run(given: dict[str, Any]) -> None:
     Raises:
         ValueError: if it does not fit, with the setting to lower; for an environment without text.
     """
-    from agents.language import memory
-
-    from .settings import is_text
-
     if not is_text(given["env_id"]):
         raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
     config, work = workload(given)
@@ -44,19 +54,6 @@ def dry_run(given: dict[str, Any]) -> None:
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    from agents import make_envs, processes
-    from agents.fsdp import check_shard
-    from agents.language.loading import config_of
-    from agents.language.memory import Workload
-    from agents.rollouts.envs import resolve_device
-    from agents.settings import default_of
-
-    from . import session
-    from .agent_names import agent_class
-    from .defaults import agent_settings
-    from .run import model_of
-    from .settings import agent_arguments, env_arguments, policy_arguments
-
     cls, ranks = agent_class(given["agent"]), processes.size()
     check_shard(bool(given.get("shard")))
     policy = policy_arguments(given)  # it asks for peft, if needed
@@ -95,13 +92,6 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
 
 def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
-    from agents.language.adapters import base_of, has_adapter
-    from agents.language.loading import find_config
-    from agents.language.memory import Workload, plan
-    from agents.training.teacher import named_teacher
-
-    from .run import model_of
-
     if given.get("teacher") is None:
         return 0
     own, model = (model_of(given[name]) for name in ("model", "teacher"))
@@ -111,7 +101,7 @@ def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
     saved = Path(model).parent / "policy.json"
     dtype = read_table(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
     with named_teacher(given["teacher"]):
-        return plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
+        return memory.plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 
 
 def available(device: str) -> int | None:
@@ -120,8 +110,6 @@ def available(device: str) -> int | None:
     Processes of one machine share its memory.
     """
     if device != "cpu":
-        import torch
-
         return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else None
     free = []
     with suppress(OSError, ValueError, StopIteration):
@@ -131,22 +119,17 @@ def available(device: str) -> int | None:
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
         free.append(int(limit) - int(used))
-    if not free:
-        with suppress(ValueError, OSError, AttributeError):
-            free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return max(min(free) // count_here(), 0) if free else None
 
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
     """Return which setting makes the busiest phase fit."""
-    from agents.language import memory
-
-    if plan.busiest == "training" and (tokens := memory.fitting_micro_batch_tokens(config, work, free)):
+    if plan.busiest != "training":
+        return f"lower {LOWER[plan.busiest]}"
+    if tokens := memory.fitting_micro_batch_tokens(config, work, free):
         return f"pass --micro-batch-tokens {tokens}"
-    if plan.busiest == "training":
-        more = "" if work.activation_checkpointing else "pass --activation-checkpointing, or "
-        return f"{more}lower --max-new-tokens or the size of --model: not even one episode at a time fits"
-    return f"lower {LOWER[plan.busiest]}"
+    more = "" if work.activation_checkpointing else "pass --activation-checkpointing, or "
+    return f"{more}lower --max-new-tokens or the size of --model: not even one episode at a time fits"
 
 
 def _table(plan: Any, free: int | None, device: str) -> str:

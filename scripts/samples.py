@@ -9,11 +9,10 @@ import copy
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -97,14 +96,8 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     return found
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A turn of an episode.
-
-    Attributes:
-        begin, end: its actions, from the first to behind the last.
-        reply: the tokens that the environment appended to it.
-    """
+class Segment(NamedTuple):
+    """A turn of an episode: its actions, from the first to behind the last, and the tokens of the reply to it."""
 
     begin: int
     end: int
