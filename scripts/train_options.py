@@ -1,4 +1,4 @@
-"""The options of `rlenv train` alone; those that other commands have, too, are in setup/options.py."""
+"""The options of `rlenv train` alone; those that other commands have, too, are in options.py."""
 
 from __future__ import annotations
 
