@@ -76,7 +76,8 @@ class ColumnName(KeyValue):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """Split at the first equals sign; a JSON string is read as JSON."""
         column, name = super().convert(value, param, ctx)
-        return column, name if isinstance(name, str) else str(value).partition("=")[2]
+        literal = value.partition("=")[2] if isinstance(value, str) else str(name)
+        return column, name if isinstance(name, str) else literal
 
 
 def typed(name: str) -> bool:
