@@ -61,7 +61,7 @@ compare_options = options(
         help="Episodes of each evaluation.",
     ),
     click.option("--log-interval", type=click.IntRange(min=1), default=5, help="Updates between points of a curve."),
-    click.option("--figures/--no-figures", default=True, help="Draw curves.png and report.html."),
+    click.option("--figures/--no-figures", default=True, help="Write report.html."),
     click.option(
         "--log-dir", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="runs/compare-NAME",
         help="Folder of the comparison; an existing one is continued.",
@@ -96,7 +96,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
     Every run is an `rlenv train` in a separate process; the processes of torchrun share the runs. The folder gets
-    report.md, report.json, curves.png and report.html. The same command again continues an interrupted comparison; it
+    report.md, report.json and report.html. The same command again continues an interrupted comparison; it
     may add agents and seeds.
     """
     from agents import processes

@@ -1,4 +1,4 @@
-"""The report of a comparison: report.json, report.md, curves.png and report.html."""
+"""The report of a comparison: report.json, report.md and report.html."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from .reports import page
-from .reports.curves import draw, figure_size, merge_panels, read_panels
-from .reports.plots import save_figure
+from .reports.curves import merge_equal, read_curves
 from .reports.statistics import Row, tabulate, worse
 from .run import CSV, write_json
 from .settings import is_text
-
-CURVES = "curves.png"
 
 
 def write_report(
@@ -24,7 +21,7 @@ def write_report(
     results: Sequence[Mapping[str, Any]],
     failed: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Write the four files; return what is in report.json.
+    """Write the three files; return what is in report.json.
 
     Args:
         folder: of the comparison.
@@ -51,14 +48,10 @@ def write_report(
     report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal}
     report |= {"rows": [asdict(row) for row in rows], "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
-    unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")
     files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
-    curves = read_panels(files, f"time/{unit}")
-    drawn = merge_panels(curves)
+    drawn = merge_equal({agent: [curve for path in own for curve in read_curves(path)] for agent, own in files.items()})
     notes = [*_notes(runs, agents, failed), *(_same(names) for names in drawn.values() if len(names) > 1)]
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
-    if given["figures"]:
-        save_figure(lambda sheet: draw(sheet, curves, drawn, label), folder / CURVES, figure_size(len(drawn)))
     if given["figures"] and runs:
         page.write_report([folder], folder / page.NAME)
     return report
@@ -108,6 +101,5 @@ def _page(given: Mapping[str, Any], text: bool, rows: Sequence[Row], figure: str
         "percentile bootstrap interval. Seconds and time steps are medians over the trainings.",
         "",
         *notes,
-        *([f"![Curves]({CURVES})"] if given["figures"] else []),
     ]
     return "\n".join(lines) + "\n"

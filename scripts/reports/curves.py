@@ -1,4 +1,4 @@
-"""Learning curves of many runs, read from their progress.csv: a small panel per agent, with the others behind it."""
+"""Learning curves of several runs, read from their progress.csv: one with its band, the others behind it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from .history import History, read_columns
-from .plots import PAPER, Palette
+from .plots import Palette
 from .statistics import interquartile_mean
 
 POINTS = 200
-PANELS = {"rollout/ep_rew_mean": "reward of sampled episodes", "rollout/kl_start": "KL to the start, nats per step"}
-COLUMNS = 5  # of panels, at most
-LONG_NAME = 24  # characters in the heading of a panel
+COMPARED = ("rollout/ep_rew_mean", "rollout/kl_start")
 SAME = " = "  # between the names of agents whose runs coincide
 
 
-def read_curves(path: Path, x: str) -> list[np.ndarray]:
-    """Return the curves of all panels from a progress.csv, each [2, n]; see `History.curve`."""
+def read_curves(path: Path) -> list[np.ndarray]:
+    """Return the curves that tell runs apart, from a progress.csv, each [2, n] over steps; see `History.curve`."""
     table = History(read_columns(path))
-    return [table.curve(x, y) for y in PANELS]
+    return [table.curve("time/total_timesteps", name) for name in COMPARED]
 
 
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
@@ -43,70 +41,13 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
     the other then.
 
     Args:
-        curves: by name, those of all runs and panels in the same order.
+        curves: by name, those of all runs in the same order.
     """
     groups: dict[Any, list[str]] = {}
     for name, own in curves.items():
         drawn = any(curve.size for curve in own)
         groups.setdefault(tuple((curve.shape, curve.tobytes()) for curve in own) if drawn else name, []).append(name)
     return {SAME.join(group): group for group in groups.values()}
-
-
-def read_panels(runs: Mapping[str, Sequence[Path]], x: str) -> dict[str, list[list[np.ndarray]]]:
-    """Return the curves of each agent's runs, by panel; each file is read once.
-
-    Args:
-        runs: progress.csv files by agent.
-        x: column of the horizontal axis.
-    """
-    curves = {agent: [read_curves(path, x) for path in paths] for agent, paths in runs.items()}
-    return {agent: [[run[panel] for run in own] for panel in range(len(PANELS))] for agent, own in curves.items()}
-
-
-def merge_panels(curves: Mapping[str, Sequence[Sequence[np.ndarray]]]) -> dict[str, list[str]]:
-    """Return which agents share a panel, of what `read_panels` returned; see `merge_equal`."""
-    return merge_equal({agent: [curve for panel in own for curve in panel] for agent, own in curves.items()})
-
-
-def grid_of(panels: int) -> tuple[int, int]:
-    """Return rows and columns for so many panels, about as many in each row."""
-    rows = -(-panels // COLUMNS)
-    return rows, -(-panels // rows)
-
-
-def figure_size(panels: int) -> tuple[float, float]:
-    """Return the width and height of a figure with so many agents, in inches."""
-    rows, columns = grid_of(panels)
-    return 2.5 * max(columns, 3), len(PANELS) * (2.0 * rows + 0.3)
-
-
-def draw(
-    figure: Any, curves: Mapping[str, Sequence[Sequence[np.ndarray]]], drawn: Mapping[str, Sequence[str]], label: str
-) -> None:
-    """Draw per agent a panel of reward and one of KL: the interquartile mean, and a band from worst to best run.
-
-    The other agents' means are grey lines behind. Agents with the same runs share their panels.
-
-    Args:
-        figure: of matplotlib.
-        curves: from `read_panels`.
-        drawn: from `merge_panels`.
-        label: of the horizontal axis.
-    """
-    rows, columns = grid_of(len(drawn))
-    blocks = figure.subfigures(len(PANELS), 1)
-    for number, (block, title) in enumerate(zip(blocks, PANELS.values(), strict=True)):
-        block.suptitle(f"{title}, over {label}", x=0.01, ha="left", fontsize=11, color=PAPER.ink)
-        panels = list(block.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
-        found = {name: [curve for curve in curves[first][number] if curve.size] for name, (first, *_) in drawn.items()}
-        spreads = {name: spread(own) for name, own in found.items() if own}
-        for place, name in enumerate(drawn):
-            draw_one(panels[place], name, spreads, PAPER)
-            heading = name if len(name) <= LONG_NAME else name.replace(SAME, f"\n{SAME.strip()} ")
-            panels[place].set_title(heading, fontsize=9, loc="left")
-            panels[place].tick_params(labelbottom=place + columns >= len(drawn))
-        for panel in panels[len(drawn) :]:
-            panel.set_visible(False)
 
 
 def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray], palette: Palette) -> None:

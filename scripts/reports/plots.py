@@ -27,7 +27,6 @@ class Palette:
     line: str
 
 
-PAPER = Palette("#1d2129", "#68717d", "#dfe3e8", "#0b6e99")
 # matplotlib knows no CSS variables: these colors stand for them, and `as_svg` writes the variables in their places.
 VARIABLES = {"#000a01": "--ink", "#000a02": "--soft", "#000a03": "--grid", "#000a04": "--accent"}
 THEMED = Palette(*VARIABLES)

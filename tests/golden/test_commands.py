@@ -444,7 +444,7 @@ def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
     assert [(row["agent"], row["runs"]) for row in report["rows"]] == [("reinforce", 2), ("rloo", 2)]
     runs = {f"{agent}/seed-{seed}" for agent in ("reinforce", "rloo") for seed in (0, 1)}
     assert all((folder / "compared" / run / "result.json").is_file() for run in runs)
-    assert {"report.json", "report.md", "curves.png"} <= {path.name for path in (folder / "compared").iterdir()}
+    assert {"report.json", "report.md", "report.html"} <= {path.name for path in (folder / "compared").iterdir()}
     assert not report["failed"]
 
 

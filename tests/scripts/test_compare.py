@@ -250,7 +250,7 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
         evals = {"initial_eval": figures, "eval": figures | {"success_rate": after}}
         return facts | evals | {"agent": agent, "seed": seed}
 
-    (tmp_path / "progress.csv").write_text("time/episodes,rollout/ep_rew_mean\n1,0.9\n")
+    (tmp_path / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean\n1,0.9\n")
     given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
     results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
     results.append(result("ppo", 0, 0.95))
@@ -264,8 +264,8 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
 
 def test_a_curve_leaves_out_rows_that_lack_a_figure(tmp_path):
     progress = tmp_path / "progress.csv"
-    progress.write_text("time/episodes,rollout/ep_rew_mean,eval/mean_reward\n16,0.5,\n32,1.5,\n,2.5,\n,,9\n")
-    rewards, kls = read_curves(progress, "time/episodes")
+    progress.write_text("time/total_timesteps,rollout/ep_rew_mean,eval/mean_reward\n16,0.5,\n32,1.5,\n,2.5,\n,,9\n")
+    rewards, kls = read_curves(progress)
     assert rewards.tolist() == [[16, 32], [0.5, 1.5]] and kls.shape == (2, 0)
 
 
