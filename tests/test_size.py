@@ -26,6 +26,7 @@ CEILINGS = {
     "lines: labs": 1_701,
     "lines: benchmarks": 1_449,
     "lines: tests": 34_804,
+    "lines: tests/support": 2_600,
     "lines: product": 42_428,
     "files: product": 339,
     "lines: longest file of the product": 523,
