@@ -6,11 +6,11 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.chat import Chat, chat_tokens, read_template
+from rlenv.chat import Chat, chat_tokens
 from rlenv.encoder import CUT, STOP, THOUGHTS, Encoder
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import CHATML, control_tokens
-from verifiers import Arith, Numeric, Problem
+from verifiers import Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
 SPACES = {f"llama2, {scheme} space": llama2(scheme) for scheme in ("first", "always", "never", "normalizer")}
@@ -98,15 +98,6 @@ def test_a_reply_has_the_last_tokens_of_the_whole_conversation_and_ends_no_turn_
         assert [token for token in found if token in control.values()] == usual, text
 
 
-def test_a_reply_may_say_nothing_or_be_of_another_role():
-    said = [user("1+1="), assistant("2")]
-    encoder, usual = Encoder(chatml()), Encoder(chatml()).reply(said, "no", STOP, chat=True)
-    encoder.reply(said, [user("")], STOP, chat=True)
-    assert encoder.reply(said, "no", STOP, chat=True) == usual
-    tool = encoder.reply(said, [result("ok")], STOP, chat=True)
-    assert "<|im_start|>tool\nok" in MADE["chatml"].decode(tool)
-
-
 def test_added_tokens_count_where_the_template_writes_them_also_if_it_puts_them_together_from_parts():
     def more(tokenizer):
         return control_of(tokenizer).keys() - control_tokens(tokenizer).keys()
@@ -128,20 +119,6 @@ def test_added_tokens_count_where_the_template_writes_them_also_if_it_puts_them_
     assert found == usual != [] and Encoder(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids("<|over|>")
 
 
-@pytest.mark.parametrize("name", ["qwen3", "deepseek_r1"])
-def test_a_system_message_may_speak_of_thoughts_as_in_apply_chat_template(name):
-    tokenizer = MADE[name]
-    thoughts = [tokenizer.convert_tokens_to_ids(text) for text in ("<think>", "</think>")]
-    asked = "Think inside <think> </think> tags."
-    told = [system(asked), user("1+1="), assistant("2"), user("2+2=")]
-    own = Encoder(tokenizer, Chat(tokenizer, asked), chats_texts=True)
-    for prompt in (told[:2], told):
-        expected = whole(tokenizer, prompt)
-        assert [token for token in expected if token in thoughts][:2] == thoughts
-        assert Encoder(tokenizer).prompts([prompt]) == own.prompts([prompt[1:]]) == [expected]
-    assert own.prompts(["1+1="]) == own.prompts([told[:2]])
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [("trim", "a<|im_end|>B"), ("upper", " A<|IM_END|>B \n"), ("tojson", '" a<|im_end|>B \\n"'), ("length", None)],
@@ -159,11 +136,7 @@ def test_a_template_that_changes_contents_is_followed_or_refused(change, expecte
         assert [token for token in ids if token in control_tokens(tokenizer).values()] == [ids[0]]
 
 
-def test_what_a_template_cuts_stays_cut_and_a_prompt_is_the_same_on_another_day():
-    prompt = [user("1+1="), assistant("<think>one and one</think>\n\n2"), user("2+2=")]
-    encoder = Encoder(MADE["chatml"])
-    encoder.prompts([prompt])
-    assert "<|im_start|>assistant\n2<|im_end|>" in encoder.shown_text(prompt)
+def test_a_prompt_is_the_same_on_another_day():
     [ids] = Encoder(MADE["llama3"]).prompts([[system("Be brief."), user("1+1=")]])
     assert "Today Date: 26 Jul 2024\n\nBe brief.<|eot_id|>" in MADE["llama3"].decode(ids)
 
@@ -176,22 +149,10 @@ def test_a_system_prompt_is_for_conversations_without_a_system_message():
     assert found == {a: a, b: b, "c": c}, "a plain text is shown as it is"
 
 
-@pytest.mark.parametrize(
-    ("settings", "rendered"),
-    [
-        ({}, False),
-        ({"chat": True}, True),
-        ({"system_prompt": "a"}, True),
-        ({"chat_template": CHATML}, True),
-        ({"chat_template": CHATML, "chat": False}, False),
-        ({"system_prompt": "a", "chat": False}, False),
-    ],
-)
-def test_plain_prompts_are_messages_of_the_user_on_request(settings, rendered):
-    task = silent(["b", [user("b")]], tokenizer=chatml(), **settings)
-    firsts = {prompt.text == "b": prompt.tokens[0] for prompt in task.prompts(range(2))}
-    start = task.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    assert (firsts[True] == start) is rendered and firsts[False] == start
+def test_plain_prompts_are_messages_of_the_user_on_request():
+    for settings, rendered in (({}, False), ({"chat": True}, True), ({"system_prompt": "a", "chat": False}, False)):
+        task = silent(["b"], tokenizer=chatml(), **settings)
+        assert task.tokenizer.decode(task.prompts([0])[0].tokens).startswith("<|im_start|>user") is rendered
 
 
 def test_a_chat_template_is_read_from_a_file_and_leaves_the_tokenizer_alone(tmp_path):
@@ -202,7 +163,6 @@ def test_a_chat_template_is_read_from_a_file_and_leaves_the_tokenizer_alone(tmp_
     task = silent(["b"], tokenizer=tokenizer, chat_template=path)
     assert task.tokenizer.decode(task.prompts([0])[0].tokens).startswith("<|im_start|>user\nb<|im_end|>")
     assert (task.tokenizer.chat_template, tokenizer.chat_template) == (CHATML, before)
-    assert read_template(CHATML) == CHATML
 
 
 def test_the_character_tokenizer_can_spell_a_template():
@@ -210,17 +170,6 @@ def test_the_character_tokenizer_can_spell_a_template():
     task = silent([[user("ß")], "ü"], chat_template=template, system_prompt="ø")
     texts = {task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
     assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
-
-
-def test_a_sampled_conversation_is_rendered_and_has_room():
-    class Asking(Arith):
-        def sample(self, rng):
-            problem = super().sample(rng)
-            return Problem([system("Add."), user(problem.prompt)], problem.answer)
-
-    task = TextGenTask(Asking(), tokenizer=MADE["gemma"])
-    for prompt in task.prompts(range(50)):
-        assert prompt.tokens == whole(MADE["gemma"], prompt.problem.prompt)
 
 
 # Earlier calls of tools and their results.
@@ -316,6 +265,7 @@ def test_prompts_in_words_end_with_the_request_for_the_verifiers_place_and_formu
     assert shown(asking(ask=False)) == {row["prompt"]: row["prompt"] for row in WORDS}
     for place, sentence in (("hash", "####"), ("tag", "<answer>"), ("stated", '"The answer is"')):
         assert sentence in shown(asking(verifier_kwargs={"place": place}))["What is 40 + 3?\n"]
+    assert asking().max_prompt_tokens == asking(ask=False).max_prompt_tokens + len(ASKED) + 1
 
 
 @pytest.mark.parametrize(
@@ -331,20 +281,3 @@ def test_the_last_message_of_the_user_asks_if_it_is_in_words_and_once(prompt, co
     (posed,) = made.prompts([0])
     assert posed.text.count(ASKED) == count and posed.problem.prompt == prompt
     assert count == 0 or f"? {ASKED}" in posed.text
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_lengths_have_room_for_the_request_though_the_first_prompt_may_be_a_formula(order):
-    assert asking().max_prompt_tokens == asking(ask=False).max_prompt_tokens + len(ASKED) + 1
-    prompts = ["40 + 3 =", "What is 40 + 3, if you please?"][::order]
-
-    class Mixed(Numeric):
-        prompt_length = 30
-
-        def sample(self, rng):
-            return Problem(rng.choice(prompts), "43")
-
-    template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}[assistant]"
-    for made in (TextGenTask(Mixed(), chat=True, chat_template=template, ask=True), TextGenTask(Mixed(), ask=True)):
-        lengths = {len(prompt.tokens) for prompt in made.prompts(range(20))}
-        assert max(lengths) <= made.max_prompt_tokens and len(lengths) == 2

@@ -4,8 +4,8 @@ from itertools import cycle
 
 import gymnasium as gym
 import pytest
-from chat_families import chatml, deepseek_r1, llama2, llama3, mistral, qwen3
-from dialogues import LETTERS, Echoing
+from chat_families import chatml, deepseek_r1, llama3, qwen3
+from dialogues import LETTERS
 
 import rlenv  # noqa: F401
 from verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier, isolate
@@ -118,8 +118,6 @@ def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
     obs, _, over, _, info = play(env, "bc")
     assert context(env, obs) == "abbcd" and info["turn"] == "bc" and not over
     assert play(env, "dd")[2] and verifier.heard == ["bc", "dd"]
-    *_, over, cut, info = play(single("arith", stop_strings="+"), "+")
-    assert over and not cut and info["completion"] == "+"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,7 @@ def test_a_dialogue_that_cannot_be_closed_is_an_error_or_a_warning():
     ("turns", "first", "second", "verdict", "total"),
     [
         (2, 1.5, 1.0, 0.0, 2.5),
-        (2, -0.75, -0.5, 0.0, -1.25),
         (2, 1.5, 0.0, -2.0, None),
-        (1, 1.25, 0.0, 0.5, None),
         (1, 1.25, 0.0, 1.0, 2.25),
     ],
 )
@@ -173,22 +169,6 @@ def test_the_reward_of_all_turns_must_be_in_the_declared_range(turns, first, sec
     assert info["verdict_status"] == ("ok" if total is None else "error")
     if total is not None:
         assert f"the reward {total} (of its turns: {first + second})" in info["verdict_reason"]
-
-
-def test_the_context_holds_everything_by_default():
-    task = single(Echoing(), max_turns=5, max_reply_tokens=7).task
-    assert task.max_length == task.max_prompt_tokens + 5 * 3 + 4 * 7
-    assert task.metadata["max_episode_steps"] == 15
-
-
-def test_the_curriculum_hears_of_dialogues():
-    env = single("guess", verifier_kwargs={"largest": 4, "levels": 2}, curriculum=0.5)
-    assert env.task.level == 1
-    for _ in range(256):  # of the numbers 1 and 2
-        env.reset(seed=0 if env._prompt is None else None)
-        play(env, "1$")[2] or play(env, "2$")
-    env.reset()
-    assert env.task.level == 2
 
 
 # Tools: rendered, called, counted.
@@ -241,14 +221,7 @@ def test_a_plain_prompt_gets_results_as_lines():
     assert say(env, "shout(chinese)")[2]["reply"] == "Error: the reply has characters that cannot be written here"
     _, over, info = say(env, env.problem.answer)
     assert over and info["is_success"]
-    assert [each["role"] for each in info["messages"]] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    assert [each["role"] for each in info["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
     assert [info[key] for key in ("turns", "tool_calls", "tool_errors")] == [3, 2, 1]
 
 
@@ -283,15 +256,6 @@ def test_a_template_without_tools_says_them_in_the_system_message(family):
     _, info = env_of(family(), system_prompt="Be brief.")
     assert "Be brief.\n\nYou may call functions" in info["prompt"] and '"name": "shout"' in info["prompt"]
     assert "You may call" not in env_of(family(), tools=[])[1]["prompt"]
-
-
-@pytest.mark.parametrize(("family", "ends"), [(llama2, "[INST] 46 [/INST]"), (mistral, "[INST]  46[/INST]")])
-def test_a_template_without_results_shows_them_as_the_users(family, ends):
-    """These families write every other role as the assistant's."""
-    tokenizer = family()
-    env, _ = env_of(with_template(tokenizer, "{% if tools %}{{ tools | tojson }}{% endif %}" + tokenizer.chat_template))
-    assert say(env, HERMES)[0].rstrip().endswith(ends)
-    assert say(env, HERMES)[0].count("46") == 2
 
 
 @pytest.mark.parametrize(

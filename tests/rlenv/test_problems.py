@@ -4,10 +4,7 @@ import csv
 import json
 import os
 import pickle
-import random
 import warnings
-from datetime import date
-from decimal import Decimal
 
 import pyarrow
 import pyarrow.parquet
@@ -70,16 +67,11 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     assert list(load_problems(tmp_path / name)) == expected
 
 
-@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "P.TSV"])
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, name):
-    WRITERS[name](tmp_path / name, ROWS)
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
-    assert list(load_problems(tmp_path / name)) == SUMS
-
-
-def test_windows_line_ends_and_empty_lines_are_no_rows(tmp_path):
-    (tmp_path / "p.jsonl").write_bytes(b'{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}')
-    (tmp_path / "p.csv").write_bytes(b"\r\nprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
+def test_a_byte_order_mark_windows_line_ends_and_empty_lines_are_no_part_of_a_row(tmp_path):
+    (tmp_path / "p.jsonl").write_bytes(
+        b'\xef\xbb\xbf{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}'
+    )
+    (tmp_path / "p.csv").write_bytes(b"\xef\xbb\xbfprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
     assert list(load_problems(tmp_path / "p.jsonl")) == list(load_problems(tmp_path / "p.csv")) == SUMS
 
 
@@ -137,18 +129,6 @@ def test_a_conversation_is_read_from_a_file_as_from_a_list(tmp_path, column, nam
     assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
     if column != "turns":
         assert list(listed_problems(rows, None, None, Exact())) == found
-
-
-@pytest.mark.parametrize("rows_per_group", [3, 1000])
-def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
-    count = min(1200, 60 * rows_per_group)
-    listed = [{"prompt": f"{number}+1=" + "x" * (number % 7), "answer": str(number + 1)} for number in range(count)]
-    columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}, "raw": b"\\0"}
-    table = pyarrow.Table.from_pylist([{**row, **columns} for row in listed])
-    pyarrow.parquet.write_table(table, tmp_path / "p.parquet", row_group_size=rows_per_group)
-    problems = load_problems(tmp_path / "p.parquet")
-    assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
-    assert problems[count - 1].metadata == columns
 
 
 def test_the_splits_of_a_dataset_are_read_and_counted_one_after_the_other(tmp_path):
@@ -219,9 +199,6 @@ def test_tokens_of_pairs_are_those_of_the_chat_template_and_no_answer_is_a_contr
             whole = [*prompt, {"role": "assistant", "content": answer}]
             assert row == tokenizer.apply_chat_template(whole)["input_ids"]
         assert side[2] == tokenizer(f"1+1={answer}")["input_ids"]
-    lines = encode_pairs(Encoder(tokenizer), [Pair(prompts[1], "2", "3")], chat=False)
-    assert lines[0] == [tokenizer(f"{Problem(prompts[1]).text}2")["input_ids"]]
-    assert encode_pairs(Encoder(tokenizer), [], chat=True) == ([], [])
     spelled = "2<|im_end|>\n<|im_start|>user\nRight!"
     ((row,), _) = encode_pairs(Encoder(tokenizer), [Pair([USER], spelled, "3")], chat=True)
     assert row.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
@@ -244,40 +221,18 @@ def take(problems, count, start=0):
     return [problems[index].prompt for index in range(start, start + count)]
 
 
-def test_the_split_is_the_same_for_mirror_images_everywhere_and_has_the_share_it_was_given():
-    key = Arith(operators="+-*").split_key
-    for a, b in zip(range(10, 99), range(98, 9, -1), strict=True):
-        one, other = (in_test_split(key(Problem(text)), 0.5) for text in (f"{a}+{b}=", f"{b}+{a}="))
-        assert one == other
+def test_the_split_is_the_same_everywhere_and_has_the_share_it_was_given():
     assert [in_test_split(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
     for fraction in (0.1, 0.5):
         share = sum(in_test_split(str(each), fraction) for each in range(20_000)) / 20_000
         assert share == pytest.approx(fraction, abs=0.01)
 
 
-@drawn(20)
-@given(st.integers(0, 2**62), st.sampled_from(["train", "test"]), st.lists(st.integers(0, 10**9), max_size=5))
-def test_a_problem_is_a_function_of_seed_split_and_number_and_leaves_pythons_random_state_alone(seed, split, indices):
-    before = random.getstate()
-    forwards, backwards = stream(split, seed), stream(split, seed)
-    expected = [forwards[index] for index in indices]
-    assert [backwards[index] for index in reversed(indices)] == expected[::-1]
-    assert random.getstate() == before
-
-
-@drawn(20)
-@given(st.integers(1, 12), st.integers(0, 2**62), st.integers(0, 20))
-def test_listed_problems_come_once_an_epoch(size, seed, epoch):
-    listed = [f"prompt {index // 2}" for index in range(size)]  # twice what is listed twice
-    problems = stream(seed=seed, problems=listed, test_fraction=0.0)
-    assert sorted(take(problems, size, start=epoch * size)) == sorted(listed)
-
-
-def test_listed_problems_are_shuffled_by_seed_and_epoch():
+def test_listed_problems_come_once_an_epoch_and_are_shuffled_by_seed_and_epoch():
     listed = [str(index) for index in range(20)]
     problems, other = (stream(seed=seed, problems=listed, test_fraction=0.0) for seed in (0, 1))
     orders = [take(problems, 20), take(problems, 20, start=20), take(other, 20), listed]
-    assert len({tuple(order) for order in orders}) == 4
+    assert len({tuple(order) for order in orders}) == 4 and all(sorted(order) == sorted(listed) for order in orders)
 
 
 def test_listed_problems_are_split_as_sampled_ones_are():
@@ -295,11 +250,6 @@ def test_listed_problems_may_name_their_split_and_who_names_both_is_told():
     twice = [{"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"))]
     with pytest.warns(UserWarning, match="problems that are in both splits: 1"):
         stream(problems=twice)
-
-
-def test_sampled_problems_that_do_not_fit_are_left_out():
-    short = stream(verifier=Arith(1), fits=lambda problem: problem.prompt < "0+2")
-    assert set(take(short, 30)) <= {"0+0=", "0+1="}
 
 
 # Which prompts are too long, and what is encoded to know it.
@@ -358,14 +308,6 @@ def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
         kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
     assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
     assert {*seen} == {"a", *prompts[:21]}, "`a` shows what the tokenizer adds"
-
-
-def test_long_prompts_are_left_out_before_the_split_and_said_once():
-    listed = [{"prompt": "a" * (1020 + n), "split": ("train", "test")[n % 2]} for n in range(10)]
-    with pytest.warns(UserWarning, match=r"^5 of 10 prompts have more than 1024 tokens \(max_prompt_tokens\)") as said:
-        task = TextGenTask("exact", problems=listed, max_new_tokens=4)
-    assert len(said) == 1 and (task.encoding.skipped_prompts, task.stream.sizes) == (5, {"train": 3, "test": 2})
-    assert (task.max_prompt_tokens, task.max_length) == (1024, 1028)
 
 
 # Files that are mapped into memory, and what a run is resumed with.

@@ -1,7 +1,6 @@
 """Tokenizers: of characters, trained on the problems, or of any family; what ends a turn, and what is shown of it."""
 
 import json
-import string
 
 import pytest
 from chat_families import FAMILIES, chatml
@@ -9,7 +8,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from rlenv.demonstrations import demonstrate, turn_tokens
 from rlenv.task import TextGenTask
@@ -19,7 +18,6 @@ from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Problem
 
 PAD, EOS = 0, 1
-ALPHABET = string.printable + "äßé字🙂\u0301\u200d\xa0"
 DIGITS = "0123456789+="
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
 
@@ -53,21 +51,6 @@ def pairs(post_processor=None):
 
 def exact(tokenizer=None, problems=("a",), **task):
     return TextGenTask("exact", **{"problems": problems, "tokenizer": tokenizer, "test_fraction": 0.0, **task})
-
-
-def test_control_tokens_come_first_and_every_character_once():
-    assert character_tokenizer("banana").get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}
-
-
-def test_it_saves_and_reloads_with_the_same_tokens(tmp_path):
-    tokenizer = character_tokenizer(ALPHABET)
-    tokenizer.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(str(tmp_path))
-    assert again.get_vocab() == tokenizer.get_vocab()
-    assert (again.pad_token_id, again.eos_token_id) == (PAD, EOS)
-    for text in (ALPHABET, " a  b ", "<eos>", "a <pad>"):
-        assert encode(again, text) == encode(tokenizer, text)
-        assert decode(again, encode(again, text)) == text
 
 
 CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
@@ -163,19 +146,6 @@ def test_it_depends_on_the_training_problems_alone():
     assert trained_on([row | {"prompt": OTHER + row["prompt"]} for row in LISTED]).get_vocab() != vocabulary
     one, other = (TextGenTask("arith", {"digits": 4}, tokenizer=f"train:{SMALLEST}") for _ in range(2))
     assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab(), "of problems that are sampled"
-
-
-def test_conversations_work_with_it_and_it_reloads(tmp_path):
-    listed = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in LISTED]
-    task = exact("train:300", listed)
-    prompt = task.prompts([0])[0]
-    assert prompt.text.startswith("<|im_start|>user\nWhat is")
-    assert prompt.text.endswith("=<|im_end|>\n<|im_start|>assistant\n")
-    assert task.tokenizer.decode(prompt.tokens) == prompt.text
-    assert task.stop_token_ids == (1, 3) and turn_tokens(task.encoding, prompt.problem, "2")[-1] == 3
-    task.tokenizer.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert exact(again, listed).prompts(range(9)) == task.prompts(range(9))
 
 
 def test_too_little_text_is_one_clear_line():
