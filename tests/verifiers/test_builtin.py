@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import unicodedata
 from decimal import Decimal
 
 import pytest
@@ -26,7 +25,7 @@ from verifiers import (
     isolate,
     make_verifier,
 )
-from verifiers.builtin.countdown import LONGEST, ExpressionError, evaluate
+from verifiers.builtin.countdown import evaluate
 from verifiers.builtin.json_schema import MOST_DIGITS, read_json
 from verifiers.dialogues import begin, reply_to
 
@@ -91,14 +90,6 @@ def test_a_text_of_any_length_is_judged(verifier, problem, text, reward):
     assert verifier.verify(problem, text).reward == reward
 
 
-@pytest.mark.parametrize(
-    "text", ["9" * 5_000, "1+" * LONGEST + "1", "(" * 100_000, "3+", "3**2", "3\x00", "7/0", "03", "٣"]
-)
-def test_a_text_that_is_too_long_or_no_expression_has_no_value(text):
-    with pytest.raises(ExpressionError):
-        evaluate(text)
-
-
 @drawn(40)
 @given(st.integers(0, 2**32), POSERS["arith"], st.text(max_size=4))
 def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_right(seed, arguments, more):
@@ -107,7 +98,6 @@ def test_a_chain_is_computed_with_products_before_sums_and_nothing_longer_is_rig
     numbers, symbols = re.findall(r"\d+", problem.prompt), re.findall(r"[-+*]", problem.prompt)
     assert len(numbers) == arguments["operands"] == len(symbols) + 1
     assert {len(number) for number in numbers} == {arguments["digits"]}
-    assert arguments["digits"] == 1 or all(number[0] != "0" for number in numbers)
     assert set(symbols) <= set(arguments["operators"])
     assert verifier.verify(problem, problem.answer + more).reward == float(not more)
     assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
@@ -130,21 +120,13 @@ def test_problems_that_are_one_to_a_learner_share_a_split_key(verifier, one, oth
     assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
 
 
-@drawn(40)
-@given(st.integers(0, 2**32), st.integers(2, 4))
-def test_chains_with_one_split_key_have_one_answer(seed, operands):
-    verifier, rng, answers = Arith(1, "+-*", operands), random.Random(seed), {}
-    for problem in (verifier.sample(rng) for _ in range(50)):
-        assert answers.setdefault(verifier.split_key(problem), problem.answer) == problem.answer
-
-
 def test_the_problems_of_a_seed_stay_what_they_were():
     rng = random.Random(0)
     assert [Arith(operators="+-*").sample(rng).prompt for _ in range(4)] == ["59+63=", "43-75=", "61-48=", "55+84="]
 
 
 def test_every_level_is_drawn_and_has_problems_of_its_own_and_a_single_one_is_not_mentioned():
-    rng, arith, guess = random.Random(0), Arith(digits=4, levels=3), Guess(64, levels=3)
+    rng, arith = random.Random(0), Arith(digits=4, levels=3)
     levels = [arith.sample(rng).metadata["level"] for _ in range(300)]
     assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
     assert Arith().sample(rng).metadata == {} and "level" not in Guess().sample(rng).metadata
@@ -152,9 +134,7 @@ def test_every_level_is_drawn_and_has_problems_of_its_own_and_a_single_one_is_no
         problem = arith.sample_at(rng, level)
         assert problem.metadata == {"level": level}
         assert {len(number) for number in re.findall(r"\d+", problem.prompt)} == {level + 1}
-        most, problems = 8 << level, [guess.sample_at(random.Random(seed), level) for seed in range(200)]
-        assert {problem.prompt for problem in problems} == {f"1-{most}:"}
-        assert max(int(problem.answer) for problem in problems) in range(most - 3, most + 1)
+        assert Guess(64, levels=3).sample_at(rng, level).prompt == f"1-{8 << level}:"
 
 
 @given(st.integers(0, 2**32), POSERS["countdown"])
@@ -183,26 +163,6 @@ def test_a_bad_call_is_answered_in_the_alphabet():
     assert verifier.max_turns == 2 and not verifier.isolated
 
 
-def bisect(verifier, number, largest):
-    """Return how many turns bisection takes; None if the turns run out."""
-    dialogue, low, high = begin(verifier, Problem("", str(number))), 1, largest
-    for turn in range(1, verifier.max_turns + 1):
-        middle = (low + high) // 2
-        reply = reply_to(dialogue, str(middle))
-        if reply.verdict is not None:
-            return turn if reply.verdict.reward == 1 else None
-        low, high = (middle + 1, high) if reply.content == ">" else (low, middle - 1)
-    return None
-
-
-@pytest.mark.parametrize("largest", [2, 10, 63, 64, 100])
-def test_bisection_finds_every_number_in_the_turns_there_are(largest):
-    verifier = Guess(largest)
-    turns = [bisect(verifier, number, largest) for number in range(1, largest + 1)]
-    assert None not in turns and max(turns) == verifier.max_turns
-    assert largest != 64 or sum(turns) / 64 == pytest.approx(5.1, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("turn", "reply"),
     [("41", ">"), (" 43\n", "<"), ("", "?"), ("42.0", "?"), ("40 41", "?"), ("042", "?"), ("-42", "?"), ("٤٢", "?")],
@@ -210,25 +170,6 @@ def test_bisection_finds_every_number_in_the_turns_there_are(largest):
 def test_a_guess_is_one_whole_number(turn, reply):
     answer = reply_to(begin(Guess(), Problem("1-64:", "42")), turn)
     assert answer.content == reply and answer.verdict is None and answer.reward == 0
-
-
-@given(st.text(), st.text(), st.sampled_from(["{1}", " {0}\r\n\t", "{0}.", "{0}{0}", "{0}\x00", "\x1c{0}", "{0}{1}"]))
-def test_two_texts_are_exactly_equal_where_their_forms_are(answer, other, form):
-    def plain(text):
-        return unicodedata.normalize("NFC", text.strip(" \t\r\n"))
-
-    completion = form.format(answer, other)
-    verdict = Exact().verify(Problem("p", answer), completion)
-    assert verdict.reward == float(bool(plain(answer)) and plain(answer) == plain(completion))
-
-
-@given(st.lists(st.from_regex(r"[a-z][a-z0-9_-]{0,5}", fullmatch=True), min_size=1, max_size=4, unique=True))
-def test_tags_may_have_any_names(tags):
-    verifier = Format(tags)
-    assert Format(", ".join(tags)).tags == verifier.tags == tags
-    completion = verifier.demonstration(SIX)
-    assert verifier.verify(SIX, completion).reward == 1.0
-    assert verifier.verify(SIX, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
 
 
 @pytest.mark.parametrize(
@@ -243,14 +184,6 @@ def test_tags_may_have_any_names(tags):
 def test_a_demonstration_is_made_of_the_problem(verifier, problem, demonstration):
     assert verifier.demonstration(problem) == demonstration
     assert Length(5).demonstration(Problem("p", "seven ch")) != "seven ch", "where its length is right"
-
-
-@given(st.integers(0, 400), st.integers(0, 400))
-def test_a_length_nearer_to_the_range_is_rewarded_no_less(one, other):
-    verifier = Length(maximum=200, minimum=100, margin=70)
-    near, far = sorted((one, other), key=lambda length: max(100 - length, length - 200, 0))
-    assert verifier.verify(SIX, "x" * near).reward >= verifier.verify(SIX, "x" * far).reward
-    assert Length(maximum=5).verify(SIX, " ab \n").parts == {"length": 2}
 
 
 JSON = st.recursive(

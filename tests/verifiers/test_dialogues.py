@@ -1,7 +1,5 @@
 """Dialogues: what a conversation and a reply may be, one turn as a completion, and workers that replay all turns."""
 
-import pickle
-
 import pytest
 from dialogues import Echoing, Hashing
 
@@ -19,11 +17,7 @@ TURNS = ["a", "bb", "", "dcba", "c"]
 
 
 def test_a_prompt_may_be_a_conversation_of_which_a_single_message_counts_as_its_text():
-    given = [dict(message) for message in TALK]
-    problem = Problem(tuple(given), "4")
-    given[0]["content"] = "changed later"
-    assert problem == Problem(TALK, "4") == pickle.loads(pickle.dumps(problem)) and problem.prompt == TALK
-    assert problem.text == "system: Add.\nuser: 1+1=\nassistant: 2\nuser: 2+2="
+    assert Problem(TALK).text == "system: Add.\nuser: 1+1=\nassistant: 2\nuser: 2+2="
     asked = Problem([{"role": "user", "content": "12+34=", "name": None}])
     assert asked.prompt == [{"role": "user", "content": "12+34="}]
     assert asked.text == text_of("12+34=") == "12+34=" and Arith().split_key(asked) == "12+34"
@@ -36,10 +30,6 @@ def test_a_conversation_may_hold_earlier_turns_of_tools():
     prompt = Problem([TALK[1], calling, {**result, "name": None}, result]).prompt
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}, "id": "call00001"}
     assert prompt == [TALK[1], {"role": "assistant", "content": "", "tool_calls": [call]}, result, result]
-    bare = {"role": "assistant", "content": " So: ", "tool_calls": [{"name": "add", "arguments": {"a": "é"}}]}
-    assert Problem([TALK[1], bare, {"role": "tool", "content": "3"}]).text.splitlines()[1:] == [
-        "assistant:  So: ", '<tool_call>{"name": "add", "arguments": {"a": "é"}}</tool_call>', "tool: 3",
-    ]  # fmt: skip
 
 
 def live(verifier, problem):
@@ -80,8 +70,6 @@ def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens
     guess = Says(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
     assert guess.has_dialogues and not Verifier().has_dialogues and Verifier().dialogue(problem) is None
     assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25]
-    (reply,) = live(Echoing(alone=True), Problem("ab"))
-    assert reply.verdict == Echoing().verify(Problem("ab"), "a")
     failing = Says(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         failing.verify(problem, "a")

@@ -47,16 +47,6 @@ def test_a_coroutine_function_is_waited_for_where_an_event_loop_runs_already():
     assert [verdict.reward for verdict in asyncio.run(notebook())] == [1.0, 3.0]
 
 
-def test_an_object_with_call_is_a_function():
-    class Half:
-        def __call__(self, prompts, completions):
-            return [0.5] * len(completions)
-
-    verifier = FunctionVerifier(Half(), success_reward=0.5, alphabet="ab")
-    assert (verifier.name, verifier.alphabet) == ("Half", "ab")
-    assert verifier.is_success(verifier.verify(PROBLEMS[0], ""))
-
-
 def test_a_function_is_called_once_a_batch_with_lists_and_the_columns_that_it_asks_for():
     calls = []
 
@@ -78,11 +68,6 @@ def test_a_function_is_called_once_a_batch_with_lists_and_the_columns_that_it_as
 
     problem = Problem("p", "", {"completions": "gold", "prompts": "q"})
     assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0, "no column takes the place of the completions"
-
-    def needs(prompts, completions, solution, answer, hint=None, log_metric=None, **kwargs):
-        return [1.0]
-
-    assert FunctionVerifier(needs).columns == ("solution",)
 
 
 def test_a_conversation_is_answered_with_a_message():
@@ -106,9 +91,6 @@ def test_a_function_that_asks_gets_token_ids_and_the_state_of_the_trainer():
     progress = {"num_updates": 5, "max_updates": 10}
     texts = Completion.of("2", [7, 1], progress), Completion.of("4x", [9, 8, 1], progress)
     assert [verdict.reward for verdict in judged(reward, *texts)] == [5.2, 5.3]
-    wants = FunctionVerifier(reward).wants, FunctionVerifier(lambda completions, **columns: [1.0]).wants
-    assert wants == (("token_ids", "progress"),) * 2, "any columns, as in TRL"
-    assert FunctionVerifier(lambda prompts, completions: [1.0]).wants == ()
 
 
 def test_outside_of_an_environment_nobody_knows_the_tokens():

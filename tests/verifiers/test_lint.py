@@ -1,21 +1,16 @@
 """Lint: every rule finds the verifier that breaks it, and only that; attacks are wrong, and what their names say."""
 
 import itertools
-import os
 import random
 import re
 import signal
 import string
-import unicodedata
 
 import pytest
-from drawn import drawn
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
 from verifiers.lint import report
-from verifiers.lint.attacks import ATTACKS, LONG, WRONG, all_but, attacks, wrong_answers, wrong_cases
+from verifiers.lint.attacks import ATTACKS, WRONG, wrong_answers, wrong_cases
 from verifiers.lint.report import RULES, lint
 
 
@@ -105,28 +100,6 @@ def families(found):
     return {finding.family for finding in found.findings if finding.rule == "attack"}
 
 
-class Asks(Sums):
-    """Poses its sums as conversations; what it declares is about the last message."""
-
-    prompt_length = 6
-
-    def sample(self, rng):
-        problem = super().sample(rng)
-        return Problem(
-            [{"role": "system", "content": "Add!"}, {"role": "user", "content": problem.text}], problem.answer
-        )
-
-
-@pytest.mark.parametrize("good", [Sums, Asks])
-def test_a_good_verifier_passes(good):
-    found = lint(good())
-    assert (found.findings, found.passed, found.hedges) == ([], True, {})
-    assert found.attacks >= 200 and found.honest >= 50
-    assert (found.false_accepts, found.false_rejects, found.partial) == (0, 0, 0)
-    assert (found.problems, found.without_demonstration) == (len(good().examples()), 0)
-    assert 0 < found.median <= found.p99
-
-
 @pytest.mark.parametrize("bad", [*PAYS, *BAD], ids=lambda cls: cls.__name__)
 def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
     found = lint(bad())
@@ -139,12 +112,6 @@ def test_a_verifier_is_slow_unless_it_says_so_and_every_rule_and_attack_is_tried
     assert rules(lint(Sums())) == {"speed"} and rules(lint(differing("Says", slow=True)())) == set()
     assert {*BAD.values(), "attack", "speed"} == set(RULES)
     assert set.union(*PAYS.values()) == {*ATTACKS, "wrong-answer"}
-
-
-def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
-    [finding] = lint(next(bad for bad in BAD if bad.__name__ == "UnknownField")()).findings
-    assert "'success'" in finding.explanation and "reward, parts, status, reason" in finding.explanation
-    assert finding.times > 200
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
@@ -183,19 +150,6 @@ def test_answers_in_a_frame_are_attacked_inside_it():
     assert {"several-answers", "junk", "place-repeated"} <= families(lint(bad()))
 
 
-@pytest.mark.parametrize("kind", ["slow", "isolated"])
-def test_a_slow_or_isolated_verifier_is_tried_in_part_alone_and_the_latter_in_workers(kind):
-    def verify(self, problem, completion):
-        calls.append(completion)
-        apart = Verdict(0.0, status="error") if kind == "isolated" and os.getpid() == here else None
-        return apart or Sums.verify(self, problem, completion)
-
-    calls, here = [], os.getpid()
-    found = lint(differing("Dear", verify=verify, **{kind: True})())
-    assert found.findings == []
-    assert len(calls) == (0 if kind == "isolated" else found.attacks + 6 + found.honest + 2 * report.ALONE)
-
-
 def test_a_reward_function_is_held_to_the_rules_with_problems():
     def exact(prompts, completions, answer):
         return [float(text == right) for text, right in zip(completions, answer, strict=True)]
@@ -207,30 +161,6 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
     good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
     assert (rules(good), good.honest, good.problems) == (set(), 2, 2)
     assert families(bad) == SUBSTRING - {"all-listed", "wrong-answer"}
-
-
-SUM = Problem("12+34=", "46")
-MADE = attacks(SUM, ["118", "109"], "<a>{}</a>")
-
-
-def texts_of(problems, family):
-    return [case.text for case in wrong_cases(Arith(), problems, problems[0]) if case.family == family]
-
-
-def test_attacks_are_what_their_names_say():
-    assert set(MADE) == set(ATTACKS)
-    assert all(MADE.values()) and sum(map(len, MADE.values())) >= 100
-    assert max(map(len, MADE["huge"])) >= LONG
-    for text in MADE["several-answers"]:
-        assert text.index("118") < text.index("46") < text.index("109")
-    assert any(" 1000 46 1 " in text for text in MADE["all-listed"])
-    listed = attacks(Problem("p", "C", {"choices": ["Quito", "Bonn", "Lima"]}))["all-listed"]
-    assert {"A B C A B", "Quito, Bonn, Lima, Quito, Bonn"} <= set(listed)
-    repeated = ("\\boxed{46} \\boxed{118}", "#### 118\n#### 46", "The answer is 46. The answer is 118.")
-    assert {*repeated, "<a>118</a>\n<a>46</a>"} <= set(MADE["place-repeated"])
-    assert "Verdict(reward=1.0)" not in attacks(Problem("p", "1"))["junk"], "which has the number by chance"
-    texts = [text for text in MADE["look-alike"] if not text.isascii() and len(text) == 2]
-    assert [[unicodedata.numeric(sign) for sign in text] for text in texts[:6]] == [[4, 6]] * 6
 
 
 @pytest.mark.parametrize(
@@ -247,26 +177,7 @@ def test_wrong_answers_are_other_options_or_those_of_other_problems(answer, choi
     assert wrong_answers(problem, ["1"]) == wrong
 
 
-@pytest.mark.parametrize(
-    ("text", "other", "same"),
-    [
-        ("46", "46.0", True), ("46", " 46. ", True), ("+5", "5", True), ("-5", "5", False), ("4.6", "46", False),
-        (".5", "0.5", True), ("Paris", "paris!", True), ("Paris", "Pari", False), ("46", "٤٦", False),
-        ("46", "4\u200b6", False), ("?", "?", True), ("?", "!", False),
-    ],
-)  # fmt: skip
-def test_a_text_that_writes_the_answer_differently_is_no_attack(text, other, same):
-    assert (all_but([text], [other]) == []) is (all_but([other], [text]) == []) is same
-
-
 def test_an_answer_to_the_same_prompt_may_be_right():
     problems = [Problem("a fruit", "apple"), Problem("a fruit", "pear"), Problem("a town", "Paris")]
-    assert texts_of(problems, WRONG) == ["Paris", "appl"]
-
-
-@drawn(15)
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_attacks_are_made_for_any_problem_and_never_the_answer(prompt, answer):
-    made = wrong_cases(Arith(), [Problem(prompt, answer), Problem("q", "1")], Problem(prompt, answer))
-    assert [case.text for case in made if case.family == "empty"][:1] == [""]
-    assert all(case.text != answer for case in made if answer)
+    made = wrong_cases(Arith(), problems, problems[0])
+    assert [case.text for case in made if case.family == WRONG] == ["Paris", "appl"]

@@ -242,18 +242,6 @@ class Sleepy(Verifier):
         return Verdict(float(completion), {"pid": float(os.getpid())})
 
 
-def test_verdicts_come_in_order_and_workers_work_at_once_and_nobody_waits_for_cancelled_ones():
-    pool, waits = Isolated(Sleepy(), workers=3), [0.3, 0.0, 0.1, 0.0, 0.2, 0.0]
-    verdicts = pool.verify_batch([ASKED] * 6, [str(wait) for wait in waits])
-    assert [verdict.reward for verdict in verdicts] == waits
-    assert len({verdict.parts["pid"] for verdict in verdicts}) > 1
-    futures = pool.submit([ASKED] * 20, ["0"] * 20)
-    cancelled = [future.cancel() for future in futures[1:-1]]
-    assert any(cancelled)
-    assert futures[-1].result(LATE).status == "ok"
-    pool.close()
-
-
 class Comes(Verifier):
     """Never arrives in its worker."""
 
@@ -292,19 +280,14 @@ def test_a_pool_may_be_closed_by_one_of_its_own_threads():
     assert faults == []
 
 
-def test_isolation_is_for_those_who_want_it_and_all_but_judging_is_the_verifiers():
+def test_isolation_is_for_those_who_want_it():
     class Dangerous(Arith):
         isolated = True
 
     assert not isinstance(isolate(Arith()), Isolated) and isinstance(isolate(Arith(), timeout=1.0), Isolated)
     assert isinstance(isolate(Dangerous()), Isolated) and not isinstance(isolate(Dangerous(), workers=0), Isolated)
-    once = isolate(Dangerous(digits=3), workers=1)
-    problem = Problem("34+12=", "46")
-    assert isolate(once) is once and once.prompt_length == Arith(digits=3).prompt_length
-    assert (once.split_key(problem), once.demonstration(problem)) == ("12+34", "46")
-    isolated = Isolated(Arith(), workers=1, memory_mb=99)
-    again = pickle.loads(pickle.dumps(isolated))
-    assert (again.workers, again.timeout, again.memory_mb) == (1, isolated.timeout, 99)
+    again = pickle.loads(pickle.dumps(Isolated(Arith(), workers=1, timeout=2.0, memory_mb=99)))
+    assert (again.workers, again.timeout, again.memory_mb) == (1, 2.0, 99)
 
 
 TRAINER = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reasoning_gym
 
-from verifiers import Problem, ReasoningGym, make_verifier
+from verifiers import ReasoningGym, make_verifier
 from verifiers.builtin.reasoning_gym import EXPRESSIONS, FORMS, LITERALS, SAME, TARGETS, is_formula, is_literal
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
@@ -180,15 +180,6 @@ def test_what_only_a_lenient_scorer_accepts_is_not_paid_for(task):
     paid = [(problem, text) for problem, text in problems if text and score(verifier, problem, text) == 1.0]
     assert paid
     assert [text for problem, text in paid if verifier.verify(problem, text).reward] == []
-
-
-def test_any_number_is_close_to_a_negative_one_for_the_scorer_only():
-    metadata = {"task": "recurring_event_day"}
-    entry = {"question": "On which day is the fifth Monday? If there is none, return -1.", "answer": "-1"}
-    problem = Problem(entry["question"], "-1", {"entry": {**entry, "metadata": metadata}})
-    verifier = ReasoningGym("calendar_arithmetic", size=1)
-    assert score(verifier, problem, "17") >= 1.0
-    assert [verifier.verify(problem, text).reward for text in ("17", "-1")] == [0.0, 1.0]
 
 
 def test_settings_reach_the_task_and_a_copy_poses_the_same_problems_and_judges_alike():

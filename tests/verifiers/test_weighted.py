@@ -5,11 +5,9 @@ import sys
 
 import cloudpickle
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
-from verifiers.base import VERIFIER_FAILED, checked
+from verifiers.base import VERIFIER_FAILED
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -42,16 +40,6 @@ class Unbounded(Says):
 
 def says(weight, verifier=Says):
     return {"weight": weight, "verifier": verifier}
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 3))
-def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
-    weighted = Weighted({str(index): says(weight) for index, weight in enumerate(weights)})
-    verdict = weighted.verify(SUM, repr(value))
-    assert verdict.reward == pytest.approx(sum(weights) * value, abs=1e-9)
-    low, high = weighted.reward_range
-    assert low - 1e-9 <= verdict.reward <= high + 1e-9
-    assert {name: verdict.parts[name] for name in weighted.parts} == dict.fromkeys(weighted.parts, value)
 
 
 INNER = {"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}}
@@ -100,10 +88,8 @@ class Floor(Says):
 @pytest.mark.parametrize(
     ("parts", "low", "high"),
     [
-        ({"one": says(1, Floor)}, 0.5, 2.0),
         ({"one": says(1, Floor), "two": says(0.1, Floor)}, 0.05, 2.2),
         ({"one": says(-1, Floor), "arith": 1}, -2.0, 1.0),
-        ({"arith": 1, "watched": says(0)}, 0.0, 1.0),
         ({"arith": 1, "watched": says(0, Unbounded)}, 0.0, 1.0),
     ],
 )
@@ -111,22 +97,12 @@ def test_the_range_holds_without_the_parts_that_do_not_apply(parts, low, high):
     assert Weighted(parts).reward_range == pytest.approx((low, high))
 
 
-def test_the_range_of_parts_that_apply_holds():
-    for more in ({"says": says(0)}, {"length": {"weight": 1, "maximum": 3}}):
-        weighted = Weighted({"floor": says(1, Floor), **more})
-        (verdict,) = checked(weighted, weighted.verify_batch([SUM], ["0000000000000000"]), 1)
-        assert verdict.status == "ok"
-
-
 def test_the_first_part_that_makes_problems_poses_them():
-    weighted = Weighted({"length": 1, "arith": {"weight": 1, "digits": 3, "levels": 2}, "countdown": 1})
-    arith = Arith(digits=3, levels=2)
-    assert weighted.makes_problems and weighted.levels == 2
-    assert weighted.sample_at(random.Random(1), 2) == arith.sample_at(random.Random(1), 2)
-    problem = Problem("34+12=", "46")
-    assert (weighted.demonstration(problem), weighted.split_key(problem)) == ("46", "12+34")
+    weighted, arith = Weighted({"length": 1, "arith": 1, "countdown": 1}), Arith()
+    problem = weighted.sample(random.Random(1))
+    assert problem == arith.sample(random.Random(1)) and weighted.demonstration(problem) == problem.answer
+    assert weighted.split_key(problem) == arith.split_key(problem)
     assert set(weighted.alphabet) == set(arith.alphabet) | set(make_verifier("countdown").alphabet)
-    assert not Weighted({"length": 1}).makes_problems
 
 
 def test_parts_that_want_workers_get_them_and_give_them_back():

@@ -67,11 +67,9 @@ def test_an_episode_of_an_environment_class(cls):
 
 def test_calls_that_fail_are_answered_and_those_of_the_last_turn_are_not_made():
     playing = make_verifier(Numbers).dialogue(SEVEN)
-    texts = [playing.reply(turn).content[0]["content"] for turn in ("guess(10)", 'guess("x")', "guess()")]
-    assert texts[0] == "Error: between 1 and 9" and all(text.startswith("Error: ") for text in texts)
+    assert playing.reply("guess(10)").content[0]["content"] == "Error: between 1 and 9"
     reply = playing.reply("guess(1)\nreset()")
     assert [each["content"] for each in reply.content] == ["higher"] and reply.counts["tool_calls"] == 1
-    assert playing.out_of_budget().reward == 0
     short = make_verifier(Numbers, turns=1).dialogue(SEVEN)
     assert short.reply("guess(1)").verdict is None
     assert short.reply("guess(7)").verdict.reward == 0 and short.instance.env.guesses == 1
