@@ -9,7 +9,7 @@ from dialogues import Talker
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer
-from verifiers import Arith, Verifier
+from verifiers import Arith, Dialogue, Verifier
 
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
 
@@ -46,6 +46,13 @@ def test_playing_the_turns_back_gives_the_same_context(settings):
     turns = [(info["turn"], info["reply"]) for *_, info in steps if "reply" in info]
     assert turns == [("ab", "abab"), ("c", "cc")] and int(shown.observations["length"][0]) == int(positions[0])
     env.close()
+
+
+def test_dialogues_of_demonstrations_are_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Dialogue, "close", lambda self: closed.append(1))
+    demonstrate(task_of(Talker("ab", "c", "d")), 0, 3)
+    assert len(closed) == 3
 
 
 def test_listed_problems_may_have_a_column_of_turns(tmp_path):

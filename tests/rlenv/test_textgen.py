@@ -145,6 +145,15 @@ def test_restarting_every_slot_begins_a_new_group_and_keeps_to_the_stream(group_
         assert info["prompt"].tolist() == [stream[group] for group in info["group"]]
 
 
+def test_a_seed_for_some_slots_gives_them_groups_that_no_running_slot_has():
+    env, alone = (TextGenVectorEnv(slots, verifier="arith", group_size=2) for slots in (5, 2))
+    running = env.reset(seed=5)[1]["group"].tolist()
+    info = env.reset(seed=6, options={"reset_mask": [True, True, False, False, False]})[1]
+    assert info["prompt"].tolist()[:2] == alone.reset(seed=6)[1]["prompt"].tolist()
+    assert min(info["group"][:2]) > max(running)
+    assert env.reset(seed=5)[1]["group"].tolist() == [0, 0, 1, 1, 2]
+
+
 # The task: lengths, alphabet, spaces, and whose prompts are posed.
 
 

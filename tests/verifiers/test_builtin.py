@@ -163,6 +163,15 @@ def test_a_bad_call_is_answered_in_the_alphabet():
     assert verifier.max_turns == 2 and not verifier.isolated
 
 
+def test_guesses_of_a_demonstration_are_consistent_and_there_are_turns_for_bisection():
+    assert [Guess(largest).max_turns for largest in (2, 10, 63, 64, 100)] == [2, 4, 6, 7, 7]
+    for seed in range(100):
+        problem, low, high = Guess().sample(random.Random(seed)), 1, 64
+        for guess in map(int, Guess().demonstration_turns(problem, random.Random(seed))):
+            assert low <= guess <= high
+            low, high = (guess + 1, high) if guess < int(problem.answer) else (low, guess - 1)
+
+
 @pytest.mark.parametrize(
     ("turn", "reply"),
     [("41", ">"), (" 43\n", "<"), ("", "?"), ("42.0", "?"), ("40 41", "?"), ("042", "?"), ("-42", "?"), ("٤٢", "?")],
