@@ -25,6 +25,11 @@ def test_the_mask_comes_from_lengths_and_not_from_tokens():
     assert torch.equal(demonstrate(plain_task, 0, 20).mask, demonstrate(same_pad, 0, 20).mask)
 
 
+def test_a_later_start_goes_on_in_the_stream():
+    whole, part = (demonstrate(TextGenTask(**MIXED), start, 10 - start) for start in (0, 6))
+    assert torch.equal(whole.observations["tokens"][6:], part.observations["tokens"])
+
+
 # Of dialogues: the turns are the verifier's, the replies are what the environment answers.
 
 

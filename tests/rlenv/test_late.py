@@ -158,6 +158,16 @@ def test_an_environment_nobody_holds_gives_back_its_workers():
     assert pool() is None
 
 
+def test_a_reset_waits_for_no_verdict_while_another_slot_runs():
+    env = late(2, curriculum=0.5)
+    env.reset(seed=0)
+    env.step([EOS, PAYS])
+    env.reset(options={"reset_mask": [True, False]})
+    assert env.task.verifier.sizes == []
+    env.reset()
+    assert env.task.verifier.sizes == [1]
+
+
 # What the curriculum hears: its first level is mastered after 256 successes.
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
 from verifiers.lint import report
-from verifiers.lint.attacks import ATTACKS, WRONG, wrong_answers, wrong_cases
+from verifiers.lint.attacks import ATTACKS, WRONG, all_but, wrong_answers, wrong_cases
 from verifiers.lint.report import RULES, lint
 
 
@@ -175,6 +175,11 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
 def test_wrong_answers_are_other_options_or_those_of_other_problems(answer, choices, wrong):
     problem = Problem("p", answer, {} if choices is None else {"choices": choices})
     assert wrong_answers(problem, ["1"]) == wrong
+
+
+def test_a_text_that_writes_the_answer_differently_is_no_attack():
+    assert all_but(["46"], [" 46. ", "46.0", "+46", "4.6", "٤٦", "-46"]) == ["4.6", "٤٦", "-46"]
+    assert all_but(["Paris"], ["paris!", "Pari"]) == ["Pari"]
 
 
 def test_an_answer_to_the_same_prompt_may_be_right():

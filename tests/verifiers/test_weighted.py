@@ -88,6 +88,7 @@ class Floor(Says):
 @pytest.mark.parametrize(
     ("parts", "low", "high"),
     [
+        ({"one": says(1, Floor)}, 0.5, 2.0),
         ({"one": says(1, Floor), "two": says(0.1, Floor)}, 0.05, 2.2),
         ({"one": says(-1, Floor), "arith": 1}, -2.0, 1.0),
         ({"arith": 1, "watched": says(0, Unbounded)}, 0.0, 1.0),
