@@ -11,6 +11,11 @@ def test_agents_and_verifiers_have_the_same_statuses():
     assert STATUSES == rollout.STATUSES
 
 
+def test_success_needs_the_reward_and_a_verdict_that_was_reached():
+    verdicts = Verdict(1.0), Verdict(0.99), Verdict(1.0, status="timeout")
+    assert [Verifier().is_success(verdict) for verdict in verdicts] == [True, False, False]
+
+
 class Between(Verifier):
     def __init__(self, low, high):
         self.reward_range = (low, high)
