@@ -106,15 +106,6 @@ def test_a_second_writer_is_told_and_harms_nothing(writer, tmp_path):
     assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
 
 
-def test_a_killed_writer_blocks_nobody(writer, tmp_path):
-    child, _ = writer
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert names(tmp_path) == {".it-lock", ".it-new"}
-    write_folder(tmp_path / "it", fill(3))
-    assert found(tmp_path) == 3 and names(tmp_path) == {"it"}
-
-
 def test_everything_is_on_the_disk_before_a_name_changes(tmp_path, monkeypatch):
     write = lambda folder: (folder / "a").write_text("1") and None  # noqa: E731
     write_folder(tmp_path / "it", write)

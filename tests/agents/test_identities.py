@@ -78,14 +78,6 @@ def test_anchor_alone_brings_the_policy_back_to_the_reference(estimator, place):
 # What was played is what is trained.
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, slow(AutoresetMode.DISABLED)])
-def test_text_rollouts_pose_the_same_problems_in_every_mode_and_number_of_slots(mode):
-    worlds = text_envs(4, autoreset_mode=mode), text_envs(4), text_envs(9)
-    policy = tiny_policy("gpt2", worlds[0])
-    first, *others = (collect(policy, envs, 12).observations["tokens"][:, :8].tolist() for envs in worlds)
-    assert all(prompts == first for prompts in others)
-
-
 @pytest.mark.parametrize(("slots", "mode"), [*zip((3, 30, 8), MODES, strict=True)])
 def test_every_group_of_every_rollout_is_complete(mode, slots):
     """Also of later rollouts, whatever was started and not used at the end of the one before."""
@@ -134,21 +126,6 @@ def own_rewards(envs, rollout):
 
 
 # What is sampled.
-
-
-def chi_square_p(counts, expected):
-    statistic = ((counts - expected).square() / expected).sum()
-    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
-    return torch.special.gammaincc(freedom, statistic / 2).item()
-
-
-@pytest.mark.parametrize("one_number", [False, True])
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_sample_categorical_draws_by_the_given_law(one_number, scale, generator, monkeypatch):
-    monkeypatch.setattr(choosing, "MANY_ACTIONS", 6 if one_number else 7)
-    law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
-    draws = sample_categorical((scale * law).log().expand(50_000, -1), generator)
-    assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
 
 
 def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not():

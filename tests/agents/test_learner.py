@@ -2,31 +2,16 @@
 
 from dataclasses import replace
 
-import gymnasium as gym
 import pytest
 import torch
 from diagonal import diagonal
 from identity_checks import EXACT, ROUNDING, assert_close, collect
-from tabular import make_agent, random_episodes
 from time_limits import CutOff, endless_envs
 from tiny_models import text_envs, tiny_model
 
-from agents import A2C, PPO, ReinforceBaseline
+from agents import A2C, PPO
 
 GAMMA = 0.9
-
-
-def test_final_values_of_control_are_the_critics():
-    envs = gym.make_vec("CartPole-v1", num_envs=4, max_episode_steps=15)
-    agent = A2C("MlpPolicy", envs, gamma=GAMMA, gae_lambda=0.7, device="cpu")
-    rollout = collect(agent.policy, envs, 16)
-    cut = rollout.truncated & ~rollout.terminated
-    assert 0 < int(cut.sum()) < 16, "some episodes fall and some are cut off"
-    found = agent.prepare(rollout).final_values
-    with torch.no_grad():
-        wanted = agent.policy.net.predict_values(rollout.final_observations)[:, 0]
-    assert_close(found, wanted * cut, ROUNDING, "final values")
-    assert (found[cut] != 0).all() and not found[~cut].any()
 
 
 @diagonal("cls, critic", [A2C, PPO], ["head", "separate"])
@@ -47,16 +32,6 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, crit
     row_by_row = agent.prepare(rollout)
     assert_close(row_by_row.final_values, prepared.final_values, EXACT, "final values, row by row")
     assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
-
-
-def test_nobody_asks_for_values_that_are_not_needed():
-    agent = make_agent(A2C)
-    assert agent.prepare(random_episodes(agent.policy)).final_values is None, "no episode was cut off"
-    agent = make_agent(ReinforceBaseline, baseline="group-mean")
-    cut = torch.ones(24, dtype=torch.bool)
-    rollout = replace(random_episodes(agent.policy), truncated=cut, terminated=~cut, final_observations=0 * cut.long())
-    prepared = agent.prepare(rollout)
-    assert prepared.values is None and prepared.final_values is None and prepared.value_targets is None
 
 
 @pytest.mark.parametrize("cls", [A2C, PPO])

@@ -5,17 +5,16 @@ import math
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
+from diagonal import diagonal
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import rlenv  # noqa: F401
-from agents import Collector, Reinforce
-from agents.rollout import ERROR, FAILURES, OK, Batch, Rollout
+from agents import Collector
+from agents.rollout import ERROR, OK, Batch, Rollout
 from agents.rollouts.envs import make_envs
 from agents.rollouts.waiting_envs import WaitingVectorEnv
-from agents.training.log_entry import drop_empty, record_metrics
-from agents.training.metrics import critic_metrics, evaluation_metrics, is_logged, rollout_metrics
+from agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
 
 
 def batch_of(values, targets, **changes):
@@ -47,11 +46,6 @@ def test_the_share_of_the_variance_that_a_critic_explains(values, explained):
     assert critic_metrics(batch_of(None, [[1.0, 2.0]])) == critic_metrics(batch_of([[1.0, 2.0]], [[3.0, 3.0]])) == {}
 
 
-@pytest.mark.parametrize(("interval", "logged"), [(1, [1, 2, 3, 4, 5, 6]), (3, [1, 3, 6]), (100, [1])])
-def test_the_first_update_is_logged_and_every_nth(interval, logged):
-    assert [update for update in range(1, 7) if is_logged(interval, update)] == logged
-
-
 def test_a_part_of_the_reward_is_one_column_whatever_its_name_and_the_smallest_group_is_logged():
     rollout = batch_of([[0.0]] * 3, [[1.0]] * 3)
     rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0, 9.0]), "parts/half right": torch.ones(3)}
@@ -68,8 +62,6 @@ def test_the_share_of_sampled_tokens_that_are_in_no_text():
     rollout.status = torch.tensor([OK, OK, ERROR])
     assert rollout_metrics(rollout, hidden=(0, 3))["rollout/special_tokens"] == 2 / 5
     assert "rollout/special_tokens" not in rollout_metrics(rollout)
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cpu", episodes_per_update=64)
-    assert 0 < agent.learn(total_episodes=64).last_metrics["rollout/special_tokens"] < 0.3
 
 
 # What an environment does not say is unknown: Gymnasium fills the columns of infos with 0, False or None where an
@@ -108,8 +100,7 @@ def collected(kind, slots, env=Sparing):
     return Collector(envs_of(kind, slots, env), CPU).collect(CountingPolicy(), EPISODES)
 
 
-@pytest.mark.parametrize("slots", [1, 3, 16])
-@pytest.mark.parametrize("kind", [*AutoresetMode, "waiting", "stable-baselines3"])
+@diagonal("kind, slots", [*AutoresetMode, "waiting", "stable-baselines3"], [1, 3, 16])
 def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, slots):
     rollout = collected(kind, slots)
     number = torch.arange(EPISODES)
@@ -153,12 +144,3 @@ def test_an_environment_that_never_says_has_no_rate():
     figures = rollout_metrics(rollout)
     assert "rollout/success_rate" not in figures and figures["rollout/success_known_frac"] == 0
     assert evaluation_metrics(rollout)["success_rate"] is None and "success_known" not in evaluation_metrics(rollout)
-
-
-def test_the_known_share_is_logged_once_it_is_a_share():
-    for shares, logged in (((0.0, 0.0), None), ((1.0, 1.0), None), ((0.0, 0.5), 0.25), ((1.0, 0.5), 0.75)):
-        logger = Logger(None, [])
-        for share in shares:
-            record_metrics(logger, {"rollout/success_known_frac": share})
-        drop_empty(logger, dict.fromkeys(FAILURES, 0), 0)
-        assert logger.name_to_value.get("rollout/success_known_frac") == logged

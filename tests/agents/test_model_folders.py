@@ -4,12 +4,11 @@ import json
 
 import pytest
 import torch
-from architectures import InDouble, generated, greedy_episodes, policy_of
+from architectures import InDouble
 from diagonal import slow
 from identity_checks import check_law
 from tiny_models import ALPHABET, CONTEXT, text_envs, tiny_model
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from agents import RLOO, Reinforce
 from agents.language.loading import find_config
@@ -47,41 +46,6 @@ def test_padded_vocabularies_and_tied_heads_act_train_and_save_alike(vocab_size,
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "made" / "model", dtype="float64")
         assert theirs.config.vocab_size == vocab_size
         assert theirs.config.tie_word_embeddings == tied
-
-
-# Special tokens.
-
-
-def tokenizer_of(kind):
-    """Return a tokenizer that adds `<s>` before each text; by kind, with or without a padding token of its own."""
-    tokenizer = character_tokenizer(ALPHABET)
-    tokenizer.add_special_tokens({"bos_token": "<s>"})
-    first = ("<s>", tokenizer.bos_token_id)
-    last = [("<eos>", tokenizer.eos_token_id)] if kind == "with an end" else []
-    shape = " ".join(["<s>", "$A", *(name for name, _ in last)])
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=shape, special_tokens=[first, *last])
-    if kind == "pad = end":
-        tokenizer.pad_token = tokenizer.eos_token
-    if kind == "no pad":
-        tokenizer.pad_token = None
-    return tokenizer
-
-
-@pytest.mark.parametrize("kind", ["pad", "pad = end", "no pad", "with an end"])
-def test_the_beginning_token_is_read_exactly_once_and_padding_does_not_matter(kind, tmp_path):
-    save(tiny_model("llama", 11).double(), tmp_path, tokenizer_of(kind))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    envs = text_envs(8, group_size=2, max_prompt_tokens=9, max_new_tokens=6, tokenizer=tokenizer)
-    obs, _ = envs.reset(seed=0)
-    for tokens, length in zip(obs["tokens"], obs["length"], strict=True):
-        prompt = tokens[:length].tolist()
-        assert prompt[0] == tokenizer.bos_token_id and prompt.count(tokenizer.bos_token_id) == 1
-        assert tokenizer.eos_token_id not in prompt, "a prompt stays open"
-    policy = policy_of(AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float64"), envs)
-    with InDouble():
-        check_law(policy, envs, 1e-10)
-        for prompt, written in greedy_episodes(policy, envs, 16).items():
-            assert written == generated(policy.model, list(prompt), 11, 6, tokenizer.eos_token_id)
 
 
 # What is missing, too small, or not supported: one line that says what was given, what is allowed, what to do.

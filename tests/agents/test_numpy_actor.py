@@ -76,12 +76,6 @@ def test_other_policies_act_through_torch(cls, observed, acts, kwargs):
     assert not isinstance(actor_of(cls(observed, acts, **kwargs), obs), NumpyActor)
 
 
-def test_the_switch_is_kept_in_the_policys_folder(tmp_path):
-    policy = policy_for("CartPole-v1", act_in_numpy=False)
-    policy.save(tmp_path)
-    assert not ControlPolicy.load(tmp_path, policy.net.observation_space, policy.action_space).act_in_numpy
-
-
 # The batched CartPole.
 
 
@@ -112,39 +106,7 @@ def test_only_cartpole_as_registered_is_stepped_together():
     assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is WaitingVectorEnv
 
 
-# An actor is given observations as the environment gives them, and its actions are as it takes them.
-
-
-SLOTS = np.ones(2, dtype=bool)
-
-
-class Remembers(CountingPolicy):
-    """Counts its steps in its state, and says what it was given."""
-
-    def initial_state(self, num_envs):
-        return torch.zeros(num_envs)
-
-    def act(self, obs, state, episode_start, *how, playing):
-        self.given = (obs, episode_start, *how, playing)
-        return torch.tensor([[-3.0], [0.5]]), state, state + 1
-
-
-@pytest.mark.parametrize("tensors", [False, True])
-@pytest.mark.parametrize("keyed", [False, True])
-def test_a_policy_with_act_alone_answers_in_kind(tensors, keyed):
-    policy, generator = Remembers(), torch.Generator()
-    values = torch.ones(2, 3, dtype=torch.float64) if tensors else np.ones((2, 3))
-    obs = {"seen": values} if keyed else values
-    actor = policy.make_actor(obs, spaces.Box(-1, 1, (1,)), CPU, True, generator)
-    for step in range(2):
-        taken, actions, log_probs = actor.act(obs, SLOTS, ~SLOTS)
-        assert log_probs.tolist() == [step, step]
-        assert actions.tolist() == [[-3.0], [0.5]], "a rollout keeps them as they were chosen"
-        assert type(taken) is type(values)
-        assert taken.tolist() == [[-1.0], [0.5]], "inside the bounds"
-    seen, starts, deterministic, source, playing = policy.given
-    assert (seen["seen"] if keyed else seen).dtype is torch.float32
-    assert starts.all() and not playing.any() and deterministic and source is generator
+# An actor of its own.
 
 
 class InNumpy(Actor):

@@ -6,11 +6,10 @@ import pytest
 import torch
 from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
-from torch import nn
 
 from agents import ReinforceBaseline
 from agents.errors import DivergedError
-from agents.training.optimizer import MAX_SKIPPED, Adam, PolicyOptimizer
+from agents.training.optimizer import MAX_SKIPPED, PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
 
@@ -162,27 +161,3 @@ def test_settings_given_anew_replace_those_of_a_checkpoint():
 
 
 # Adam in one pass over the weights: the same steps, seen by whatever depends on the weights.
-
-
-@pytest.mark.parametrize("before", [0, 1])
-@pytest.mark.parametrize("first", [Adam, torch.optim.Adam])
-def test_one_pass_takes_the_steps_of_torchs_plain_adam_and_goes_on_from_its_state(first, before):
-    """Exactly those that it would have taken itself."""
-    generator = torch.Generator().manual_seed(0)
-    mine, theirs = ([nn.Parameter(torch.ones(shape)) for shape in ((7, 5), (5,), (3, 2, 4))] for _ in range(2))
-    settings = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
-    plain, fast = first(theirs, **settings), Adam(mine, **settings)
-    for step in range(5):
-        for ours, other in zip(mine, theirs, strict=True):
-            ours.grad = torch.randn(ours.shape, generator=generator)
-            other.grad = ours.grad.clone()
-            if step == before:
-                ours.data.copy_(other.data)
-        if step == before:
-            fast.load_state_dict(copy.deepcopy(plain.state_dict()))
-        plain.step()
-        if step >= before:
-            fast.step()
-    assert fast.param_groups[0]["fused"] is True
-    exact = {"rtol": 0, "atol": 0} if first is Adam else {"rtol": 1e-5, "atol": 1e-6}
-    torch.testing.assert_close(mine, theirs, **exact)

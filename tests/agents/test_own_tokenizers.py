@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from chat_families import FAMILIES
-from tiny_models import tiny_model, write_chat_model
+from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import GRPO, LanguageModelPolicy, Reinforce, make_envs
@@ -24,7 +24,6 @@ def short(completions, **columns):
 
 
 TEXTS = {"verifier": short, "problems": [f"{n}+{n}=" for n in range(9)], "test_fraction": 0.0, "max_new_tokens": 4}
-CHATS = {**TEXTS, "problems": [[{"role": "user", "content": text}] for text in TEXTS["problems"]]}
 ARITH = {"verifier": "arith", "max_new_tokens": 4, "max_prompt_tokens": 8}
 SUMS = {**ARITH, "max_prompt_tokens": 16}  # in tokens of a model
 
@@ -65,29 +64,6 @@ def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
     assert task.prompts([0])[0].tokens == CHATML(task.prompts([0])[0].text)["input_ids"]
 
 
-def test_conversations_are_rendered_with_its_template_and_trained_on(folder):
-    agent = GRPO(folder, ENV, env_kwargs={**CHATS, "tokenizer": None}, **SMALL)
-    agent.learn(total_episodes=4)
-    assert agent.env.unwrapped.task.prompts([0])[0].text.startswith("<|im_start|>user\n")
-
-
-def test_a_model_without_a_tokenizer_gets_one_token_per_character(tmp_path):
-    tiny_model("llama", 40).save_pretrained(tmp_path)
-    agent = GRPO(tmp_path, ENV, env_kwargs=ARITH, **SMALL)
-    assert "tokenizer" not in agent.origin["env_kwargs"]
-    assert agent.env.unwrapped.task.tokenizer.get_vocab()["7"] > 0
-
-
-def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
-    pytest.importorskip("peft")
-    agent = GRPO(folder, ENV, env_kwargs=TEXTS, policy_kwargs={"lora_rank": 2}, **SMALL)
-    agent.policy.export(tmp_path / "adapter", merge=False)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "adapter" / name).unlink()
-    again = GRPO(tmp_path / "adapter", ENV, env_kwargs=TEXTS, **SMALL)
-    assert again.origin["env_kwargs"]["tokenizer"] == str(folder)
-
-
 PAIRS = {**TEXTS, "group_size": 2}
 MADE_APART = {  # by the user, without the model's tokenizer
     "vector": lambda: gym.make_vec(ENV, 4, **PAIRS),
@@ -113,13 +89,6 @@ def test_another_environment_gets_the_tokenizer_or_is_refused(folder, other):
         agent.set_env(ENV, env_kwargs={**TEXTS, "tokenizer": str(other)})
     one_line(error)
     assert agent.env is kept
-
-
-def test_a_tokenizer_with_more_tokens_is_accepted(folder):
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(["<one more>"])
-    envs = gym.make_vec(ENV, 4, **PAIRS, tokenizer=tokenizer)
-    assert GRPO(folder, envs, **SMALL).policy.vocab_size == len(CHATML) + 1
 
 
 def test_an_evaluation_on_other_tokens_is_refused():

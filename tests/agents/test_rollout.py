@@ -45,24 +45,6 @@ def whole(obs):
     return obs["whole"] if isinstance(obs, dict) else obs
 
 
-# What follows an episode cut off.
-
-
-@kinds
-@layouts
-def test_what_follows_is_one_step_of_every_episode_that_was_cut_off_and_did_not_terminate(kind, obs_from_actions):
-    rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
-    following = rollout.after_truncation(obs_from_actions)
-    assert following.mask.tolist() == [[False], [True], [True], [False]]
-    seen = whole(following.observations)
-    assert seen.shape == ((4, 2) if obs_from_actions else (4, 1, 2))
-    assert seen.reshape(4, 2).tolist() == [[0, 0], [299, -2], [399, -3], [0, 0]]
-    assert following.actions.shape == (4, 1) and following.actions.dtype == rollout.actions.dtype
-    rollout.terminated[1] = True
-    assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[False], [False], [True], [False]]
-    assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
-
-
 # Several rollouts as one.
 
 
@@ -97,17 +79,6 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions
     following = join(parts[::-1], obs_from_actions).after_truncation(obs_from_actions)
     assert following.mask[:, 0].tolist() == [True, True, False, True, False, False]
     assert join(parts[:1] * 2, obs_from_actions).final_observations is None
-
-
-def test_groups_with_the_same_number_stay_apart():
-    parts = [rollout_of([1] * 4, [7, 7, 9, 9]), rollout_of([1] * 3, [7, 9, 7]), rollout_of([1] * 2, [-4, -4])]
-    groups = join(parts, obs_from_actions=False).groups
-    assert groups.dtype == torch.int64
-    same = groups[:, None] == groups[None, :]
-    wanted = torch.zeros(9, 9, dtype=torch.bool)
-    for members in ([0, 1], [2, 3], [4, 6], [5], [7, 8]):
-        wanted[torch.tensor(members)[:, None], torch.tensor(members)] = True
-    assert torch.equal(same, wanted)
 
 
 # One rollout in parts.

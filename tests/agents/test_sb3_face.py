@@ -115,31 +115,6 @@ def test_there_is_no_logger_before_learning():
 # Acting, and values of observations.
 
 
-@kinds
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_predict_takes_one_observation_or_a_batch(kind, deterministic):
-    agent, env = make_agent(kind), make_env(kind)
-    obs, _ = env.reset(seed=0)
-    action, state = agent.predict(obs, deterministic=deterministic)
-    assert np.shape(action) == () and env.action_space.contains(action)
-    assert (state is None) == (kind == "control")
-    batch = {k: np.stack([v] * 3) for k, v in obs.items()} if kind == "text" else np.stack([obs] * 3)
-    actions, _ = agent.predict(batch, deterministic=deterministic)
-    assert actions.shape == (3,) and isinstance(actions, np.ndarray)
-    assert not deterministic or (actions == action).all()
-
-
-def test_predict_with_a_running_state_equals_predict_without():
-    agent, env = make_agent("text"), make_env("text")
-    obs, _ = env.reset(seed=0)
-    state, start, done = None, np.ones(1, dtype=bool), False
-    while not done:
-        action, state = agent.predict(obs, state, start, deterministic=True)
-        assert action == agent.predict(obs, deterministic=True)[0]
-        obs, _, done, _, _ = env.step(action)
-        start = np.zeros(1, dtype=bool)
-
-
 def test_predict_stays_inside_a_box():
     agent = Reinforce("MlpPolicy", "Pendulum-v1", **CPU)
     with torch.no_grad():
@@ -247,13 +222,6 @@ def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(target, tmp_path, 
     assert ReinforceBaseline.load(tmp_path / "a", **CPU).num_updates == 1
     agent.save(tmp_path / "a")
     assert same_weights(ReinforceBaseline.load(tmp_path / "a", **CPU), agent)
-
-
-@pytest.mark.parametrize("given", [torch.nn.ReLU, "ReLU"])
-def test_an_activation_is_a_class_of_torch_or_its_name_and_comes_back(given, tmp_path):
-    pole(policy_kwargs={"activation_fn": given}).save(tmp_path / "a")
-    layers = PPO.load(tmp_path / "a", **CPU).policy.net.mlp_extractor.policy_net
-    assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU"] * 2
 
 
 CHANGED = dict.fromkeys(("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs"), False)

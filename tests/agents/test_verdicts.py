@@ -1,20 +1,17 @@
 """What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
 
 import sys
-from dataclasses import replace
 
 import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.logger import Logger
 from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from agents.rollout import ERROR, NOT_APPLICABLE, OK, TIMEOUT
+from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
 from agents.training.health import FailureWatch
-from agents.training.log_entry import drop_empty, record_metrics
 from agents.training.metrics import rollout_metrics
 from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
@@ -64,25 +61,6 @@ def same(a, b):
     for name in ("actions", "rewards", "status", "success"):
         assert torch.equal(getattr(a, name), getattr(b, name)), name
     torch.testing.assert_close(a.extras, b.extras, rtol=0, atol=0, equal_nan=True)
-
-
-class Batched(Arith):
-    prefers_batches, sizes = True, ()
-
-    def verify_batch(self, problems, completions):
-        self.sizes = (*self.sizes, len(completions))
-        return super().verify_batch(problems, completions)
-
-
-def test_verdicts_that_come_late_are_those_that_come_at_once_in_one_batch_where_that_is_cheaper():
-    one, other = (
-        collected(verifier=Graded())[0],
-        collected(verifier=Graded(), verifier_workers=2, late_verdicts=True)[0],
-    )
-    same(one, other)
-    batched = Batched(digits=1)
-    same(collected(verifier=Arith(digits=1))[0], collected(verifier=batched, late_verdicts=True)[0])
-    assert len(batched.sizes) == 1
 
 
 def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
@@ -158,12 +136,6 @@ def nothing(prompts, completions):
     return [None] * len(completions)
 
 
-@pytest.mark.parametrize(("function", "share"), [(breaks_on(0.05), 0.1), (breaks_on(0.5), 1.0), (half, 0.1)])
-def test_training_survives_failures_that_are_few_or_borne_with_and_nothing_to_say(function, share):
-    agent = agent_with(function, max_failed_share=share).learn(total_episodes=320)
-    assert agent.num_episodes == 320 and "rollout/failed_frac" in agent.last_metrics
-
-
 def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_none():
     agent = agent_with(breaks_on(0.5))
     with pytest.raises(VerifierError, match=r"allowed: 10% \(max_failed_share\)") as stopped:
@@ -188,20 +160,6 @@ def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them
 
 def counts(episodes, timeouts=0, errors=0):
     return [episodes - timeouts - errors, timeouts, errors, 0]
-
-
-def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
-    logger, watch = Logger(None, []), FailureWatch(1.0)
-    rollout = collected(8, verifier=Arith(digits=1))[0]
-    for status in (torch.tensor([TIMEOUT] * 4 + [OK] * 4), rollout.status):
-        watch.add(status.bincount(minlength=4).tolist(), "")
-        record_metrics(logger, rollout_metrics(replace(rollout, status=status)))
-    drop_empty(logger, watch.totals, 0)
-    shares = {
-        name: share for name, share in logger.name_to_value.items() if name.endswith(("timeout_frac", "failed_frac"))
-    }
-    assert shares == {"rollout/failed_frac": 0.25, "rollout/timeout_frac": 0.25}
-    assert "rollout/error_frac" not in logger.name_to_value, "there was none in the run"
 
 
 def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
