@@ -1,4 +1,4 @@
-"""What equations of agents do not say of estimators: known answers, exact zeros, groups apart, the running mean.
+"""What equations of agents do not say of estimators: known answers, exact zeros, the running mean.
 
 `tests/laws/test_gradient.py` compares what they return with the agents' equations.
 """
@@ -19,12 +19,10 @@ import pytest
 import torch
 
 from agents import Rollout
-from agents.estimators.aggregation import constant_length, sequence_mean, sequence_sum, token_mean
 from agents.estimators.baselines import (
     RunningMean,
     group_mean,
     leave_one_out,
-    length_weighted,
     optimal_token,
 )
 from agents.estimators.gates import largest
@@ -80,18 +78,11 @@ KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
         [[math.sqrt(2), 0]] * 2,
     ),
     "one step is whitened to zero": (lambda: whiten(torch.tensor([[3, NAN]]), torch.tensor([[True, False]])), [[0, 0]]),
-    "no step, too": (lambda: whiten(torch.tensor([[3, NAN]]), torch.tensor([[False, False]])), [[0, 0]]),
     "a mean that is rounding divides nothing": (
         lambda: over_group_mean(torch.tensor([[0.3], [-0.1], [-0.2]]), ONE_GROUP),
         [[0]] * 3,
     ),
-    "a mean that is none divides": (
-        lambda: over_group_mean(double([[1], [0], [0], [1]]), rollout_of([0] * 4)),
-        [[1], [-1], [-1], [1]],
-    ),
     "the mean of others of one is zero": (lambda: leave_one_out(RETURNS, ALONE), 0 * RETURNS),
-    "also weighted with lengths": (lambda: length_weighted(RETURNS, ALONE), 0 * RETURNS),
-    "also weighted with norms": (lambda: optimal_token(RETURNS, ALONE), 0 * RETURNS),
     "the mean of one is itself": (lambda: group_mean(RETURNS, ALONE), RETURNS),
     "the plain mean of others who were certain": (
         lambda: optimal_token(RETURNS, rollout_of(GROUPS, 2, **norms_of(0, 0, 0, 0, 0))),
@@ -110,7 +101,6 @@ KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
     "the largest one": (lambda: largest(CHOICES, CHOSEN, 1), [[True, False, False], [False, False, False]]),
     "with those equal to it": (lambda: largest(CHOICES, CHOSEN, 2), [[True, False, False], [True, True, False]]),
     "all": (lambda: largest(CHOICES, CHOSEN, 99), CHOSEN),
-    "of none": (lambda: largest(CHOICES, torch.zeros_like(CHOSEN), 3), torch.zeros_like(CHOSEN)),
     "a preference by Bradley and Terry": (
         lambda: bradley_terry(double([1.0, -2.0, 0.5]) + 9, double([0.0, 1.0, 0.5]) + 9),  # the level does not matter
         [math.log1p(math.exp(-gap)) for gap in (1.0, -3.0, 0.0)],
@@ -120,15 +110,6 @@ KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
     "a tie counts half": (lambda: maj_at_k(((2, 2), (2, 0)), 0, (4,)), (0.5,)),
     "no answer is wrong": (lambda: maj_at_k((), 4, (1, 4)), (0.0, 0.0)),
     "one value has no interval": (lambda: bootstrap_mean([0.25], np.random.default_rng(0)), (0.25, 0.25)),
-    **{
-        f"weights of nothing: {name}": (partial(function, torch.zeros(3, 2, dtype=torch.bool)), [[0, 0]] * 3)
-        for name, function in (
-            ("sum", sequence_sum),
-            ("mean", sequence_mean),
-            ("token", token_mean),
-            ("constant", partial(constant_length, length=7)),
-        )
-    },
     **{
         f"ratios beyond all numbers: {mode}": (
             partial(importance_weights, FAR, FAR.flip(0), torch.ones(2, 2, dtype=torch.bool), mode, 0.0, 3.0),
@@ -148,10 +129,7 @@ def test_known_answers(call: Callable[[], Any], wanted: Any) -> None:
         assert found == wanted
 
 
-# Precision and derivatives.
-
-
-# Groups.
+# Parts of a reward.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -163,7 +141,7 @@ def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> N
     assert float(uneven.square().mean()) == pytest.approx(1, rel=1e-2)
 
 
-# The running mean, and rollouts without a verdict.
+# The running mean.
 
 
 def test_the_running_mean_by_hand() -> None:

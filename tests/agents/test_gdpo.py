@@ -31,6 +31,7 @@ def made(**settings: Any) -> GDPO:
 def test_parts_and_weights_are_those_of_the_verifier_in_every_kind_of_environment() -> None:
     assert gym.make("TextGen-v0", **SUM).metadata["part_weights"] == WEIGHTS
     assert make_verifier(["arith", "length=0.25"]).part_weights == WEIGHTS
+    assert made().weight_of == WEIGHTS
     for more in ({}, {"vectorization_mode": "sync"}, {"verifier_workers": 1}):
         with contextlib.closing(gym.make_vec("TextGen-v0", num_envs=2, **SUM, **more)) as envs:
             assert envs.metadata["part_weights"] == WEIGHTS

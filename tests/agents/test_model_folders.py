@@ -1,4 +1,4 @@
-"""Model folders as they are found: vocabularies, heads, special tokens, and files that are missing or not supported."""
+"""Model folders as they are found: vocabularies, heads, and files that are missing or not supported."""
 
 import json
 

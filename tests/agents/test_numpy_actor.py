@@ -1,4 +1,4 @@
-"""Actors: what they are given and give; in numpy, the same as torch's from the same generator."""
+"""Actors in numpy, and of their own: the same as torch's from the same generator."""
 
 import gymnasium as gym
 import numpy as np

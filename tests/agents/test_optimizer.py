@@ -1,4 +1,4 @@
-"""The optimizer step: what changes nothing, what is skipped, how fast it goes, and Adam in one pass."""
+"""The optimizer step: what changes nothing, what is skipped, how fast it goes, and decay."""
 
 import copy
 
@@ -158,6 +158,3 @@ def test_settings_given_anew_replace_those_of_a_checkpoint():
     group = new.adam.param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
     assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
-
-
-# Adam in one pass over the weights: the same steps, seen by whatever depends on the weights.

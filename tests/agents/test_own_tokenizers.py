@@ -64,6 +64,16 @@ def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
     assert task.prompts([0])[0].tokens == CHATML(task.prompts([0])[0].text)["input_ids"]
 
 
+def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
+    pytest.importorskip("peft")
+    agent = GRPO(folder, ENV, env_kwargs=TEXTS, policy_kwargs={"lora_rank": 2}, **SMALL)
+    agent.policy.export(tmp_path / "adapter", merge=False)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "adapter" / name).unlink()
+    again = GRPO(tmp_path / "adapter", ENV, env_kwargs=TEXTS, **SMALL)
+    assert again.origin["env_kwargs"]["tokenizer"] == str(folder)
+
+
 PAIRS = {**TEXTS, "group_size": 2}
 MADE_APART = {  # by the user, without the model's tokenizer
     "vector": lambda: gym.make_vec(ENV, 4, **PAIRS),

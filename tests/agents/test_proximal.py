@@ -1,4 +1,4 @@
-"""Several optimizer steps a rollout: every row once a pass, the first step on policy; and weights for what differs."""
+"""Several optimizer steps a rollout: every row once a pass; and weights for what differs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
 from agents import AGENTS, PPO, Agent, DivergedError, Rollout
+from agents.rollout import ERROR
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},
@@ -62,6 +63,16 @@ def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, pa
     assert_close(mean, whole, EXACT, "the mean over parts")
 
 
+def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
+    agent = proximal("ppo", 1, 5)
+    rollout = two_groups(agent)
+    rollout.status[3] = ERROR
+    rollout.rewards = torch.arange(float(rollout.rewards.numel())).view_as(rollout.rewards)  # a number for each step
+    prepared = agent.prepare(rollout)
+    seen = torch.cat([batch.rewards for batch in agent.batches(prepared)])
+    assert sorted(seen[:, 0].tolist()) == prepared.rewards[prepared.learnable].tolist()
+
+
 def test_a_mask_of_episodes_sees_whole_episodes_of_control_too() -> None:
     for mask, longest in ((None, 1), (0.1, 2)):
         agent = PPO("MlpPolicy", "CartPole-v1", off_policy_mask=mask, episodes_per_update=4, device="cpu")
@@ -85,9 +96,6 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts: int) -> None
     (skipped, *with_skip), (whole, *without) = results
     torch.testing.assert_close(skipped, whole, rtol=0, atol=1e-12)
     assert with_skip == pytest.approx(without, rel=1e-9) and with_skip[0] > 0
-
-
-# The ratio.
 
 
 # Acting and training have to agree before the policy moves, or the difference is weighed.

@@ -78,6 +78,8 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind, obs_from_actions
     assert whole(joined.final_observations)[:, 0].tolist() == [0, 0, 399, 0, 599, 699]
     following = join(parts[::-1], obs_from_actions).after_truncation(obs_from_actions)
     assert following.mask[:, 0].tolist() == [True, True, False, True, False, False]
+    joined.terminated[2] = True
+    assert not joined.after_truncation(obs_from_actions).mask[2], "an end is one, also at the time limit"
     assert join(parts[:1] * 2, obs_from_actions).final_observations is None
 
 

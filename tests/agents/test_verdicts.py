@@ -1,4 +1,4 @@
-"""What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
+"""What becomes of verdicts in training: missing ones, parts, levels, and a verifier that keeps failing."""
 
 import sys
 
