@@ -128,6 +128,21 @@ def own_rewards(envs, rollout):
 # What is sampled.
 
 
+def chi_square_p(counts, expected):
+    statistic = ((counts - expected).square() / expected).sum()
+    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
+    return torch.special.gammaincc(freedom, statistic / 2).item()
+
+
+@pytest.mark.parametrize("one_number", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_sample_categorical_draws_by_the_given_law(one_number, scale, generator, monkeypatch):
+    monkeypatch.setattr(choosing, "MANY_ACTIONS", 6 if one_number else 7)
+    law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
+    draws = sample_categorical((scale * law).log().expand(50_000, -1), generator)
+    assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
+
+
 def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not():
     rare, each = 150_000, 1e-8  # each is less than float32 can add to 1
     law = torch.full((rare + 2,), each, dtype=torch.float64)
