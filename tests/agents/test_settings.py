@@ -6,13 +6,43 @@ from functools import partial
 import numpy as np
 import pytest
 
-from agents import DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
+from agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
+from agents.algorithms import SETTINGS, reinforce_baseline
+from agents.estimators import baselines, best_of_k, kl, mismatch, scaling
 from agents.policies.base import actor_parameters
-from agents.settings import default_of, setting
+from agents.settings import declared_by, default_of, setting
+from agents.training import kl_anchor, optimizer
 
 
 def keywords(cls):
     return {p.name: p for p in inspect.signature(cls).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def test_the_classes_are_those_of_the_table_with_its_settings():
+    """The table, and the declarations, import no torch, as the classes do."""
+    assert list(AGENTS) == list(SETTINGS)
+    for name, cls in AGENTS.items():
+        assert cls.name == name and declared_by(SETTINGS[name]).keys() <= declared_by(cls).keys()
+        optional = {one for one, declared in declared_by(cls).items() if declared.commands}
+        assert optional <= declared_by(SETTINGS[name]).keys(), "these say which options there are"
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "functions"),
+    [
+        ("grpo", "kl_estimator", (*kl.ESTIMATORS, kl.EXACT)),
+        ("grpo", "kl_ratio", kl.RATIOS),
+        ("grpo", "kl_in", kl_anchor.PLACES),
+        ("grpo", "mismatch", mismatch.MODES),
+        ("grpo", "lr_schedule", optimizer.SCHEDULES),
+        ("grpo", "scale", scaling.SCALES),
+        ("pkpo", "baseline", best_of_k.BASELINES),
+        ("reinforce-baseline", "baseline", baselines.BASELINES),
+        ("reinforce-baseline", "returns", reinforce_baseline.RETURNS),
+    ],
+)
+def test_the_names_that_a_setting_allows_are_those_of_the_functions(agent, name, functions):
+    assert declared_by(AGENTS[agent])[name].one_of == tuple(functions)
 
 
 class Tilted(GRPO):
