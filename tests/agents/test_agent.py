@@ -11,13 +11,12 @@ import pytest
 import torch
 from diagonal import diagonal
 from gymnasium import spaces
-from identity_checks import collect
 from stable_baselines3.common.env_util import make_vec_env
 from time_limits import Endless, endless_envs
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GRPO, PKPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
+from agents import GRPO, PKPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline
 from agents.rollouts import collector
 from agents.rollouts.envs import longest_episode
 from agents.training.optimizer import MAX_SKIPPED
@@ -32,14 +31,6 @@ def pole(cls=Reinforce, env="CartPole-v1", **settings):
 
 def weights(agent):
     return [p.detach().clone() for p in agent.policy.parameters()]
-
-
-def test_an_environment_without_groups_is_one_group():
-    advantages = []
-    for baseline in ("group-mean", "batch-mean"):
-        agent = pole(ReinforceBaseline, baseline=baseline, episodes_per_update=4)
-        advantages.append(agent.prepare(collect(agent.policy, agent.env, 4)).advantages)
-    assert torch.equal(*advantages)
 
 
 # What is no finite number.
@@ -87,14 +78,6 @@ def test_an_update_of_many_bad_steps_counts_once():
     assert agent.policy_optimizer.skipped == MAX_SKIPPED - 1
 
 
-def test_weights_that_are_not_finite_are_named():
-    agent = pole(episodes_per_update=2)
-    with torch.no_grad():
-        next(iter(agent.policy.parameters())).view(-1)[:3] = torch.tensor([NAN, INF, NAN])
-    with pytest.raises(RuntimeError, match=r"^the policy has 3 weights that are NaN or infinite"):
-        agent.learn(1)
-
-
 class ThreeSteps(gym.Env):
     """Pays for actions near a target; the second step of some episodes pays something that is no finite number."""
 
@@ -135,12 +118,6 @@ def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, rewa
         assert agent.last_metrics["rollout/error_frac"] == agent.last_metrics["rollout/failed_frac"] == 1 / 20
         assert agent.policy_optimizer.skipped == 0 and not all(map(torch.equal, weights(agent), before))
     assert np.isfinite(list(agent.last_metrics.values())).all()
-
-
-def test_rewards_that_are_often_no_numbers_end_the_training_and_are_named():
-    agent = ReinforceBaseline("MlpPolicy", ThreeSteps(spaces.Discrete(2), NAN, every=2), episodes_per_update=20)
-    with pytest.raises(VerifierError, match=r"10% \(max_failed_share\).*the environment paid nan"):
-        agent.learn(100_000)
 
 
 @pytest.mark.parametrize(("cls", "rate"), [(Reinforce, 1000.0), (PPO, 10.0)])
@@ -187,17 +164,6 @@ def test_training_for_less_than_a_rollout_still_trains(schedule):
     before = weights(agent)
     agent.learn(1)
     assert not all(map(torch.equal, weights(agent), before))
-
-
-@pytest.mark.parametrize(("episodes", "updates"), [(1, 1), (4, 1), (5, 2), (12, 3)])
-def test_episodes_end_after_the_rollout_that_reaches_them_and_are_counted_on_or_anew(episodes, updates):
-    agent = pole(episodes_per_update=4)
-    agent.learn(total_episodes=episodes)
-    assert (agent.num_updates, agent.num_episodes) == (updates, 4 * updates)
-    agent.learn(total_episodes=8, reset_num_timesteps=False)
-    assert (agent.num_updates, agent.num_episodes) == (updates + 2, 4 * updates + 8)
-    agent.learn(total_episodes=8)
-    assert (agent.num_updates, agent.num_episodes) == (2, 8)
 
 
 @pytest.mark.parametrize(
@@ -247,13 +213,6 @@ def test_the_size_is_fixed_by_the_first_training_and_saved(tmp_path):
     assert (loaded.episodes_per_update, loaded.num_envs) == (2, 16)
 
 
-@pytest.mark.parametrize(("cls", "total", "most"), [(Reinforce, 60, 160), (PPO, 250, 375)])
-def test_a_small_budget_is_exceeded_by_half_or_the_smallest_rollout(cls, total, most):
-    """All episodes take their 50 steps, so that 16 of them would be 800."""
-    agent = pole(cls, "MountainCar-v0", env_kwargs={"max_episode_steps": 50}).learn(total)
-    assert total <= agent.num_timesteps < most
-
-
 def test_a_budget_that_leaves_too_few_episodes_is_refused_and_changes_nothing():
     agent = pole(PKPO, k=8)
     with pytest.raises(ValueError, match="k=8 is more than the 2 episodes"):
@@ -272,14 +231,6 @@ def test_an_environment_that_never_ends_is_refused_after_a_stated_number_of_step
     assert agent.num_timesteps == (2 * steps if total else 0), "counted before the first end"
 
 
-@pytest.mark.parametrize(
-    "env", [endless_envs(2, steps=8), gym.make_vec("CartPole-v1", 2, "sync")], ids=["ends", "says"]
-)
-def test_episodes_may_be_as_long_as_their_environment_says(env, monkeypatch):
-    monkeypatch.setattr(collector, "ENDLESS", 10)
-    assert pole(env=env, episodes_per_update=4).learn(1).num_updates == 1
-
-
 # What reward functions learn about the training, through reset alone.
 
 
@@ -293,22 +244,6 @@ def by_step(trainer_state, completions):
 def told(function, **env):
     env = {"verifier": function, "problems": PROBLEMS, "max_new_tokens": 3, **env}
     return RLOO("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=8, group_size=4, **CPU)
-
-
-def test_a_reward_function_learns_the_number_of_updates():
-    seen = []
-
-    def reward(completions, completion_ids, trainer_state):
-        assert all(len(text) in (len(ids), len(ids) - 1) for text, ids in zip(completions, completion_ids, strict=True))
-        seen.append((trainer_state.global_step, trainer_state.max_steps))
-        return [1.0] * len(completions)
-
-    agent = told(reward).learn(total_episodes=24)
-    assert sorted(set(seen)) == [(0, 3), (1, 3), (2, 3)]
-    agent.evaluate(agent.env, 4)
-    assert seen[-1] == (3, 3)
-    agent.learn(total_timesteps=20, reset_num_timesteps=False)
-    assert seen[-1] == (3, None), "how many updates so many steps make is not known"
 
 
 @pytest.mark.parametrize("late", [{}, {"verifier_workers": 1, "verifier_timeout": 60.0}], ids=["here", "workers"])

@@ -20,7 +20,7 @@ from architectures import (
 )
 from diagonal import slow
 from dialogues import Echoing
-from identity_checks import assert_close, check_law, collect
+from identity_checks import assert_close, check_law
 from tiny_models import text_envs
 from transformers import AutoModelForCausalLM
 
@@ -101,22 +101,3 @@ def test_another_architecture_is_refused_by_the_name_of_its_type(name, tmp_path)
     model.config.save_pretrained(tmp_path)  # no weights: it is refused before they are read
     with pytest.raises(ValueError, match=message):
         policy_of(tmp_path, text_envs(2))
-
-
-@torch.no_grad()
-def test_acting_and_training_choose_the_same_experts():
-    envs = text_envs(1)
-    policy = policy_of(NAMES["Qwen3-MoE"].model(), envs)
-    chosen = [[] for _ in policy.model.model.layers]
-    for layer, seen in zip(policy.model.model.layers, chosen, strict=True):
-        layer.mlp.gate.register_forward_hook(lambda *args, seen=seen: seen.append(args[2][-1]))  # indices [tokens, 2]
-    with InDouble():
-        rollout = collect(policy, envs, 1)
-        acting = [torch.cat(seen) for seen in chosen]
-        for seen in chosen:
-            seen.clear()
-        policy.evaluate(rollout)
-    assert acting[0].shape == (int(policy.costs(rollout)[0]), 2), "every token but the last is read once"
-    assert acting[0].unique().numel() > 2, "the experts must matter"
-    for ours, theirs in zip(acting, chosen, strict=True):
-        assert torch.equal(ours, torch.cat(theirs))

@@ -54,15 +54,6 @@ def test_the_probability_of_a_token_is_that_of_acting(temperature, top_p, adapte
     assert any(choices.log_probs.isinf().any() for *_, choices in steps) == (top_p < 1)
 
 
-@torch.no_grad()
-def test_control_policies_have_choices_too():
-    agent = agent_of("MlpPolicy", "CartPole-v1")
-    for _, obs, action, choices in played(agent, gym.make("CartPole-v1")):
-        distribution = agent.policy.net.get_distribution(torch.as_tensor(obs)[None])
-        assert float(choices.log_probs[action]) == pytest.approx(float(distribution.log_prob(torch.tensor([action]))))
-        assert choices.entropy == pytest.approx(float(distribution.entropy()))
-
-
 def test_the_likeliest_come_first_and_drawing_follows_the_probabilities():
     choices = Choices(torch.tensor([0.2, 0.5, 0.0, 0.2, 0.1]).log())
     assert choices.likeliest(3) == [(1, pytest.approx(0.5)), (0, pytest.approx(0.2)), (3, pytest.approx(0.2))]
@@ -85,12 +76,6 @@ def test_the_nucleus_holds_the_fewest_likeliest_tokens(top_p):
         size = next(size for size in range(1, 10) if law[order[:size]].sum() >= top_p)
         expected = torch.zeros(9, dtype=torch.float64).index_copy_(0, order[:size], law[order[:size]])
         torch.testing.assert_close(found, expected / expected.sum(), atol=1e-12, rtol=0)
-
-
-def test_equal_tokens_come_in_the_order_of_their_ids_and_one_keeps_all():
-    even = torch.full((1, 4), 0.25).log()
-    assert nucleus(even, 0.5).exp().tolist() == [[0.5, 0.5, 0.0, 0.0]]
-    assert nucleus(even, 1.0) is even
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -1,29 +1,23 @@
-"""Collecting: final observations, restarts, who plays, how many steps count, and that slots change no episode."""
+"""Collecting: final observations, how many steps count, and that slots change no episode."""
 
-import time
 import warnings
-from dataclasses import fields
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs, reward_at
-from diagonal import diagonal
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from identity_checks import collect
 from stable_baselines3.common.vec_env import DummyVecEnv
-from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import Collector, Reinforce, Rollout, make_envs
-from agents.policies.numpy_actor import NumpyActor
-from agents.rollouts.env_protocol import EnvSlots
+from agents import Collector, Reinforce, make_envs
+from agents.policies.draws import EpisodeDraws, uniform
 from agents.rollouts.waiting_envs import WaitingVectorEnv
-from agents.training.update import Update
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -139,35 +133,6 @@ def leaves(value):
     return list(value.values()) if isinstance(value, dict) else [] if value is None else [value]
 
 
-def test_text_in_slots_of_stable_baselines3_comes_with_its_verdicts_and_prompts():
-    """As in those of Gymnasium."""
-    make, rollouts = [lambda: gym.make("TextGen-v0", **ARITH)] * 2, []
-    same_step = SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP)
-    for envs in (make_envs(DummyVecEnv(make), 1, None), same_step):
-        rollouts.append(collect(Reinforce("tiny", envs, device="cpu").policy, envs, 8, 3))
-        rollouts[-1].truncated[:] = False  # they keep it only where the episode did not terminate as well
-    assert not rollouts[0].success.isnan().any()
-    for entry in fields(Rollout):
-        pair = (leaves(getattr(rollout, entry.name)) for rollout in rollouts)
-        for one, other in zip(*pair, strict=True):
-            assert one.dtype == other.dtype and torch.equal(one.nan_to_num(-1), other.nan_to_num(-1)), entry.name
-
-
-@modes
-def test_final_observations_of_text_are_prompt_and_completion(mode):
-    envs = CutOff(text_envs(4, autoreset_mode=mode))
-    rollout = collect(tiny_policy("gpt2", envs), envs, 12)
-    cut = rollout.truncated & ~rollout.terminated
-    assert 0 < int(cut.sum()) < 12, "some episodes are cut off and some are not"
-    tokens, lengths = rollout.final_observations["tokens"], rollout.final_observations["length"]
-    prompts = rollout.observations
-    assert torch.equal(lengths, (prompts["length"] + 12) * cut)
-    for i in cut.nonzero()[:, 0].tolist():
-        prompt = prompts["tokens"][i, : prompts["length"][i]]
-        assert torch.equal(tokens[i, : lengths[i]], torch.cat([prompt, rollout.actions[i]]))
-    assert not tokens[~cut].any()
-
-
 @modes
 def test_the_verdict_on_text_that_ran_out_of_budget_is_final(mode):
     envs = text_envs(4, autoreset_mode=mode)
@@ -184,45 +149,6 @@ def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrap
         collector.warn_of_loss()
         collector.warn_of_loss()
     assert [str(each.message).partition(" can ")[0] for each in found] == [f"nothing of the wrapper {n}" for n in lost]
-
-
-# When finished slots restart.
-
-
-@diagonal("mode, slots", list(AutoresetMode), [16, 40])
-def test_a_policy_knows_which_slots_take_a_step(mode, slots):
-    envs = text_envs(slots, autoreset_mode=mode)
-    policy, steps = tiny_policy("gpt2", envs), []  # of each step: who plays, who restarts after it, how many end
-    act, reset, step = policy.act, envs.reset, envs.step
-
-    def listen(*args, playing, **kwargs):
-        assert playing.device.type == "cpu" and playing.dtype is torch.bool
-        steps.append([int(playing.sum()), 0, 0])
-        return act(*args, playing=playing, **kwargs)
-
-    def restart(**kwargs):
-        if steps:
-            steps[-1][1] += int(np.sum(kwargs["options"]["reset_mask"]))
-        return reset(**kwargs)
-
-    def count(actions):
-        made = step(actions)
-        steps[-1][2] += int((made[2] | made[3]).sum())
-        return made
-
-    policy.act, envs.reset, envs.step = listen, restart, count
-    rollout = collect(policy, envs, 25)
-    if mode is AutoresetMode.DISABLED:
-        assert sum(playing for playing, *_ in steps) == int(rollout.mask.sum()), "the others wait"
-        restarts = [restarted for _, restarted, _ in steps if restarted]
-        assert all(slots / 8 <= number for number in restarts[:-1]), "several at a time"
-    else:
-        resting = [0, *(ended for *_, ended in steps)] if mode is AutoresetMode.NEXT_STEP else [0] * len(steps)
-        assert all(playing == slots - rests for (playing, *_), rests in zip(steps, resting, strict=False))
-    with torch.no_grad():
-        log_probs = tiny_policy("gpt2", text_envs(1)).evaluate(rollout)["log_probs"]
-    gap = (log_probs - rollout.log_probs).abs().max()
-    assert gap < 1e-12, "a slot that takes no step may have got any token"
 
 
 # How many steps are taken and trained on, and which slots take none.
@@ -255,23 +181,6 @@ def test_every_step_of_the_environment_is_counted_and_slots_that_wait_take_none_
     assert kind is not WaitingVectorEnv or Stepped.steps == trained
 
 
-def test_a_waiting_slot_keeps_its_last_observation_and_earns_nothing():
-    envs = envs_of(WaitingVectorEnv, Stepped, 3)  # the first three episodes have 1, 2 and 8 steps
-    obs, _ = envs.reset(seed=0)
-    for t in range(4):
-        playing = np.array([t < length for length in LENGTHS[:3]])
-        obs, rewards, terminated, truncated, _ = envs.step((np.arange(3) + t) % 3)
-        assert Stepped.steps == sum(min(t + 1, length) for length in LENGTHS[:3])
-        assert ((terminated | truncated) == [t + 1 == length for length in LENGTHS[:3]]).all()
-        assert (rewards[~playing] == 0).all() and obs[:2].tolist() == [[0, 1], [1, min(t + 1, 2)]]
-    mask = np.array([True, False, False])
-    assert envs.reset(options={"reset_mask": mask})[0][:2].tolist() == [[3, 0], [1, 2]]
-    fresh, before = envs_of(WaitingVectorEnv, Stepped, 3), Stepped.steps
-    assert fresh.reset(seed=0, options={"reset_mask": mask})[0].shape == (3, 2), "the first reset may leave some out"
-    fresh.step(np.array([0, 0, 0]))
-    assert Stepped.steps == before + 1
-
-
 class Countable(CartPoleVectorEnv):
     """Gymnasium's batched CartPole; notes how many poles each step moves."""
 
@@ -294,63 +203,20 @@ def test_an_agent_counts_the_steps_taken_and_those_trained_on():
     assert agent.logger.name_to_value["time/trained_timesteps"] in (0, agent.trained_timesteps)
 
 
-def test_the_log_says_what_the_time_goes_to(monkeypatch):
-    now, steps, logged = [0], [], {}
-
-    def taking(seconds, function, *noted):
-        def call(*given, **named):
-            now[0] += seconds
-            steps.extend(noted)
-            return function(*given, **named)
-
-        return call
-
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(NumpyActor, "act", taking(1, NumpyActor.act, "step"))
-    monkeypatch.setattr(EnvSlots, "step", taking(2, EnvSlots.step))
-    monkeypatch.setattr(Update, "__call__", taking(300, Update.__call__))
-    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
-    agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
-    agent.learn(total_episodes=2)
-    found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 300) for part in ("acting", "environment", "training")]
-    assert found == pytest.approx([len(steps), 2 * len(steps), 300])
-
-
-def test_no_step_waits_for_a_device_to_be_timed():
-    envs = make_envs("CartPole-v1", 2, None)
-    assert Collector(envs, CPU).seconds.keys() == {"acting", "environment"}
-    assert Collector(envs, torch.device("cuda")).seconds.keys() == {"rollout"}
-
-
-@pytest.mark.parametrize("by_id", [True, False])
-def test_an_agent_that_makes_its_environment_trains_on_every_step(by_id):
-    env = "CartPole-v1" if by_id else gym.make("CartPole-v1")
-    agent = Reinforce("MlpPolicy", env, episodes_per_update=8, device="cpu").learn(300)
-    assert agent.num_timesteps == agent.trained_timesteps >= 300
-    assert agent.learn(10, reset_num_timesteps=False).trained_timesteps == agent.num_timesteps
-
-
-def test_a_registered_batched_environment_is_used_where_it_is_asked_for():
-    kwargs = {"vectorization_mode": "vector_entry_point"}
-    assert isinstance(make_envs("CartPole-v1", 2, kwargs, skip_finished=True).unwrapped, CartPoleVectorEnv)
-    assert isinstance(make_envs("CartPole-v1", 2, None).unwrapped, CartPoleVectorEnv), "evaluation does not mind"
-    assert isinstance(make_envs("CartPole-v1", 2, None, skip_finished=True), WaitingVectorEnv)
-
-
-@pytest.mark.parametrize("slots", [3, 40])
-def test_a_curriculum_hears_of_the_episodes_that_count_and_of_no_other(slots):
-    envs = text_envs(slots)
-    judged = []
-    judge, verifier = envs.task.verifier.verify_batch, envs.task.verifier
-    verifier.verify_batch = lambda prompts, texts: judged.append(len(texts)) or judge(prompts, texts)
-    collector, policy = Collector(envs, CPU), tiny_policy("gpt2", envs)
-    collector.seed(0)
-    for _ in range(2):
-        collector.collect(policy, 10, torch.Generator().manual_seed(0))
-    assert sum(judged) == 20
-
-
 # One seed plays the same episodes whatever the number of slots.
+
+
+def test_the_numbers_that_are_drawn_are_known():
+    """A checkpoint goes on with the same numbers in a later version."""
+    assert uniform(5, 3, 1, 2)[:, [0, 63]].tolist() == [
+        [0.6536275223533069, 0.08854587637209321], [0.9317235536463983, 0.03130789041620319],
+    ]  # fmt: skip
+
+
+def test_a_slot_that_waits_gets_its_number_again():
+    draws = EpisodeDraws(torch.Generator().manual_seed(0), 1)
+    numbers = [float(draws.take(np.array([t == 0]), np.array([t % 2 == 0]))) for t in range(5)]
+    assert numbers[1] == numbers[2] and numbers[3] == numbers[4] and len(set(numbers)) == 3
 
 
 PARTS = ("actions", "log_probs", "rewards", "mask", "groups")

@@ -71,26 +71,20 @@ def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(
     )
 
 
-@pytest.mark.parametrize(("max_rounds", "settings"), [(1, {}), (20, {"overlong_buffer": 12})])
-def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are_of_all(
-    max_rounds: int, settings: dict[str, Any]
-) -> None:
-    agent, rounds = dapo(max_rounds=max_rounds, **settings)
+def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are_of_all() -> None:
+    agent, rounds = dapo(max_rounds=20, overlong_buffer=12)
     prepared, prepare = [], agent.prepare
     agent.prepare = lambda rollout: prepared.append(prepare(rollout)) or prepared[-1]
     agent.learn(1)
     taught = [int(informative(rollout).sum()) for rollout in rounds]
     assert sum(taught[:-1]) < EPISODES, "no more rounds than needed"
     (trained,) = prepared
-    if max_rounds == 20:
-        assert len(rounds) > 1 and sum(taught) > EPISODES == len(trained), "the last round brings more than needed"
+    assert len(rounds) > 1 and sum(taught) > EPISODES == len(trained), "the last round brings more than needed"
     everything = join(rounds, obs_from_actions=True)
     rows = informative(everything).nonzero()[:, 0][:EPISODES]
-    assert 0 < len(rows) < len(everything)
     for name in ("actions", "rewards", "mask", "groups"):  # rewards without a penalty
         assert torch.equal(getattr(trained, name), getattr(everything, name)[rows]), name
-    assert (trained.advantages.abs().sum(1) > 0).all()
-    assert all(int((trained.groups == group).sum()) == GROUP for group in trained.groups.unique())
+    assert (trained.advantages.abs().sum(1) > 0).all() and (trained.groups.bincount() % GROUP == 0).all()
     assert float(trained.weights.sum()) == pytest.approx(1), "weights are those of what is trained"
     figures = {
         "ep_rew_mean": everything.returns,
@@ -112,10 +106,3 @@ def test_groups_that_say_nothing_leave_no_trace_in_the_update() -> None:
     alone.update(rollout.select(rows))
     for name, value in both.policy.state_dict().items():
         assert torch.equal(value, alone.policy.state_dict()[name]), name
-
-
-def test_a_callback_that_returns_false_ends_the_training_in_any_round() -> None:
-    agent, rounds = dapo(equal_reward, max_rounds=3)
-    agent.learn(10_000, callback=lambda local, _: len(rounds) < 2)
-    assert len(rounds) == 3 and rounds[-1] is None
-    assert agent.num_updates == 0 and agent.num_episodes == 2 * EPISODES

@@ -6,18 +6,16 @@ import pytest
 import torch
 from chat_families import FAMILIES
 from diagonal import diagonal, slow
-from dialogues import Echoing, number_of
+from dialogues import number_of
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from identity_checks import EXACT, assert_close, collect
-from tiny_models import norm_in_double, text_envs, tiny_model, tiny_policy
+from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import RLOO, Collector, LanguageModelPolicy, Rollout
+from agents import RLOO, Collector, LanguageModelPolicy
 from agents.training.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
-from verifiers.dialogues.calls import Call
-from verifiers.dialogues.tools import WithTools
 
 CPU = torch.device("cpu")
 
@@ -106,8 +104,12 @@ def test_an_environment_that_does_not_say_what_it_appends_is_read_right_while_ac
     assert seen[0] is None and any(isinstance(each, torch.Tensor) for each in seen)
 
 
-def test_a_rollout_without_replies_has_no_positions():
-    assert collect(tiny_policy("gpt2", text_envs(4)), text_envs(4), 8).positions is None
+def test_agents_choose_late_replies():
+    kwargs = {"verifier": "guess", "verifier_workers": 1}
+    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
+        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
+        assert agent.env.metadata["late_replies"] == late
+        agent.env.close()
 
 
 # Twenty turns with the templates of real families: the tokens that are trained are those that were sampled.
@@ -174,45 +176,6 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
 
 
 # What is chosen and counted.
-
-
-def test_agents_choose_late_replies():
-    kwargs = {"verifier": "guess", "verifier_workers": 1}
-    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
-        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
-        assert agent.env.metadata["late_replies"] == late
-        agent.env.close()
-
-
-class Ringing(WithTools):
-    """Every turn with an "a" calls a tool, one with a "b" a tool that is not there."""
-
-    def calls(self, turn):
-        return [Call(name) for name in ("ring",) * turn.count("a") + ("no",) * turn.count("b")]
-
-
-def ring():
-    return "ab"
-
-
-def test_turns_and_calls_are_counted_per_episode():
-    verifier, ended = Ringing(Echoing(), [ring], alphabet="abcd\n", failed="c"), []
-    limits = {"max_new_tokens": 4, "max_reply_tokens": 17, "max_context_tokens": 60}
-    envs = gym.make_vec("TextGen-v0", 4, verifier=verifier, verifier_workers=0, **limits)
-
-    def note(taken, local):
-        infos = local["infos"]
-        rows = [row for row in range(4) if "_turns" in infos and infos["_turns"][row]]
-        ended.extend([infos[name][row] for name in ("turns", "tool_calls", "tool_errors")] for row in rows)
-        return True
-
-    policy = tiny_policy("gpt2", envs)
-    rollout = Collector(envs, CPU).collect(policy, 24, torch.Generator().manual_seed(0), on_step=note)
-    means = torch.tensor(ended, dtype=torch.float64).mean(0).tolist()
-    metrics = rollout_metrics(rollout)
-    assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
-    assert len(ended) == 24 and means[0] > 1 and means[1] > means[2] > 0
-    assert "rollout/turns" not in rollout_metrics(Rollout(**{**vars(rollout), "extras": {}}))
 
 
 class Counting(Verifier):
