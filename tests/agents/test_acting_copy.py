@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from identity_checks import EXACT, ROUNDING, assert_close
-from tiny_models import norm_in_double
+from identity_checks import EXACT, ROUNDING, assert_close, collect
+from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from agents.language import acting_copy as acting
@@ -90,3 +90,11 @@ def test_in_half_precision_an_adapter_stays_apart():
     x = torch.cat([torch.linspace(0, 2, 8), -torch.linspace(0, 2, 8)])[None].bfloat16()
     assert torch.equal(layer(x), model.model.layers[0].mlp.up_proj(x))
     assert (layer(x) != 0).all(), "the base alone gives 0"
+
+
+def test_packing_can_be_switched_off(packed):
+    envs = text_envs(20)
+    policy = tiny_policy("llama", envs, dtype="float32")
+    policy.pack_weights = False
+    collect(policy, envs)
+    assert not packed

@@ -106,3 +106,10 @@ def test_groups_that_say_nothing_leave_no_trace_in_the_update() -> None:
     alone.update(rollout.select(rows))
     for name, value in both.policy.state_dict().items():
         assert torch.equal(value, alone.policy.state_dict()[name]), name
+
+
+def test_a_callback_that_returns_false_ends_the_training_in_any_round() -> None:
+    agent, rounds = dapo(equal_reward, max_rounds=3)
+    agent.learn(10_000, callback=lambda local, _: len(rounds) < 2)
+    assert len(rounds) == 3 and rounds[-1] is None
+    assert agent.num_updates == 0 and agent.num_episodes == 2 * EPISODES
