@@ -6,14 +6,12 @@ import json
 import sys
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import _rlenv_benchmarks
 import pytest
-from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, peers, sb3, update, verifier, worlds
+from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, sb3, update, verifier, worlds
 from _rlenv_benchmarks.measure import Case, measured
 from inprocess import result_of, run
-from tiny_models import write_chat_model
 
 
 @pytest.fixture(autouse=True)
@@ -54,37 +52,15 @@ def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
     assert len(names) == 5 and "captured" in names[0] and names[2] == "GRPO, 2 x 2: training"
 
 
-@pytest.mark.parametrize("name", ["trl-grpo", "trl-smollm2"])
-def test_both_sides_of_a_job_take_turns_on_the_same_problems(name, monkeypatch, tmp_path):
-    write_chat_model(tmp_path / "chat", context=256)
-    job, posed, place = against_trl.JOBS[name], {}, str(tmp_path)
-    start = job.start()
-    if isinstance(start, str):
-        place = start
-    else:
-        start.save_pretrained(place)
-
-    def trainer(model, task, batch, reward, updates, callback, **settings):
-        posed.update(task=task, settings=settings, problems=peers.problems(task, settings["seed"], 4))
-
-        def train():
-            for step in range(1, updates + 1):
-                callback.on_log(None, None, None, {"reward": 0.5, "completions/mean_length": 2.0})
-                callback.on_step_end(None, SimpleNamespace(global_step=step), None)
-
-        return SimpleNamespace(train=train)
-
-    monkeypatch.setattr(against_trl, "peer_trainer", trainer)
-    for side in (against_trl._our_side, against_trl._their_side):
-        answers = io.StringIO()
-        monkeypatch.setattr(sys, "stdin", io.StringIO("\n" * 3))
-        monkeypatch.setattr(sys, "stdout", answers)
-        side(job, 3, place)
-        ready, *turns, end = map(json.loads, answers.getvalue().splitlines())
-        assert ready == {} and len(turns) == 2 and all(turn["seconds"] > 0 and turn["peak"] > 0 for turn in turns)
-        assert len(end["rewards"]) == len(end["lengths"]) == 4
-    assert posed["settings"]["learning_rate"] == job.rate and posed["task"].group_size == 2
-    assert len(posed["problems"]) == 4
+def test_our_side_of_a_job_answers_each_turn(monkeypatch, tmp_path):
+    job, answers = against_trl.JOBS["trl-grpo"], io.StringIO()
+    job.start().save_pretrained(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n" * 3))
+    monkeypatch.setattr(sys, "stdout", answers)
+    against_trl._our_side(job, 3, str(tmp_path))
+    ready, *turns, end = map(json.loads, answers.getvalue().splitlines())
+    assert ready == {} and len(turns) == 2 and all(turn["seconds"] > 0 for turn in turns)
+    assert len(end["rewards"]) == len(end["lengths"]) == 4
 
 
 def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better():

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pydoc
 import re
 import subprocess
 import sys
@@ -40,12 +39,8 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).as_posix() not in listed] == []
 
 
-def test_the_reference_names_objects_that_exist_and_every_public_one():
+def test_the_reference_names_every_public_object():
     module = loaded("docs/make_api.py")
-    named = [
-        name for page in (DOCS / "api").glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
-    ]
-    assert [name for name in named if pydoc.locate(name) is None] == []
     shown = {name.rpartition(".")[2] for text in module.pages().values() for name in module.NAMED.findall(text)}
     assert {*agents.__all__, *verifiers._OWN} - shown == {"AGENTS"}  # a dictionary, in the text of its page
 

@@ -6,14 +6,10 @@ import math
 import inprocess
 import numpy as np
 import pytest
-from _rlenv_scripts import model_defaults
 from _rlenv_scripts.comparison import write_report
-from _rlenv_scripts.reports.curves import POINTS, merge_equal, read_curves, spread
-from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
+from _rlenv_scripts.reports.curves import POINTS, merge_equal, spread
+from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, tabulate
 from _rlenv_scripts.study import finished
-from drawn import drawn
-from hypothesis import given
-from hypothesis import strategies as st
 from inprocess import error_of, result_of
 
 from agents import AGENTS
@@ -105,40 +101,26 @@ def jobs_of(monkeypatch, *args):
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 8)
-    commands, limit, threads = jobs_of(monkeypatch, *POLE, "--seeds", 2, "--seed", 3, "--log-dir", tmp_path / "few")
-    assert (limit, threads) == (8, 1) and "--seed=3" in commands[0] and "--seed=4" in commands[1]
     commands, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
     alone = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
     assert (len(commands), limit, threads) == (len(alone) * 5, 3, 2)
-    assert {command[0] for command in commands} == {"train"}
     assert all("--timesteps=1000000" in command and "--stop-reward=475.0" in command for command in commands)
     assert not any("sft" in word or "group" in word for command in commands for word in command)
 
 
 def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
-    plan, planned = model_defaults.passes, []
-
-    def noted(options, together):
-        planned.append((options["agent"], options["log_kl"], options["sft_steps"], together))
-        assert plan(options, together) == options["micro_batch_tokens"], "what was asked for, or all in one pass"
-        return 40 if options["agent"] == "ppo" else None
-
-    monkeypatch.setattr("_rlenv_scripts.study.passes", noted)
-    runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--log-dir", tmp_path / "run"]
-    commands, *_ = jobs_of(monkeypatch, *runs, "--seeds", 2, "--jobs", 3)
-    assert sorted(planned) == [("ppo", True, 0, 3), ("rloo", True, 0, 3)], "once for each agent"
-    given = [("--micro-batch-tokens=40" in command, "--agent=ppo" in command) for command in commands]
-    assert given == [(False, False), (True, True)] * 2
-    jobs_of(monkeypatch, *runs, "--seeds", 1, "--jobs", 8, "--overwrite")
-    assert {together for *_, together in planned[2:]} == {2}, "no more than there are runs"
+    planned = []
+    monkeypatch.setattr("_rlenv_scripts.study.passes", lambda given, together: planned.append(together) or 40)
+    runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--seeds", 1, "--log-dir", tmp_path / "run"]
+    commands, *_ = jobs_of(monkeypatch, *runs, "--jobs", 8)
+    assert planned == [2, 2], "once for each agent, for no more than there are runs"
+    assert ["--micro-batch-tokens=40" in command for command in commands] == [True, True]
 
 
-@pytest.mark.parametrize("given", ["run folder", "no warm start"])
-def test_without_a_warm_start_the_runs_start_from_the_model(compared, given, tmp_path, monkeypatch):
-    model = compared[0] / "warm" if given == "run folder" else "tiny"
-    options = ["--verifier-arg", "digits=1", "--model", model, *([] if given == "run folder" else ["--sft-steps", 0])]
-    commands, *_ = jobs_of(monkeypatch, *options, "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run")
-    [command] = commands
+def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monkeypatch):
+    model = compared[0] / "warm"
+    few = ["--verifier-arg", "digits=1", "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run"]
+    [command], *_ = jobs_of(monkeypatch, *few, "--model", model)
     assert {f"--model={model}", "--sft-steps=0", "--episodes=60000", "--group-size=4", "--log-kl"} <= set(command)
 
 
@@ -148,16 +130,6 @@ def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
     jobs_of(monkeypatch, *POLE[:3], "ppo", "--seeds", 2, "--log-dir", folder)
     settings = json.loads((folder / "compare.json").read_text())
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
-
-
-def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
-    command = [*POLE, "--overwrite", "--log-dir", tmp_path / "run"]
-    jobs_of(monkeypatch, *command)
-    for restarts, kept in (("1", True), ("0", False)):
-        (tmp_path / "run" / "finished").touch()
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        jobs_of(monkeypatch, *command)
-        assert (tmp_path / "run" / "finished").exists() is kept
 
 
 def test_two_comparisons_do_not_share_a_folder_and_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
@@ -173,42 +145,23 @@ def test_two_comparisons_do_not_share_a_folder_and_a_run_that_still_writes_is_no
         assert folder.is_dir()
 
 
-@pytest.mark.parametrize(
-    "text", ['{"stopped": "why", "interrupted": false}', '{"interrupted": true}', '{"interrup', "{}", None]
-)
+@pytest.mark.parametrize("text", ['{"stopped": "why", "interrupted": false}', '{"interrupted": true}', '{"interrup'])
 def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
-    if text is not None:
-        (tmp_path / "result.json").write_text(text)
+    (tmp_path / "result.json").write_text(text)
     assert finished(tmp_path) is None
 
 
 # Statistics and table.
 
-FIGURES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
-
 
 def test_the_interquartile_mean_cuts_a_quarter_from_each_end_and_the_interval_agrees_with_enumeration():
-    cut = {
-        (7.0,): 7.0,
-        (1.0, 2.0, 6.0): 3.0,
-        (100.0, 2.0, 4.0, -100.0): 3.0,
-        (0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0): 2.5,
-    }
-    cut[0.0, 1.0, 2.0, 3.0, 100.0] = 2.0  # scipy.stats.trim_mean([0, 1, 2, 3, 100], 0.25)
-    assert [float(interquartile_mean(values)) for values in cut] == pytest.approx(list(cut.values()), abs=1e-12)
+    assert interquartile_mean([100.0, 2.0, 4.0, -100.0]) == pytest.approx(3)
+    assert interquartile_mean([0.0, 1.0, 2.0, 3.0, 100.0]) == pytest.approx(2)  # as scipy.stats.trim_mean
     values = np.array([0.0, 1.0, 5.0])
     means = np.sort([values[[i, j, k]].mean() for i in range(3) for j in range(3) for k in range(3)])
     low, high = bootstrap_interval(values, np.random.default_rng(0), level=0.8)
     # 3 of the 27 equally likely resamples below the 10 % quantile: the fourth smallest; the same from above.
     assert (low, high) == pytest.approx((means[math.floor(0.1 * 27)], means[-1 - math.floor(0.1 * 27)]), abs=1e-12)
-
-
-@given(FIGURES, st.randoms(use_true_random=False))
-@drawn(50)
-def test_the_interval_contains_the_mean_lies_in_the_data_and_ignores_the_order_of_the_runs(values, random):
-    row = summarize("a", values)
-    assert row.min - 1e-9 <= row.low <= row.iqm + 1e-9 and row.iqm - 1e-9 <= row.high <= row.max + 1e-9
-    assert summarize("a", random.sample(values, len(values))) == row
 
 
 def run(agent, seed, initial, final, seconds, timesteps):
@@ -260,13 +213,6 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
     assert "The runs of rloo and ppo are the same, step by step" in page, "they have one log here"
     assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True, False]
-
-
-def test_a_curve_leaves_out_rows_that_lack_a_figure(tmp_path):
-    progress = tmp_path / "progress.csv"
-    progress.write_text("time/total_timesteps,rollout/ep_rew_mean,eval/mean_reward\n16,0.5,\n32,1.5,\n,2.5,\n,,9\n")
-    rewards, kls = read_curves(progress)
-    assert rewards.tolist() == [[16, 32], [0.5, 1.5]] and kls.shape == (2, 0)
 
 
 def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_last_figure():

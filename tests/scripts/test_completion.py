@@ -38,11 +38,6 @@ def test_a_name_is_completed(line):
     assert completed(*typed.split()) == [(name, "plain") for name in expected.split()]
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--verifier", "file"), ("--model", "dir")])
-def test_what_is_no_name_is_left_to_the_shell(option, kind):
-    assert completed("train", option, "my/own") == [("my/own", kind)]
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_with_the_script(tmp_path):
     program = tmp_path / "rlenv"

@@ -2,43 +2,17 @@
 
 import inspect
 import json
-from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.agent_names import resume_command
 from _rlenv_scripts.command import Command
-from _rlenv_scripts.defaults import agent_settings
-from _rlenv_scripts.options import Setting, common, declared
-from _rlenv_scripts.settings import agent_arguments, resolved
-from _rlenv_scripts.train import train
+from _rlenv_scripts.options import common, declared
+from _rlenv_scripts.settings import agent_arguments
 from click.testing import CliRunner
 from loaded import loaded
 
-from agents import AGENTS, GRPO, Reinforce, setting
+from agents import AGENTS, GRPO, setting
 from agents.algorithms import SETTINGS
-
-OPTIONS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
-
-
-def given(*arguments):
-    return train.make_context("train", list(arguments)).params
-
-
-def test_an_option_has_no_default_and_names_an_argument():
-    known = set().union(*(agent_settings(cls) for cls in AGENTS.values()))
-    assert {"gamma", "kl_coef", "max_failed_share"} <= OPTIONS.keys() & known
-    assert all(value is None for name, value in given().items() if name in OPTIONS)
-    taken = {"gamma": 0.5, "seed": 0, "device": "auto"}
-    assert agent_arguments("reinforce", Reinforce, given("--gamma", "0.5")) == taken, "only what was given is passed"
-
-
-def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_same(tmp_path):
-    saved = resolved(given())
-    assert (saved["kl_coef"], saved["lr_schedule"], saved["vf_coef"]) == (0.0, "linear", 0.5)
-    assert "baseline" not in saved and "test_fraction" not in saved
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    assert resolved(given("--config", str(tmp_path / "config.json"))) == saved
 
 
 class Tilted(GRPO):
@@ -76,19 +50,3 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
 
 
 # The command that continues a run asks for trust exactly if it imports a module of the user's.
-
-
-IMPORTING = [
-    {"env_id": "corridor:Corridor-v0"},
-    {"agent": "/home/me/mine.py:Mine"},
-    {"verifier": "arith,/home/me/rewards.py:f=0.5"},
-    {"tools": ["/home/me/tools.py:f"]},
-    {"verifier": "code", "unsafe_local_exec": True},
-]
-OURS = [{}, {"env_id": "rlenv:TextGen-v0"}, {"verifier": "regex:[0-9]+"}, {"tools": ["calculator"]}]
-
-
-@pytest.mark.parametrize("options", [*IMPORTING, *OURS], ids=str)
-def test_the_command_that_continues_asks_for_trust_if_it_imports(options):
-    command = resume_command(Path("runs/NAME"), {"agent": "grpo", "verifier": "arith", **options})
-    assert command == "rlenv train --resume runs/NAME" + " --trust" * (options in IMPORTING)

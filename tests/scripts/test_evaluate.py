@@ -5,10 +5,8 @@ from pathlib import Path
 
 import inprocess
 import pytest
-import torch
 from _rlenv_scripts import completions, subject
 from _rlenv_scripts.evaluation_figures import summarize
-from _rlenv_scripts.run import model_of
 from inprocess import done, error_of, run
 
 from agents import Reinforce
@@ -70,10 +68,7 @@ def test_figures_count_verdicts_and_levels_only_where_there_are_some():
 
 def test_samples_add_their_figures_and_every_completion_is_kept(folder):
     figures = result_of(folder, *SAMPLED)
-    assert figures["episodes"] == 6 and figures["deterministic"] and set(figures["success_by_level"]) <= {"1", "2"}
-    sampled = figures["sampled"]
-    assert (sampled["episodes"], sampled["samples"], sampled["temperature"], sampled["top_p"]) == (24, 4, 0.8, 0.9)
-    assert list(sampled["pass_at_k"]) == list(sampled["maj_at_k"]) == ["1", "2", "4"]
+    assert list(figures["sampled"]["pass_at_k"]) == list(figures["sampled"]["maj_at_k"]) == ["1", "2", "4"]
     rows = rows_in(figures["completions"])
     assert [(one["mode"], one["problem"], one["sample"]) for one in rows] == [
         *(("greedy", problem, 0) for problem in range(6)),
@@ -82,8 +77,6 @@ def test_samples_add_their_figures_and_every_completion_is_kept(folder):
     assert {one["prompt"] for one in rows[:6]} == {one["prompt"] for one in rows[6:]}
     assert all(str(sum(map(int, one["prompt"].rstrip("=").split("+")))) == one["answer"] for one in rows)
     assert all(one["success"] == (one["completion"] == one["answer"]) for one in rows)
-    assert all(one["tokens"] >= len(one["completion"]) + (not one["truncated"]) for one in rows)  # one token each
-    assert len({one["completion"] for one in rows[6:]}) > 6
 
 
 def test_a_file_that_was_cut_off_is_continued_as_if_it_had_not_been(folder, tmp_path, monkeypatch):
@@ -115,14 +108,11 @@ def test_a_finished_evaluation_is_reused_and_other_settings_have_another_file(fo
     assert isinstance(run("evaluate", folder, *SAMPLED, "--overwrite").exception, AttributeError)
 
 
-def test_a_changed_checkpoint_is_evaluated_again(tmp_path):
-    agent = saved(tmp_path, SUMS)
-    before = result_of(tmp_path, "--episodes", 2, "--samples", 1)["completions"]
-    with torch.no_grad():
-        for weight in agent.policy.parameters():
-            weight.mul_(1.5)
-    agent.save(tmp_path / "checkpoint")
-    assert result_of(tmp_path, "--episodes", 2, "--samples", 1)["completions"] != before
+def test_a_changed_checkpoint_is_evaluated_again(own):
+    asked = (own, "--episodes", 2, "--samples", 1)
+    before = result_of(*asked)["completions"]
+    name(own, num_updates=7)
+    assert result_of(*asked)["completions"] != before
 
 
 def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):
@@ -159,14 +149,6 @@ def own(tmp_path):
     problems = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
     saved(tmp_path / "run", {"verifier": "length", "problems": problems, "max_new_tokens": 4})
     return tmp_path / "run"
-
-
-@pytest.mark.parametrize("inner", ["", "checkpoint"])
-def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, own):
-    (own / "checkpoint").rename(own / ".checkpoint-old")
-    assert model_of(str(own / inner)) == str(own / ".checkpoint-old" / "policy" / "model")
-    outcome = done("evaluate", own / inner, "--episodes", 2, "--max-new-tokens", 1, "--json")
-    assert "of the answers are cut off; raise --max-new-tokens" in outcome.stderr
 
 
 def test_training_from_a_checkpoint_reads_its_model_alone(own, tmp_path):

@@ -51,9 +51,7 @@ def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, 
 
 def test_end_tokens_of_the_checkpoint_are_exported_and_no_sampling_settings(tmp_path):
     agent, _ = trained(tmp_path / "run")
-    agent.policy.model.generation_config.update(
-        do_sample=True, temperature=0.1, top_p=0.2, repetition_penalty=3.0, eos_token_id=[1, 4]
-    )
+    agent.policy.model.generation_config.update(do_sample=True, temperature=0.1, eos_token_id=[1, 4])
     agent.policy.stop_token_ids = (1, 4)
     agent.save(tmp_path / "run" / "checkpoint")
     done("export", tmp_path / "run", tmp_path / "out")

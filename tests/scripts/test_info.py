@@ -2,10 +2,8 @@
 
 import re
 import socket
-from importlib import metadata
 from pathlib import Path
 
-from _rlenv_scripts import info
 from inprocess import done, result_of, run
 
 
@@ -22,14 +20,3 @@ def test_variables_are_shown_if_they_are_harmless_and_no_path_no_name_and_no_sec
     for text in (done("info").output, outcome.output):
         assert not [each for each in private if each in text]
         assert not re.search(r"(?<![\w.])/\w+", text)
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    def version(name):
-        if name == "peft":
-            raise metadata.PackageNotFoundError(name)
-        return "1.0"
-
-    monkeypatch.setattr(info.metadata, "version", version)
-    assert info.extras()["lora"] == "missing: peft"
-    assert info.extras()["json"] == "complete"

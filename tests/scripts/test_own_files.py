@@ -114,8 +114,7 @@ def test_tools_and_verifiers_of_the_command_line_replace_those_of_a_checkpoint(h
 
 def test_settings_of_an_agent_are_kept_and_its_own_class_loads_it(home):
     folder = trained(KINDS["an agent"][0])
-    facts = json.loads((folder / "checkpoint" / "agent.json").read_text())
-    assert facts["agent"] == f"{home}/mine.py:Halved" and facts["settings"]["factor"] == 0.25
+    assert json.loads((folder / "checkpoint" / "agent.json").read_text())["settings"]["factor"] == 0.25
     with pytest.raises(ValueError, match=r"mine\.py:Halved': call that class's load"):
         Agent.load(folder / "checkpoint")
 

@@ -10,7 +10,6 @@ from _rlenv_scripts.games import quoted
 from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.tokens import sample_of
 from _rlenv_scripts.run import said
-from _rlenv_scripts.samples import Segment, segments
 from click.testing import CliRunner
 from inprocess import done, run
 
@@ -87,18 +86,6 @@ def trained(tmp_path_factory):
     game = ["--verifier", "guess", "--verifier-arg", "largest=9", "--verifier-arg", "turns=3"]
     done("train", *game, *few, "--log-dir", folder, "--report")
     return folder, [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.parametrize(
-    ("columns", "context", "end", "parts"),
-    [
-        ([1, 2, 5, 6, 7, 8], [9, 5, 1, 7, 7, 6, 1, 4, 1], [1], [(0, 2, [7, 7]), (2, 4, []), (4, 6, [])]),
-        ([1, 2], [9, 5, 1, 7, 7, 6, 1, 4, 1], [1], [(0, 2, [])]),
-        ([1, 2, 3, 4, 5, 6], [9, 7, 7, 7, 5, 7, 7], [7, 7], [(0, 2, []), (2, 6, [])]),  # stops are not across turns
-    ],
-)
-def test_turns_end_at_gaps_and_where_the_model_ended_them(columns, context, end, parts):
-    assert segments(columns, context, lambda turn: list(turn[-len(end) :]) == end) == [Segment(*part) for part in parts]
 
 
 def test_samples_have_the_turns_and_the_report_shows_each_reply_and_reward_behind_its_turn(trained):

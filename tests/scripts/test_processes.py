@@ -17,13 +17,6 @@ from inprocess import error_of, run
 from processes import until
 
 
-@pytest.mark.parametrize(("rank", "local", "said"), [(0, 0, "no file"), (1, 1, ""), (8, 0, "no file"), (9, 1, "")])
-def test_an_error_before_the_processes_meet_is_printed_once_per_machine(rank, local, said, monkeypatch):
-    monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setenv("LOCAL_RANK", str(local))
-    assert torchrun.said_once("no file") == said
-
-
 def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch):
     monkeypatch.setattr(torchrun, "_store", dist.HashStore())
     errors = ["no file", "no file", torchrun.LOST, "no memory"]

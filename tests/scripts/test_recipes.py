@@ -14,7 +14,7 @@ RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch, capsys):
+def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
     text = path.read_text(encoding="utf-8")
     assert f"rlenv train --config configs/{path.name}" in text
     options = ["--config", str(path), "--device", "cpu"]
@@ -23,22 +23,17 @@ def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch, capsys):
         write_chat_model(tmp_path, context=512)
         options += ["--model", str(tmp_path), "--lora-rank", "2"]
     if "make_problems.py" in text:
-        command = ["make_problems.py", str(tmp_path / "problems.jsonl"), "--steps", "1", "--count", "100"]
-        monkeypatch.setattr(sys, "argv", command)
+        problems = str(tmp_path / "problems.jsonl")
+        monkeypatch.setattr(sys, "argv", ["make_problems.py", problems, "--count", "100"])
         loaded("examples/word_problems/make_problems.py").main()
-        options += ["--problems", command[1]]
-        capsys.readouterr()
+        options += ["--problems", problems]
     with train.make_context("train", options) as context:
         given = context.params
         agent = session.build_agent(given["agent"], given)
-        if given["sft_steps"]:
-            shown = session.demonstrations(agent, {**given, "sft_examples": 8, "sft_batch_size": 8})
-            assert shown.mask.any(1).all()
         first = agent.env.reset(seed=0)[0]
         agent.env.close()
     assert given["episodes"] or given["timesteps"]
     if "\nenv:" in text:
         assert given["env_id"] == path.stem and agent.normalize_rewards
-        assert f"configs/{path.name}" in (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
     else:
         assert int(first["length"].min()) > 0

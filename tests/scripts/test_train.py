@@ -18,19 +18,11 @@ from rlenv.task import TextGenTask
 SMALL = ["--eval-episodes", 2, "--episodes-per-update", 8, "--log-interval", 1, "--sft-steps", 0, "--json"]
 
 
-def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(text_run, tmp_path):
-    config = ["--config", text_run / "config.json"]
-    again = result_of(run("train", *config, "--log-dir", tmp_path / "again", "--json"))
-    assert (again["seed"], again["eval"]) == (3, json.loads((text_run / "result.json").read_text())["eval"])
-    less = ["--seed", 4, "--episodes", 4, "--eval-every", 0]
-    other = result_of(run("train", *config, "--log-dir", tmp_path / "other", *SMALL, *less))
-    assert (other["seed"], other["sft_steps"], other["eval"]["episodes"]) == (4, 0, 2)
-
-
-def test_a_yaml_configuration_with_verifier_arguments(tmp_path):
-    (tmp_path / "run.yaml").write_text("learning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
-    given = train.make_context("train", ["--config", str(tmp_path / "run.yaml")]).params
-    assert dict(given["verifier_args"]) == {"digits": 1, "operators": "*"} and given["learning_rate"] == 1e-3
+def test_a_configuration_gives_verifier_arguments_and_the_command_line_wins(tmp_path):
+    (tmp_path / "run.yaml").write_text("seed: 3\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
+    given = train.make_context("train", ["--config", str(tmp_path / "run.yaml"), "--seed", "4"]).params
+    assert dict(given["verifier_args"]) == {"digits": 1, "operators": "*"}
+    assert (given["seed"], given["learning_rate"]) == (4, 1e-3)
 
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
@@ -88,9 +80,6 @@ def test_an_adapter_is_trained_continued_and_evaluated(text_run, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     small = ["train", *SMALL, "--kl-coef", "0.1", "--timesteps", "8"]
     result_of(run(*small, "--model", text_run, "--lora-rank", "4", "--log-dir", first))
-    saved = json.loads((first / "checkpoint/policy/model/adapter_config.json").read_text())
-    assert saved["base_model_name_or_path"] == str((text_run / "checkpoint/policy/model").resolve())
-    assert (saved["r"], saved["lora_alpha"]) == (4, 8)
     assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
     result_of(run(*small, "--model", first, "--log-dir", second))
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()

@@ -1,7 +1,5 @@
 """`rlenv verifiers`, as a person runs it."""
 
-import importlib.util
-
 import inprocess
 import pytest
 
@@ -26,14 +24,6 @@ def run(*args, code=0):
 
 def data(*args, code=0):
     return inprocess.result_of(run(*args, "--json", code=code), code)
-
-
-def test_list_says_which_extra_is_missing(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jsonschema" else found(name))
-    rows = {row["name"]: row["missing"] for row in data("list")}
-    assert (rows["json_schema"], rows["arith"]) == ("json", "")
-    assert "rlenv-lm[json]" in run("list").stdout
 
 
 @pytest.mark.parametrize("source", ["raise SystemExit", "import no_such_module_y"])
