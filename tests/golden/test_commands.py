@@ -252,10 +252,10 @@ COMMANDS = {
         {"rloo.rollouts": 49, "rloo.meaning": "unbiased", "rloo.direction": about(1)},
     ),
     "lab": Run(
-        "lab snr --out {out} --json",
+        "lab pass-at-k --out {out} --json",
         "lab claim held checks figures seed seconds",
-        {"lab": "snr", "held": True},
-        files="/snr.csv /snr.json /snr.png",
+        {"lab": "pass-at-k", "held": True},
+        files="/pass-at-k.csv /pass-at-k.json /pass-at-k.png",
     ),
     "bench": Run("bench --list", said=("trl-grpo", "sb3", "generate")),
     "info": Run("info --json", "versions extras machine environment"),
