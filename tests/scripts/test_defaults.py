@@ -1,4 +1,4 @@
-"""Options that set a constructor's argument: its default is shown, and only what was given is passed and repeated."""
+"""An option that sets a constructor's argument is declared in one place; its default is shown."""
 
 import inspect
 import json

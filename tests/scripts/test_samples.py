@@ -1,4 +1,4 @@
-"""What a run keeps of its episodes: which ones, and each token's share of the text."""
+"""What a run keeps of its episodes: each token's share of the text, the page, the rewards of the verifier."""
 
 import json
 
