@@ -1,5 +1,6 @@
 """Collecting: final observations, how many steps count, and that slots change no episode."""
 
+import time
 import warnings
 
 import gymnasium as gym
@@ -17,7 +18,10 @@ from tiny_models import text_envs, tiny_policy
 import rlenv  # noqa: F401
 from agents import Collector, Reinforce, make_envs
 from agents.policies.draws import EpisodeDraws, uniform
+from agents.policies.numpy_actor import NumpyActor
+from agents.rollouts.env_protocol import EnvSlots
 from agents.rollouts.waiting_envs import WaitingVectorEnv
+from agents.training.update import Update
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -240,3 +244,31 @@ def test_the_number_of_slots_changes_no_episode(world):
             assert torch.allclose(mine.double(), other.double(), rtol=0, atol=1e-12), name
     assert not torch.equal(few[0].actions, few[1].actions), "the second rollout has other numbers"
     assert not torch.equal(few[0].actions, rollouts(4, world, 1, seed=1)[0].actions)
+
+
+def test_the_log_says_what_the_time_goes_to(monkeypatch):
+    now, steps, logged = [0], [], {}
+
+    def taking(seconds, function, *noted):
+        def call(*given, **named):
+            now[0] += seconds
+            steps.extend(noted)
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(NumpyActor, "act", taking(1, NumpyActor.act, "step"))
+    monkeypatch.setattr(EnvSlots, "step", taking(2, EnvSlots.step))
+    monkeypatch.setattr(Update, "__call__", taking(300, Update.__call__))
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
+    agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
+    agent.learn(total_episodes=2)
+    found = [logged[f"time/{part}_frac"] * (3 * len(steps) + 300) for part in ("acting", "environment", "training")]
+    assert found == pytest.approx([len(steps), 2 * len(steps), 300])
+
+
+def test_no_step_waits_for_a_device_to_be_timed():
+    envs = make_envs("CartPole-v1", 2, None)
+    assert Collector(envs, CPU).seconds.keys() == {"acting", "environment"}
+    assert Collector(envs, torch.device("cuda")).seconds.keys() == {"rollout"}

@@ -229,3 +229,13 @@ def test_only_equal_curves_are_merged():
     nothing = np.empty((2, 0))
     curves = {"a": [one, other], "b": [one], "c": [one, other], "d": [other, one], "e": [nothing], "f": [nothing]}
     assert merge_equal(curves) == {"a = c": ["a", "c"], "b": ["b"], "d": ["d"], "e": ["e"], "f": ["f"]}
+
+
+def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
+    command = [*POLE, "--overwrite", "--log-dir", tmp_path / "run"]
+    jobs_of(monkeypatch, *command)
+    for restarts, kept in (("1", True), ("0", False)):
+        (tmp_path / "run" / "finished").touch()
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        jobs_of(monkeypatch, *command)
+        assert (tmp_path / "run" / "finished").exists() is kept

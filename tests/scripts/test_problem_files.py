@@ -108,3 +108,11 @@ def test_model_and_chat_template_may_go_after_the_run_has_begun(folder):
     (folder / "own").rename(folder / "elsewhere")
     assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
     result_of(run("train", "--resume", "run", "--timesteps", 60, "--json"))
+
+
+def test_a_supervised_start_hands_its_tokenizer_on(folder):
+    talks = ["--verifier", "exact", "--problems", "talks.jsonl", "--max-new-tokens", 4, "--eval-episodes", 4, "--json"]
+    result_of(run("sft", *talks, "--tokenizer", "train:270", "--sft-steps", 1, "--log-dir", "warm"))
+    result_of(run("train", *talks, *SMALL, "--sft-steps", 0, "--model", "warm", "--log-dir", "run"))
+    saved = [(folder / name / "checkpoint/policy/model/tokenizer.json").read_bytes() for name in ("warm", "run")]
+    assert saved[0] == saved[1]
