@@ -83,7 +83,7 @@ def alive(pid):
 def test_every_job_ends_with_its_exit_code_its_log_and_its_threads_and_reads_no_terminal(tmp_path):
     code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
     good, silent = job(tmp_path, "good", code), job(tmp_path, "silent", "")
-    bad = job(tmp_path, "bad", "import sys; print('first'); sys.exit('broken\\n')")
+    bad = job(tmp_path, "bad", "import sys; print('first', flush=True); sys.exit('broken\\n')")
     assert finish([good, bad, silent], threads=3) == {good: 0, bad: 1, silent: 0}
     assert (good.last_line(), bad.last_line(), silent.last_line()) == ("3 3 False", "broken", "no output")
     assert good.log.read_text().startswith(sys.executable)
