@@ -8,11 +8,12 @@ import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .run import Run
+if TYPE_CHECKING:
+    from .run import Run
 
 FOREVER = 1e8  # seconds
 MEETING = 60.0  # seconds
@@ -100,7 +101,7 @@ def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
     if _number() == 0:
         return run, given
     folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
-    own = Run(Path(folder, "run"))
+    own = type(run)(Path(folder, "run"))
     own.path.mkdir()
     return own, given | {"report": False, "track": None}
 
