@@ -151,7 +151,7 @@ def cut_off(run: History) -> Finding | None:
     if not run.is_text or run.solved:
         return None
     rise, error = cut.trend()
-    mends = run.improved and (talks or cut.end < MENDED * cut.start)
+    mends = run.improved and (talks or rise < -3 * error)
     grows = cut.end >= MANY_CUT and rise > max(GROWN, 3 * error) and not _gained(run.success) and not talks
     if not grows and (mends or not cut.end >= (ALL if talks else MOST_CUT)):
         return None

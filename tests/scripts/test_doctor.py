@@ -70,6 +70,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "ever more cut off, no more right": ("cut-off", text(STUCK | {CUT: shares(0.05, 0.4)})),
     "ever more cut off, more right": ("", text(right(0.3, 0.5) | {CUT: shares(0.05, 0.4)})),
     "fewer cut off, more right": ("", text(right(0.1, 0.3) | {CUT: shares(0.9, 0.6)})),
+    "a fifth fewer cut off, more right": ("", text(right(0.1, 0.3) | {CUT: shares(0.73, 0.58)})),
     "fewer cut off, no more right": ("cut-off", text(STUCK | {CUT: shares(0.9, 0.6)})),
     "all cut off and right": ("", text(right(0.9, 0.98) | {CUT: shares(0.9, 0.9)})),
     "dialogues that run out": ("cut-off", text(STUCK | {CUT: flat(1), "rollout/turns": flat(2)})),
