@@ -25,7 +25,7 @@ CEILINGS = {
     "lines: scripts": 9_474,
     "lines: labs": 1_701,
     "lines: benchmarks": 1_453,
-    "lines: tests": 26_493,
+    "lines: tests": 26_494,
     "lines: tests/support": 2_614,
     "lines: product": 40_833,
     "files: product": 288,
