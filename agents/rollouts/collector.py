@@ -38,7 +38,7 @@ class Collector:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
-        seconds: spent in rollouts so far, in the policy ("acting") and in the rest ("environment", with its verifier);
+        seconds: of the last rollout, in the policy ("acting") and in the rest ("environment", with its verifier);
             together ("rollout") on a device, which works while the host goes on.
     """
 
@@ -154,7 +154,7 @@ class Collector:
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
         whole = time.perf_counter() - began
         spent = {"acting": acting, "environment": whole - acting, "rollout": whole}
-        self.seconds = {part: seconds + spent[part] for part, seconds in self.seconds.items()}
+        self.seconds = {part: spent[part] for part in self.seconds}
         return rollout
 
     def _check_limit(self, steps: int) -> None:

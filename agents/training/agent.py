@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -120,7 +121,8 @@ class Agent(Sb3Face):
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        self.evaluation_seconds = self._update_seconds = 0.0
+        self.evaluation_seconds = 0.0
+        self._seconds = defaultdict[str, float](float)  # spent in the parts of the loop
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
         self.updating = False
@@ -196,12 +198,12 @@ class Agent(Sb3Face):
         check_count("log_interval", log_interval)
         run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
         started, steps_before = time.perf_counter(), self.num_timesteps
-        off_clock, before = self.evaluation_seconds, self._seconds()
+        off_clock, before = self.evaluation_seconds, self._seconds.copy()
         for _ in run:
             if is_logged(log_interval, self.num_updates):
                 seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
                 self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
-                for part, spent in self._seconds().items():
+                for part, spent in self._seconds.items():
                     self.logger.record(f"time/{part}_frac", (spent - before[part]) / max(seconds, 1e-9))
                 self.dump_logs()
         return self
@@ -275,6 +277,8 @@ class Agent(Sb3Face):
         before = self.num_timesteps
         gather_weights(self.policy)
         parts = processes.together(collect)
+        for part, spent in self.collector.seconds.items():
+            self._seconds[part] += spent
         self.num_timesteps = before + sum(taken for _, taken in parts)
         rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is None:
@@ -293,15 +297,11 @@ class Agent(Sb3Face):
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         self.updating, began = True, time.perf_counter()
         metrics, trained = self.updater(rollout)
-        self._update_seconds += time.perf_counter() - began
+        self._seconds["training"] += time.perf_counter() - began
         self.num_updates += 1
         self.trained_timesteps += trained
         self.before_rollout, self.updating = None, False
         return metrics
-
-    def _seconds(self) -> dict[str, float]:
-        """Return the seconds spent so far in the parts of the loop."""
-        return {**self.collector.seconds, "training": self._update_seconds}
 
     def _fit_to_budget(self, total_timesteps: int) -> None:
         """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
