@@ -20,9 +20,9 @@ from rlenv.stream import EmptySplitError
 from . import model_defaults, session
 from .parameters import given_by_user, typed
 from .progress import Interrupt, Rate, progress_bar, say
-from .run import CHECKPOINT, RESULT, Run, choose
+from .run import CHECKPOINT, RESULT, Run, choose, own_run
 from .settings import is_text, resolved
-from .torchrun import join, own_run
+from .torchrun import join
 from .verifier_names import short_name
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
@@ -34,15 +34,13 @@ class Imitation:
     def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
         self.generator = torch.Generator().manual_seed(options["seed"])
         self.count = len(episodes)
-
         self.tokens = 0  # imitated so far, in this process
+        lengths = episodes.lengths.cpu()
 
         def batch(size: int) -> Rollout:
             drawn = self.draw(size)
             self.tokens += int(lengths[drawn].sum())
             return episodes.select(drawn)
-
-        lengths = episodes.lengths.cpu()
 
         size, rate = options["sft_batch_size"], options["sft_learning_rate"]
         rate = agent.usual("sft_learning_rate") if rate is None else rate

@@ -23,6 +23,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -31,6 +32,7 @@ import click
 
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
+from . import torchrun
 from .progress import say
 
 if TYPE_CHECKING:
@@ -86,10 +88,6 @@ class Run:
         except ValueError as error:
             say(f"{error}; it is left out")
             return {}
-
-    def figures(self) -> Iterator[dict[str, float]]:
-        """Return the lines of progress.csv by column; none without the file."""
-        return read_rows(self.path / CSV) if (self.path / CSV).is_file() else iter(())
 
     def samples(self, read: Callable[[Any], T]) -> list[T]:
         """Return what `read` makes of each line of samples.jsonl; none without the file."""
@@ -240,6 +238,19 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
     check_place(log_dir)
     Run(log_dir).check_free(overwrite)
     return log_dir
+
+
+def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
+    """Return the run that this process writes, and its options: for all but the main one, in a folder that vanishes.
+
+    So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
+    """
+    if torchrun.number() == 0:
+        return run, given
+    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
+    own = Run(Path(folder, "run"))
+    own.path.mkdir()
+    return own, given | {"report": False, "track": None}
 
 
 def check_place(folder: Path) -> None:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
-
-if TYPE_CHECKING:
-    from .run import Run
+from typing import Any
 
 FOREVER = 1e8  # seconds
 MEETING = 60.0  # seconds
@@ -37,7 +31,7 @@ def restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _number(where: str = "RANK") -> int:
+def number(where: str = "RANK") -> int:
     """Return the number of this process among all, or as LOCAL_RANK among those on this machine; from 0."""
     return int(os.environ.get(where, "0"))
 
@@ -76,7 +70,7 @@ def join(device: str, limit: float | None) -> str:
             f"use --nproc-per-node {most}, or --device cpu"
         )
     if on_gpu:
-        device = f"cuda:{_number('LOCAL_RANK')}"
+        device = f"cuda:{number('LOCAL_RANK')}"
         torch.cuda.set_device(device)
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))
@@ -88,22 +82,9 @@ def join(device: str, limit: float | None) -> str:
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {count()} processes of torchrun did not meet: {reason}") from error
-    if _number() > 0:  # the main process speaks for all
+    if number() > 0:  # the main process speaks for all
         sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     return device
-
-
-def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
-    """Return the run that this process writes, and its options: for all but the main one, in a folder that vanishes.
-
-    So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
-    """
-    if _number() == 0:
-        return run, given
-    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
-    own = type(run)(Path(folder, "run"))
-    own.path.mkdir()
-    return own, given | {"report": False, "track": None}
 
 
 def is_lost(error: Exception) -> bool:
@@ -117,7 +98,7 @@ def said_once(message: str) -> str:
     The processes read the same options, so that most errors come up in all of them.
     """
     if _store is None:  # before they have met, those of a machine fail alike
-        return message if _number("LOCAL_RANK") == 0 else ""
+        return message if number("LOCAL_RANK") == 0 else ""
     try:
         first, new = _store.add("errors", 1) == 1, _store.add(message, 1) == 1
     except RuntimeError:  # the store is lost, too

@@ -24,9 +24,9 @@ from .options import one_budget
 from .parameters import flag_of, typed
 from .progress import Interrupt, say
 from .resume import continued
-from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, said
+from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
 from .settings import is_text
-from .torchrun import join, own_run, restarts
+from .torchrun import join, restarts
 from .trackers import library
 from .verifier_names import short_name
 

@@ -12,7 +12,7 @@ import numpy as np
 from .collect import Kind
 from .curves import SAME, draw_one, merge_equal, spread
 from .metrics import METRICS, Metric
-from .plots import THEMED, as_svg
+from .plots import LINE, as_svg
 
 SIZE, SMALL = (4.1, 2.35), (2.9, 1.7)  # inches; the page makes them as wide as their column
 WINDOW = 0.1  # of the log: what a running mean averages
@@ -145,13 +145,13 @@ def _chart(name: str, metric: Metric, lines: Sequence[Line]) -> Chart:
 def _draw(figure: Any, line: Line, others: Sequence[Line], share: bool) -> None:
     """Draw one line with its band, the others behind it, and its last value beside it."""
     axes = figure.add_axes((0.15, 0.14, 0.7, 0.8))
-    draw_one(axes, line.label, {each.label: each.band for each in others if each.band is not None}, THEMED)
+    draw_one(axes, line.label, {each.label: each.band for each in others if each.band is not None})
     if line.raw is not None:
-        axes.plot(*line.raw, color=THEMED.line, linewidth=0.7, alpha=0.4)
+        axes.plot(*line.raw, color=LINE, linewidth=0.7, alpha=0.4)
     if line.dots is not None:
-        axes.plot(*line.dots, "o", color=THEMED.line, markersize=4, clip_on=False, zorder=4)
+        axes.plot(*line.dots, "o", color=LINE, markersize=4, clip_on=False, zorder=4)
     last, place = line.values[-1], axes.get_yaxis_transform()
-    axes.text(1.03, last, _said(last, share), transform=place, va="center", fontsize=8.5, color=THEMED.line)
+    axes.text(1.03, last, _said(last, share), transform=place, va="center", fontsize=8.5, color=LINE)
     _limit(axes, others, share)
 
 

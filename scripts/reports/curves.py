@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .history import History, read_columns
-from .plots import Palette
+from .plots import GRID, INK, LINE, SOFT
 from .statistics import interquartile_mean
 
 POINTS = 200
@@ -50,34 +50,33 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
     return {SAME.join(group): group for group in groups.values()}
 
 
-def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray], palette: Palette) -> None:
+def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray]) -> None:
     """Draw one of several curves with its band; the others are lines behind it.
 
     Args:
         panel: axes of matplotlib.
         name: of the curve.
         spreads: of all curves [4, n], see `spread`.
-        palette: of the figure.
     """
-    calm(panel, palette)
+    calm(panel)
     for other, (grid, middle, low, high) in spreads.items():
         if other == name:
-            panel.fill_between(grid, low, high, color=palette.line, alpha=0.18, linewidth=0, zorder=2)
-            panel.plot(grid, middle, color=palette.line, linewidth=1.6, zorder=3)
+            panel.fill_between(grid, low, high, color=LINE, alpha=0.18, linewidth=0, zorder=2)
+            panel.plot(grid, middle, color=LINE, linewidth=1.6, zorder=3)
         else:
-            panel.plot(grid, middle, color=palette.soft, alpha=0.4, linewidth=0.8, zorder=1)
+            panel.plot(grid, middle, color=SOFT, alpha=0.4, linewidth=0.8, zorder=1)
 
 
-def calm(panel: Any, palette: Palette) -> None:
+def calm(panel: Any) -> None:
     """Leave of the axes what is read: few ticks, horizontal lines, no frame."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.spines["bottom"].set_color(palette.grid)
-    panel.grid(axis="y", color=palette.grid, linewidth=0.6)
+    panel.spines["bottom"].set_color(GRID)
+    panel.grid(axis="y", color=GRID, linewidth=0.6)
     panel.set_axisbelow(True)
-    panel.tick_params(length=0, labelsize=8, labelcolor=palette.soft)
+    panel.tick_params(length=0, labelsize=8, labelcolor=SOFT)
     panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.yaxis.set_major_locator(MaxNLocator(4))
-    panel.title.set_color(palette.ink)
+    panel.title.set_color(INK)

@@ -5,31 +5,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Palette:
-    """Colors of a figure.
-
-    Attributes:
-        ink: of text that matters.
-        soft: of other text.
-        grid: of lines behind the data.
-        line: of data.
-    """
-
-    ink: str
-    soft: str
-    grid: str
-    line: str
-
-
 # matplotlib knows no CSS variables: these colors stand for them, and `as_svg` writes the variables in their places.
 VARIABLES = {"#000a01": "--ink", "#000a02": "--soft", "#000a03": "--grid", "#000a04": "--accent"}
-THEMED = Palette(*VARIABLES)
+INK, SOFT, GRID, LINE = VARIABLES  # text that matters, other text, lines behind the data, data
 
 
 def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, float] = (9.0, 4.0)) -> None:
@@ -50,7 +31,7 @@ def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, floa
 
 
 def as_svg(draw: Callable[[Any], None], name: str, size: tuple[float, float]) -> str:
-    """Draw on a new figure with the colors of `THEMED`, and return an <svg> element to put into a page.
+    """Draw on a new figure with the colors of `VARIABLES`, and return an <svg> element to put into a page.
 
     Text stays text in the page's font, colors are the page's CSS variables --ink, --soft, --grid and --accent,
     and nothing in it points outside.
