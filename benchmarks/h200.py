@@ -31,15 +31,15 @@ class Scale:
 
 
 def cases(name: str, scale: Scale | None = None) -> Iterator[Case]:
-    """Yield decoding with and without captured steps by batch, an update, then decoding against `generate`."""
+    """Yield an update, then decoding with and without captured steps, and against `generate`, by batch."""
     scale = scale or Scale()
     model = half_billion(scale.model).to(scale.device)
+    name = f"GRPO, {scale.groups} x {scale.k}"
+    yield from parts(_agent(model, scale), name, rows=8192, work=1e12 * scale.model)
     for batch in scale.batches:
         captured, plain = (_sampling(model, batch, scale, cuda_graphs=on) for on in (True, False))
         yield _captured(f"B = {batch}, a step captured", captured, plain)
         del captured, plain  # and their caches
-    name = f"GRPO, {scale.groups} x {scale.k}"
-    yield from parts(_agent(model, scale), name, rows=8192, work=1e12 * scale.model)
     for label, how in {"dynamic cache": {}, "static cache, compiled": {"cache_implementation": "static"}}.items():
         for batch in scale.batches:
             yield case(f"B = {batch}, generate with a {label}", _sampling(model, batch, scale), **how)

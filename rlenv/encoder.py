@@ -140,7 +140,8 @@ class Encoder:
     def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
         """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.
 
-        A text that is too long in characters is not encoded, which may take a hundred times its memory.
+        A text that is too long in characters is not encoded, which may take a hundred times its memory. Spaces do not
+        count: a tokenizer of words drops them.
 
         Args:
             texts: prompts, which are checked, or others, which are not.
@@ -151,7 +152,7 @@ class Encoder:
             ValueError: as `prompts`.
         """
         texts = list(map(self.asked, texts)) if are_prompts else texts
-        short = [len(text_of(text)) <= limit * self._longest_token for text in texts]
+        short = [sum(map(len, text_of(text).split())) <= limit * self._longest_token for text in texts]
         some = list(compress(texts, short))
         encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
         found = iter(encoded)

@@ -171,7 +171,7 @@ def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
         else:  # heads that share a key are queries of one attention, so keys and values are never repeated
             together = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
             made = F.scaled_dot_product_attention(together, keys, values, attn_mask=part.visible, scale=scale)
-        outputs.append(made.view_as(queries).transpose(1, 2).flatten(0, 1))
+        outputs.append(made.reshape(queries.shape).transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outputs), forest.place)[None], None
 
 

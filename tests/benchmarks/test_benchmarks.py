@@ -49,7 +49,7 @@ def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
     assert len(rows_of(verifier.cases("verifier"))) == 2
     scale = h200.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
     names = rows_of(h200.cases("gpu", scale))
-    assert len(names) == 5 and "captured" in names[0] and names[2] == "GRPO, 2 x 2: training"
+    assert len(names) == 5 and "captured" in names[2] and names[1] == "GRPO, 2 x 2: training"
 
 
 def test_our_side_of_a_job_answers_each_turn(monkeypatch, tmp_path):

@@ -290,6 +290,8 @@ class _Renamed(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0].to(INSIDE)
+        if func is torch.nn.functional.scaled_dot_product_attention:  # CUDA's kernels return [N, T, heads, D]
+            return func(*args, **(kwargs or {})).transpose(1, 2).contiguous().transpose(1, 2)
         if func in (torch.device, torch.get_device_module):  # these only name it
             return func(*args, **(kwargs or {}))
         named = {name: _renamed(value) for name, value in (kwargs or {}).items()}
@@ -329,7 +331,8 @@ def pretend_device() -> Iterator[PretendDevice]:
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
         "synchronize": lambda *a: device.wait("synchronize"), "Stream": lambda *a: stream,
         "current_stream": lambda *a: stream, "stream": lambda stream: nullcontext(),
-        "CUDAGraph": PretendGraph, "graph": device.capture, "graph_pool_handle": object,
+        "is_current_stream_capturing": lambda: device.capturing is not None, "CUDAGraph": PretendGraph,
+        "graph": device.capture, "graph_pool_handle": object,
         "set_sync_debug_mode": lambda mode: setattr(device, "strict", mode == "error"),
         "manual_seed": device.generator.manual_seed, "get_rng_state": lambda *a: device.generator.get_state(),
         "set_rng_state": lambda state, *a: device.generator.set_state(state),

@@ -15,7 +15,8 @@ from drawn import drawn
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from refused import check_refused
-from tokenizers import normalizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from rlenv import lengths
 from rlenv.encoder import Encoder
@@ -308,6 +309,13 @@ def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
         kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
     assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
     assert {*seen} == {"a", *prompts[:21]}, "`a` shows what the tokenizer adds"
+
+
+def test_spaces_that_a_tokenizer_of_words_drops_make_no_prompt_too_long():
+    backend = Tokenizer(models.WordLevel({"<eos>": 0, "long": 1, "word": 2}, "<eos>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>"))
+    assert encoder.lengths(["long word " * 4, "long\n\nword\n" * 4], 8) == [8, 8]
 
 
 # Files that are mapped into memory, and what a run is resumed with.
