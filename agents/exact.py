@@ -58,7 +58,7 @@ class World:
 
     @cached_property
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What can stand before a token, shortest first: S."""
+        """The states S, each a prefix of tokens, shortest first."""
         found: list[tuple[int, ...]] = [()]
         for prefix in found:  # grows
             longer = ((*prefix, token) for token in range(self.tokens))

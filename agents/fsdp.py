@@ -163,7 +163,7 @@ def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
 
 
 def _without_views(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Return what a method does, and no views: FSDP2 starts the backward pass by a hook that they may lose."""
+    """Return a method's result without views: FSDP2 starts the backward pass by a hook that they may lose."""
     is_view = lambda value: isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()  # noqa: E731
     return tree_map(lambda value: value.clone() if is_view(value) else value, method(*args, **named))
 
@@ -223,7 +223,7 @@ def gathered(policy: nn.Module) -> Iterator[None]:
 
 
 def passes(policy: nn.Module, parts: Iterable[T], spare: T) -> Iterator[tuple[T, bool]]:
-    """Return what this process makes training passes of, each with whether it counts.
+    """Yield the parts of which this process makes training passes, each with whether it counts.
 
     With shards, every process needs as many passes as the one with the most parts.
 

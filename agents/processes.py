@@ -71,7 +71,7 @@ def is_dealt_out(value: Any) -> bool:
 
 
 def gather(mine: T) -> list[T]:
-    """Return what each process gave, in order of rank."""
+    """Return the objects of all processes, in order of rank."""
     if size() == 1:
         return [mine]
     received: list[Any] = [None] * size()

@@ -142,7 +142,7 @@ class Rollout:
         return self.mask.flatten().nonzero()[:, 0]
 
     def existing(self, values: torch.Tensor) -> torch.Tensor:
-        """Return what [N, T, ...] holds at the steps that exist, in order of (episode, step) [M, ...]."""
+        """Return the cells of [N, T, ...] at the steps that exist, in order of (episode, step) [M, ...]."""
         return values.flatten(0, 1)[self._steps]
 
     def required(self, name: str) -> torch.Tensor:
@@ -158,7 +158,7 @@ class Rollout:
         return found
 
     def after_truncation(self, obs_from_actions: bool) -> Rollout | None:
-        """Return what follows the last step of truncated episodes, as episodes of one step; None if there is none."""
+        """Return the observations after the last step of truncated episodes, as episodes of one step, or None."""
         if self.final_observations is None:
             return None
         seen = self.final_observations if obs_from_actions else map_obs(lambda x: x[:, None], self.final_observations)

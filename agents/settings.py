@@ -37,7 +37,7 @@ def setting(default: Any = MISSING, help: Any = MISSING, **facts: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is declared of a setting.
+    """The declaration of a setting.
 
     Attributes:
         name: of the argument and the attribute.
@@ -120,7 +120,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What values may be, in words; empty if the type says it."""
+        """The allowed values, in words; empty if the type says it."""
         if self.one_of or not self.checked or self.kind in ("bool", "other"):
             return ", ".join(self.one_of)
         low, high, above, below = self.bounds
@@ -130,7 +130,7 @@ class Setting:
 
     @property
     def about(self) -> str:
-        """What Python's reader is told."""
+        """The text for readers of Python."""
         return f"{self.help} {self.more}".strip()
 
     @property
@@ -142,7 +142,7 @@ class Setting:
 
     @cached_property
     def described(self) -> str:
-        """What `help` shows, in lines."""
+        """The lines of `help`."""
         allowed = f"Allowed: {self.allowed}. " if self.allowed else ""
         said = f"{self.name}: {self.about} {allowed}Default: {self.usual}."
         return textwrap.fill(said, 120, initial_indent="    ", subsequent_indent="        ")
@@ -345,7 +345,7 @@ def _signature(cls: Any) -> inspect.Signature:
 
 
 def kept_of(agent: Any) -> dict[str, Any]:
-    """Return what a checkpoint keeps: the attributes named like a setting, or like an argument of a constructor."""
+    """Return the attributes for a checkpoint: those named like a setting, or like an argument of a constructor."""
     named = (name for cls in type(agent).__mro__ for name in (*_arguments(cls), *vars(cls).get("_own_settings", ())))
     return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}
 

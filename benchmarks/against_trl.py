@@ -152,7 +152,7 @@ def cases(name: str) -> Iterator[Case]:
 
 
 def _measure(name: str, seed: int, place: str) -> dict[str, Any]:
-    """Return what both sides did with a seed, and their seconds per update in all turns but the first."""
+    """Return the figures of both sides with a seed, and their seconds per update in all turns but the first."""
     arguments, turns = (name, str(seed), place, str(torch.get_num_threads())), JOBS[name].updates // JOBS[name].steps
     with Side(__name__, "ours", *arguments) as ours, Side(__name__, "trl", *arguments) as peer:
         taken = [(peer.turn(), ours.turn()) for _ in range(turns)]
@@ -164,7 +164,7 @@ def _measure(name: str, seed: int, place: str) -> dict[str, Any]:
 
 
 def _quality(job: Job, seeds: list[dict[str, Any]]) -> str:
-    """Return what both sides learned, and what else is known of them."""
+    """Return the rewards that both sides reached, and their other figures."""
 
     def of(side: str, figure: str, part: slice = slice(None)) -> list[float]:
         return [statistics.mean(seed[side][figure][part]) for seed in seeds]

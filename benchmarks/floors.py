@@ -1,4 +1,4 @@
-"""What the arithmetic alone would take: two operations per weight and token in acting, six in training."""
+"""The time of the arithmetic alone: two operations per weight and token in acting, six in training."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Row:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self, command: str) -> dict[str, Any]:
-        """Return what is written to the results, with machine, versions, command and date."""
+        """Return the row for the results, with machine, versions, command and date."""
         where = {"machine": machine(), "versions": versions(), "command": command}
         return asdict(self) | where | {"date": datetime.date.today().isoformat()}
 
@@ -114,7 +114,7 @@ def measured(case: Case, pairs: int) -> Row:
 
 
 def in_turn(ours: Callable[[], float], peer: Callable[[], float]) -> Pair:
-    """Return what measures ours, then the peer."""
+    """Return a function that measures ours, then the peer."""
     return lambda: (ours(), peer())
 
 

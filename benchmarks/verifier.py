@@ -1,4 +1,4 @@
-"""What judging adds to a rollout: arithmetic, and a verifier that takes 50 ms per verdict."""
+"""The time that judging adds to a rollout: arithmetic, and a verifier that takes 50 ms per verdict."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cases(name: str) -> Iterator[Case]:
 
 
 def _rollouts(envs: Any, repeats: int) -> Callable[[], float]:
-    """Return what collects rollouts of the same episodes and returns the seconds of one."""
+    """Return a function that collects rollouts of the same episodes and returns the seconds of one."""
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
     collector = Collector(envs, torch.device("cpu"))
 

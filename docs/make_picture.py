@@ -30,7 +30,7 @@ AROUND = 3  # neighbours on each side, in the running mean of the curve
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return what the picture shows of a run: held-out answers before and after, and the curve of its training."""
+    """Return the picture's part of a run: held-out answers before and after, and the curve of its training."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     with (folder / "progress.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["rollout/success_rate"]]

@@ -33,7 +33,7 @@ def types(one: Setting) -> str:
 
 
 def allowed(one: Setting) -> str:
-    """Return what values may be, for the tables: a range as an interval."""
+    """Return the allowed values, for the tables: a range as an interval."""
     if one.one_of or not one.allowed:
         return one.allowed
     low, high, above, below = one.bounds

@@ -52,7 +52,7 @@ def _problems(found: type[Verifier]) -> str:
 
 
 def _holes(found: type[Verifier]) -> str:
-    """Return what a verifier does not catch: up to three families by name, more by their number."""
+    """Return the attacks that a verifier does not catch: up to three families by name, more by their number."""
     by_reason: dict[str, list[str]] = {}
     for family, reason in found.does_not_catch.items():
         by_reason.setdefault(reason, []).append(family)

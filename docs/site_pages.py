@@ -113,7 +113,7 @@ def cell_source(cell: dict[str, Any]) -> str:
 
 
 def cell_output(output: dict[str, Any]) -> str:
-    """Return what a cell printed as a block of text, or its picture."""
+    """Return the output of a cell as a block of text, or its picture."""
     data = output.get("data", {})
     if "image/png" in data:
         return f'<img alt="What the code above draws" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'

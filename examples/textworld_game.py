@@ -39,7 +39,7 @@ class TextWorld(gymnasium.Env):
         return _tidy(known["objective"], known["description"]), {}
 
     def step(self, action):
-        """Return what the game says to a command, and the points gained."""
+        """Return the game's text after a command, and the points gained."""
         _, score, done, known = self.game.step(action)
         gained, self.score = score - self.score, score
         return _tidy(known["feedback"]), float(gained), done, False, {}

@@ -82,7 +82,7 @@ def after_a_step(push: torch.Tensor) -> torch.Tensor:
 
 
 def push_checks(pushes: dict[str, torch.Tensor]) -> list[Check]:
-    """Return what the claim says of single samples."""
+    """Return the figures of the claim about single samples."""
     by_hand = PROBABILITIES * (REWARDS - MEAN)
     off = max(float((PROBABILITIES @ push - by_hand).abs().max()) for push in pushes.values())
     own = {name: after_a_step(push).diagonal() > 0 for name, push in pushes.items()}
@@ -147,7 +147,7 @@ def share_found(curve: torch.Tensor) -> float:
 
 
 def training_checks(curves: dict[tuple[int, str], torch.Tensor]) -> list[Check]:
-    """Return what the claim says of training."""
+    """Return the figures of the claim about training."""
     helped = {key: share_found(curve) for key, curve in curves.items() if key[1] != PLAIN}
     earned = {key: float((curves[key][:, -1] @ REWARDS).mean()) for key in helped}
     found = ", ".join(f"{helped[key]:.2f} ({key[1]}, {key[0]} per update; reward {earned[key]:.2f})" for key in helped)

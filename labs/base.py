@@ -1,4 +1,4 @@
-"""What a lab returns, and how it is drawn."""
+"""The result of a lab, and its picture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a lab claimed and what it measured.
+    """The claim of a lab and its measurements.
 
     Args:
         claim: one or two sentences.

@@ -89,7 +89,7 @@ def tasks(p: float) -> tuple[Task, Task]:
 
 
 def constant_of(baseline: str, p: float) -> float:
-    """Return what a baseline that outlives the update has come to, beside a prompt of rate 1 - p: p for the critic."""
+    """Return the value of a baseline that outlives the update, beside a prompt of rate 1 - p: p for the critic."""
     return {"running-mean": 0.5, "value": p}.get(baseline, 0.0)
 
 
@@ -109,7 +109,7 @@ def rows_of(baseline: str, size: int) -> Rows:
 
 
 def coefficients(baseline: str, size: int, constant: float) -> torch.Tensor:
-    """Return what the agent multiplies the score of each of the K rollouts with [K + 1, K + 1, K].
+    """Return the agent's factors of the score of each of the K rollouts [K + 1, K + 1, K].
 
     The first index is how many of the K are right, those in front; the second how many of another prompt's K. What
     outlives an update, running mean or critic, is at a constant.
@@ -200,7 +200,7 @@ def ratios(rows: Rows, baseline: str, task: str) -> list[tuple[int, float, float
 
 
 def theory_checks(rows: Rows) -> list[Check]:
-    """Return what is claimed of means and variances."""
+    """Return the claim about means and variances."""
     off = max(abs(row["variance"] / row["theory"] - 1) for row in rows)
     shrunk = {"group-mean": 1, "batch-mean": 2}  # one's own share of the mean is 1/K, 1/2K
     scaled = max(

@@ -62,7 +62,7 @@ class Decisive(Verifier):
         return Problem("?", MARKS[0], {"shown": "".join(letters)})
 
     def demonstration(self, problem: Problem) -> str:
-        """Return those letters."""
+        """Return the letters."""
         return problem.metadata["shown"]
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -169,7 +169,7 @@ def updates_to_goal(name: str, start: Any, seed: int) -> int:
 
 
 def checks_of(found: dict[str, dict[str, Any]], needed: dict[str, float]) -> list[Check]:
-    """Return what the claim says, against the figures of each kind of credit."""
+    """Return the checks of the claim against the figures of each kind of credit."""
     one, zero = (found[f"fitted critic, λ = {lam}"] for lam in (1, 0))
     fresh = found["fresh critic, λ = 0"]
     loo, critic, early = (needed[name] for name in LEARNERS)

@@ -82,7 +82,7 @@ def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tenso
 
 
 def closed_form(right: torch.Tensor, loophole: torch.Tensor, beta: float) -> dict[str, float]:
-    """Return what π* ∝ π_0 exp(R/β) does, on average over the problems.
+    """Return the figures of π* ∝ π_0 exp(R/β), on average over the problems.
 
     Args:
         right: the start's chance of the right answer [100].
@@ -99,7 +99,7 @@ def closed_form(right: torch.Tensor, loophole: torch.Tensor, beta: float) -> dic
 
 
 def measure(agent: Agent, start: LanguageModelPolicy) -> dict[str, float]:
-    """Return what the policy does now; entropy and KL to the start in nats an answer."""
+    """Return the figures of the policy now; entropy and KL to the start in nats an answer."""
     task = agent.env.unwrapped.task
     assert isinstance(agent.policy, LanguageModelPolicy)
     right, loophole = chances(agent.policy, task)
@@ -129,7 +129,7 @@ def train_at(beta: float, model: PreTrainedModel, seed: int) -> dict[str, Any]:
 
 
 def checks_of(rows: list[dict[str, Any]]) -> list[Check]:
-    """Return what the claim says, against the rows."""
+    """Return the checks of the claim against the rows."""
 
     def at(beta: float, column: str) -> float:
         return mean_of(rows, column, beta=beta)

@@ -127,7 +127,7 @@ def final_lengths(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def checks_of(pushes: dict[str, dict[str, float]], lengths: dict[str, dict[str, float]]) -> list[Check]:
-    """Return what the claim says, against the exact pushes and the trained lengths."""
+    """Return the checks of the claim against the exact pushes and the trained lengths."""
     grpo, dr, dapo = (lengths[name] for name in ("GRPO", "DrGRPO", "DAPO"))
     return [
         Check(

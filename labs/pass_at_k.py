@@ -97,7 +97,7 @@ def expected_ascent(credit: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
 
 
 def objective(name: str, pi: torch.Tensor) -> torch.Tensor | None:
-    """Return what the agent maximizes, from its definition; None for GRPO, which does not say."""
+    """Return the objective of the agent, from its definition; None for GRPO, which has none."""
     wrong = 1 - pi[:2]
     series = -sum((wrong**k / k for k in range(1, K)), torch.zeros(2))
     return {"RLOO": pass_at(1, pi), "MaxRL": (SHARES * series).sum(), "PKPO, k = 8": pass_at(BEST_OF, pi)}.get(name)
@@ -130,7 +130,7 @@ def exact_curve(name: str) -> list[dict[str, Any]]:
 
 
 def checks_of(gaps: dict[str, float], ends: dict[str, dict[str, float]]) -> list[Check]:
-    """Return what the claim says, against the exact gradients and where the arms end."""
+    """Return the checks of the claim against the exact gradients and where the arms end."""
     one, many = float(pass_at(1, START)), float(pass_at(BEST_OF, START))
     rloo, grpo, maxrl, pkpo = (ends[name] for name in ARMS)
     named = ", ".join(f"{name} {gap:.0e}" for name, gap in gaps.items())

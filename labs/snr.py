@@ -114,7 +114,7 @@ def exact_variance(method: str, size: int, task: Task) -> float:
 
 
 def checks_of(rows: list[dict[str, Any]]) -> list[Check]:
-    """Return what the claim says, against the rows."""
+    """Return the checks of the claim against the rows."""
     bias = max(abs(row["mean_along_truth"] - 1) / row["mean_along_truth_error"] for row in rows)
     miss = max(abs(row["variance"] - row["variance_exact"]) / row["variance_error"] for row in rows)
     plain = where(rows, method=PLAIN)

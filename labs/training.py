@@ -1,4 +1,4 @@
-"""What the labs that train share: a small language model and a warm start."""
+"""A small language model and a warm start, for the labs that train."""
 
 from __future__ import annotations
 

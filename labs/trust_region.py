@@ -79,7 +79,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def checks_of(arms: dict[str, dict[str, float]]) -> list[Check]:
-    """Return what the claim says, against the summary of the arms."""
+    """Return the checks of the claim against the summary of the arms."""
 
     def mean(column: str, *names: str) -> float:
         return float(np.mean([arms[name][column] for name in names]))

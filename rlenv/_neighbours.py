@@ -31,7 +31,7 @@ def check_neighbours(*names: str) -> None:
 
 
 def _found(name: str, origin: str | None) -> str:
-    """Return what was found instead, its owner, and what to do."""
+    """Return the file found instead, its owner, and the advice."""
     if origin is None:
         return f"none; run: {_REINSTALL}"
     owners = sorted({owner for owner in packages_distributions().get(name, []) if owner != _OURS})

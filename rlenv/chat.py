@@ -123,7 +123,7 @@ class Chat:
 
     @cached_property
     def schemas(self) -> list[dict[str, Any]]:
-        """What the tools are; see `schema`."""
+        """The tools' schemas; see `schema`."""
         return list(map(schema, self.tools))
 
     @cached_property
@@ -194,7 +194,7 @@ class Chat:
         return parts
 
     def _changed(self, messages: list[Message], skeleton: list[str | int], index: int) -> str:
-        """Return what the template makes of one content: only this one is unknown in the rendering."""
+        """Return the rendering of one content by the template: only this one is unknown in it."""
         among = _stand_ins(messages)
         place = skeleton.index(index)
         stand_ins = [message["content"] for message in among]
@@ -247,7 +247,7 @@ def schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def described(schemas: Sequence[dict[str, Any]]) -> str:
-    """Return what a system message says about tools, for templates that do not show them."""
+    """Return the system message's text about tools, for templates that do not show them."""
     return _HERMES.format(tools="\n".join(map(json.dumps, schemas)))
 
 

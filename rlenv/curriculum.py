@@ -136,7 +136,7 @@ class ThompsonChoice:
         self._heard = Counter()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is believed, and what was heard since, in plain values."""
+        """Return the beliefs, and the verdicts since, in plain values."""
         heard = [[arm, int(success), count] for (arm, success), count in sorted(self._heard.items()) if count]
         return {"counts": [[arm, *pair] for arm, pair in self._counts.items()], "heard": heard}
 

@@ -311,7 +311,7 @@ class SkeletonEncoder:
 
 
 def _key(prompt: PromptText) -> Any:
-    """Return what the cache knows a prompt by."""
+    """Return the cache's key of a prompt."""
     if isinstance(prompt, str):
         return prompt
     return tuple((message["role"], message["content"], *_beside(message)) for message in prompt)

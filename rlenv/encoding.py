@@ -210,7 +210,7 @@ class Encoding:
 
     @cached_property
     def _before_turn(self) -> str:
-        """What the chat template writes before a turn."""
+        """The chat template's text before a turn."""
         return "".join(piece.text for piece in self.encoder.chat.pieces("-"))
 
     def stop_string_end(self, text: str) -> int | None:

@@ -173,7 +173,7 @@ def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
 
 
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-    """Return what the infos say about the verdict on one episode.
+    """Return the info of one episode's verdict.
 
     `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
     """

@@ -114,7 +114,7 @@ def _observed(content: str | list[Message], **fields: Any) -> TurnObservation:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server allows.
+    """Limits of a server.
 
     Args:
         max_sessions: at once; further ones are told so and closed.

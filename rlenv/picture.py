@@ -83,7 +83,7 @@ class Picture:
 
 
 def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
-    """Return what `render` says about the end of an episode, and whether it was solved; None without a verdict.
+    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
 
     Args:
         reward: of the last step.

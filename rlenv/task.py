@@ -168,7 +168,7 @@ class TextGenTask:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the metadata of the single and of the batched environment say about the task."""
+        """The task's part of the metadata, in the single and the batched environment."""
         return {
             "group_size": self.group_size,
             "max_episode_steps": self.max_new_tokens * self.encoding.max_turns,
@@ -205,11 +205,11 @@ class TextGenTask:
         return [by_group[episode // self.group_size] for episode in episodes]
 
     def read_options(self, options: Mapping[str, Any] | None) -> None:
-        """Keep what a reset tells about the training: `options["progress"]`, for verifiers that want it."""
+        """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it."""
         self.encoding.progress = (options or {}).get("progress", self.encoding.progress)
 
     def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-        """Return what the infos say about a verdict, and tell the curriculum, if any."""
+        """Return the info of a verdict, and record it in the curriculum, if any."""
         info = verdict_info(self.verifier, problem, verdict)
         self.hear(problem, info)
         return info
@@ -224,7 +224,7 @@ class TextGenTask:
 
     @property
     def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
-        """What chooses the problems of a shared stream, and has to be told of all verdicts; None if nothing does."""
+        """The curriculum of a shared stream, which needs the verdicts of all processes; None without one."""
         return self.stream.curriculum if self.share[1] > 1 else None
 
 

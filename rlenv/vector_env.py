@@ -173,7 +173,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return self._observation(), paid, over, short, self._batched(infos)
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
-        """Tell what chooses the problems of a shared stream how episodes ended, of all processes in the same order.
+        """Record how episodes of all processes ended, in the same order, in the curriculum of a shared stream.
 
         Args:
             levels: of each episode, or the number of its arm (`prompt_arm` in the infos), if it has one.

@@ -79,7 +79,7 @@ def answer_in(
 
 
 def ending(text: str) -> str:
-    """Return what is read of a completion: what follows the thoughts, the last 20,000 characters."""
+    """Return the part of a completion that is read: the last 20,000 characters after the thoughts."""
     return conclusion(text)[-_LONGEST_TEXT:]
 
 

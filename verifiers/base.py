@@ -31,7 +31,7 @@ INFOS = (  # at the end of an episode
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says about one completion.
+    """A verifier's judgement of one completion.
 
     Args:
         reward: a finite number, also in float32.
@@ -59,7 +59,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the other side of a dialogue answers to a turn.
+    """The answer of the other side of a dialogue to a turn.
 
     Args:
         content: what the model reads next: a text, which in a conversation is a message of the user, or messages of
@@ -267,7 +267,7 @@ class Verifier:
         return type(self).dialogue is not Verifier.dialogue
 
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
-        """Return what to reply to a turn if the reply of a dialogue cannot be used; None to end the episode.
+        """Return the reply to a turn in place of one that cannot be used; None to end the episode.
 
         Args:
             problem: of the dialogue.

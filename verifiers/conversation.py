@@ -86,7 +86,7 @@ def register_encoder(entry_point: str) -> None:
 
 
 def make_encoder(tokenizer: Any) -> Any:
-    """Return what renders conversations with a tokenizer's chat template; None if nothing that can has registered.
+    """Return the encoder of conversations with a tokenizer's chat template; None if none has registered.
 
     It has `answered(prompts, answers)`, which returns the tokens of each.
     """

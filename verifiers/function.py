@@ -28,7 +28,7 @@ ENVIRONMENTS = "environments"  # TRL's name for the objects that were played wit
 
 @dataclass(frozen=True)
 class TrainerState:
-    """What a reward function learns about the training; the names are transformers'.
+    """The training as a reward function sees it; the names are transformers'.
 
     Attributes:
         global_step: updates so far.
@@ -43,7 +43,7 @@ class TrainerState:
 
 @dataclass
 class _Notes:
-    """What a function logs with `log_metric` and `log_extra`: named parts of each verdict.
+    """Named parts of each verdict, which a function logs with `log_metric` and `log_extra`.
 
     Args:
         count: completions in the batch.
@@ -176,7 +176,7 @@ class FunctionVerifier(Verifier):
 
 
 def as_verdict(owner: str, reward: Any) -> Verdict:
-    """Return what was returned as a reward: a number, or None for a completion that it does not judge.
+    """Return the verdict of a returned reward: a number, or None for a completion that it does not judge.
 
     Args:
         owner: who returned it, for messages.

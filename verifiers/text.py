@@ -25,7 +25,7 @@ def tag_name(owner: str, value: Any) -> str:
 
 
 def conclusion(text: str) -> str:
-    """Return what follows the last thought, `<think>...</think>`, up to one that never ends.
+    """Return the text after the last thought, `<think>...</think>`, up to one that never ends.
 
     The last `</think>` ends the thoughts, whether or not they begin here. A tag in quotes, "<think>", is text.
     """
@@ -37,7 +37,7 @@ def conclusion(text: str) -> str:
 
 
 def section(text: str, tag: str) -> str | None:
-    """Return what stands between `<tag>` and `</tag>`; None unless each of the two stands there exactly once."""
+    """Return the text between `<tag>` and `</tag>`; None unless each of the two stands there exactly once."""
     first, last = f"<{tag}>", f"</{tag}>"
     if text.count(first) != 1 or text.count(last) != 1:
         return None
@@ -61,7 +61,7 @@ def framed(text: str, frame: str) -> str:
 
 
 def in_frame(text: str, frame: str) -> str | None:
-    """Return what a verifier with `inside=frame` judges: a section, or what follows a closing tag; None without one."""
+    """Return the part that a verifier with `inside=frame` judges: a section, or all after a closing tag; or None."""
     if not frame.startswith("/"):
         return section(text, frame)
     _, closed, after = text.partition(f"<{frame}>")

@@ -118,7 +118,7 @@ class RunningMean:
         return torch.zeros_like(returns) if before is None else before[:steps].expand_as(returns)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the checkpoint's part of the baseline."""
         return {"mean": self.mean}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -122,7 +122,7 @@ def _discounted(values: torch.Tensor, factor: float | torch.Tensor) -> torch.Ten
 
 
 def overlong_penalty(lengths: torch.Tensor, max_steps: int, buffer: int) -> torch.Tensor:
-    """Return what an episode pays for coming near the longest one possible.
+    """Return the penalty of an episode for coming near the longest one possible.
 
         0 up to L_max - buffer, then (T_i - (L_max - buffer)) / buffer, 1 at L_max         (Yu et al. 2025, eq. 13)
 

@@ -119,7 +119,7 @@ def _convert(file: Path, fresh: Path, folder: Path) -> None:
 
 
 def _declared(file: Path) -> Mapping[str, Any]:
-    """Return what the file declares and transformers passes over; every tensor in it is looked at on the way."""
+    """Return the declarations that transformers passes over; every tensor of the file is looked at on the way."""
     try:
         from gguf import GGUFReader
     except ImportError as error:

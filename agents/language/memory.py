@@ -29,7 +29,7 @@ AFTER_THE_HEAD = {"final_logit_softcapping": None, "logit_scale": None, "logits_
 
 @dataclass(frozen=True)
 class Workload:
-    """What one process of a run does with a language model. Attributes not listed are settings of policy and agent.
+    """The work of one process of a run with a language model. Attributes not listed are settings of policy and agent.
 
     Attributes:
         prompt_length: tokens of the longest prompt.
@@ -96,12 +96,12 @@ class Plan(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """What that phase needs."""
+        """The bytes of that phase."""
         return self.phases[self.busiest]
 
 
 def plan(config: PretrainedConfig, work: Workload) -> Plan:
-    """Return what a run needs at most: every episode as long as the context, none sharing anything but its prompt.
+    """Return the most that a run needs: every episode as long as the context, none sharing anything but its prompt.
 
     The interpreter and its libraries are not counted, and neither is what allocators keep in reserve.
 
@@ -198,7 +198,7 @@ class _Sizes:
         return self.size * tokens * kept
 
     def activations(self, rows: int) -> int:
-        """Return what a forward pass of rows that share nothing keeps for the backward pass."""
+        """Return the bytes that a forward pass of rows that share nothing keeps for the backward pass."""
         tokens = rows * (self.work.context - 1)
         states = self.size * tokens * self.wide
         plain = all(getattr(self.text, name, None) in (None, off) for name, off in AFTER_THE_HEAD.items())
@@ -207,7 +207,7 @@ class _Sizes:
         return 2 * states + self.text.num_hidden_layers * layer + logits
 
     def logits(self, rows: int) -> int:
-        """Return what the log-probabilities of rows and their backward pass take."""
+        """Return the bytes of the log-probabilities of rows and their backward pass."""
         work, vocab_size = self.work, self.text.vocab_size
         count, most = rows * work.sampled * vocab_size, ELEMENTS if work.device == "cpu" else GPU_ELEMENTS
         each = (20 if work.entropy else 8) + (2 if self.size == 2 else 0)
@@ -229,7 +229,7 @@ class _Sizes:
         return 2 * self.size * self.text.num_hidden_layers * self.keys * slots * self.work.context
 
     def step(self, slots: int) -> int:
-        """Return what choosing a token in every slot takes."""
+        """Return the bytes of choosing a token in every slot."""
         return 20 * slots * self.text.vocab_size
 
     def acting(self, slots: int, prompts: int) -> int:

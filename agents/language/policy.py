@@ -132,7 +132,7 @@ class LanguageModelPolicy(Policy):
 
     @override
     def initial_state(self, num_envs: int) -> Decoder:
-        """Return what acts in `num_envs` slots with the weights as they are now; see `acting_copy`."""
+        """Return the decoder of `num_envs` slots, with the weights as they are now; see `acting_copy`."""
         parts = (self._choose, num_envs, self.max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, *parts)
@@ -199,7 +199,7 @@ class LanguageModelPolicy(Policy):
         return torch.log_softmax(self._tempered(logits), dim=-1, dtype=precision)
 
     def _tempered(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return what pi is the softmax of [..., V], given logits [..., V']: some models pad their vocabulary."""
+        """Return the logits of which pi is the softmax [..., V], given [..., V']: some models pad their vocabulary."""
         logits = logits[..., : self.vocab_size]
         if self.temperature == 1:
             return logits

@@ -151,7 +151,7 @@ def attention_over(forest: Forest, part: Any) -> Iterator[None]:
 
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
-    """Return what each node sees of its context [1, M, heads, D], as transformers' functions for attention do.
+    """Return the attention of each node over its context [1, M, heads, D], as transformers' functions do.
 
     Args:
         module: a layer's.

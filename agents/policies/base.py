@@ -101,7 +101,7 @@ class Policy(nn.Module):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
     ) -> Actor:
-        """Return what acts during one rollout; by default, it asks `act` on tensors.
+        """Return the actor of one rollout; by default, it asks `act` on tensors.
 
         Args:
             obs: the first observations of all slots, as the environment gives them [B, ...].

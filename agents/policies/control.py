@@ -340,7 +340,7 @@ class NormalizedObservations(FlattenExtractor):
 
 
 class HeldNoise(NamedTuple):
-    """What a policy with gSDE remembers between steps: an exploration matrix per slot, and since how many steps.
+    """The noise of a policy with gSDE between steps: an exploration matrix per slot, and since how many steps.
 
     Attributes:
         matrices: [B, F, A], of F features and A action dimensions.

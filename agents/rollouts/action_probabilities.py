@@ -63,7 +63,7 @@ class Onlooker:
         self._starts = True
 
     def look(self, observation: Any) -> Choices:
-        """Return what the policy thinks of every action, given an observation of a single environment."""
+        """Return the policy's probability of every action, given an observation of a single environment."""
         obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None], device=self.device), observation)
         log_probs, self._state = self.policy.distribution(obs, self._state, torch.tensor([self._starts]))
         self._starts = False

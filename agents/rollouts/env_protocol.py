@@ -20,7 +20,7 @@ from ..rollout import Obs, map_many, map_obs
 
 @dataclass(frozen=True)
 class EnvTraits:
-    """What a vector environment declares in `metadata["traits"]`, a mapping with these keys.
+    """Traits of a vector environment, declared in `metadata["traits"]`, a mapping with these keys.
 
     Beside them, the metadata of a text environment has its "tokenizer", its "stop_token_ids", the "hidden_token_ids"
     that are not in texts, which are its other special tokens, and "part_weights": the weights by name if the reward is
@@ -184,7 +184,7 @@ class EnvSlots:
         return obs, slots, infos
 
     def _ends(self, terminated: Any, truncated: Any, end_infos: dict[str, Any]) -> tuple[np.ndarray, ...]:
-        """Return who was terminated, truncated, or either [B]; without a device read if the infos say nobody."""
+        """Return the slots that were terminated, truncated, or either [B]; no device read if the infos say none."""
         if self.traits.ends_are_in_infos and "_completion" not in end_infos:
             return self._none, self._none, self._none
         if isinstance(terminated, torch.Tensor):

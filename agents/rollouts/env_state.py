@@ -86,7 +86,7 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
 
 
 def _parts(env: Any) -> list[Any]:
-    """Return what a wrapper wraps, or the environments of slots; nothing for others."""
+    """Return the environment in a wrapper, or the environments of slots; nothing for others."""
     if isinstance(env, (VecEnvWrapper, FromVecEnv)):
         return [env.venv]
     if isinstance(env, (gym.Wrapper, VectorWrapper, AsVecEnv)):

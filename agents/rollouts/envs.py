@@ -188,7 +188,7 @@ def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) 
 def env_maker(
     env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any, **offers: Any
 ) -> tuple[partial[VectorEnv], dict[str, Any]]:
-    """Return what makes an agent's environment, given `num_envs`, and how a checkpoint names it: by its id, if any.
+    """Return the maker of an agent's environment, given `num_envs`, and its name in a checkpoint: its id, if any.
 
     Args:
         env: as for `make_envs`.

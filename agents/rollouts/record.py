@@ -95,7 +95,7 @@ class Record:
             self.groups[numbers[counts]] = own
 
     def see(self, obs: Any, starts: np.ndarray) -> Any:
-        """Keep what all slots see before a step; return it, as a copy if it is kept: environments reuse their buffers.
+        """Keep the observations of all slots before a step; return them, copied if kept: environments reuse buffers.
 
         Args:
             obs: [B, ...].
@@ -161,7 +161,7 @@ class Record:
             self.ended_at = self.count
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
-        """Keep what the infos say about these episodes, which are in these rows of its columns."""
+        """Keep the infos about these episodes, which are in these rows of its columns."""
         if not info:
             return
         has, failed = _told(info, "verifier_failed", rows)

@@ -334,7 +334,7 @@ class Agent(Sb3Face):
         raise NotImplementedError
 
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return what is differentiated at each step [N, T], by default A log π; masked cells may hold anything."""
+        """Return the surrogate, differentiated at each step [N, T]: by default A log π. Masked cells are free."""
         return losses.policy_gradient(log_probs, batch.advantages)
 
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
@@ -342,7 +342,7 @@ class Agent(Sb3Face):
         raise NotImplementedError
 
     def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-        """Return what the surrogate is multiplied by at each step, a constant [N, T]; None for 1.
+        """Return the factor of the surrogate at each step, a constant [N, T]; None for 1.
 
         Args:
             log_probs: of the policy as it is, without gradient [N, T].
@@ -351,7 +351,7 @@ class Agent(Sb3Face):
         return batch.importance
 
     def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
-        """Return what the critic is fitted to [N, T]: by default, the return from each step on."""
+        """Return the targets of the critic [N, T]: by default, the return from each step on."""
         return return_to_go(rollout.rewards, rollout.learnable, self.gamma)
 
     def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -372,7 +372,7 @@ class Agent(Sb3Face):
         return self.updater.prepare(rollout)
 
     def batches(self, batch: Batch) -> Iterator[Batch]:
-        """Yield what each optimizer step of an update trains on: by default one step, on everything."""
+        """Yield the batch of each optimizer step of an update: by default one step, on everything."""
         yield batch
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
@@ -386,7 +386,7 @@ class Agent(Sb3Face):
     # What is saved; `saving.py` walks it.
 
     def parts(self) -> dict[str, Stateful]:
-        """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
+        """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
         return {
             "optimizer": self.policy_optimizer,
             "algorithm": self,
@@ -396,7 +396,7 @@ class Agent(Sb3Face):
         }
 
     def own_parts(self) -> dict[str, Stateful]:
-        """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
+        """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
         return {
             "generators": self.generators,
             "envs": self.collector,
@@ -406,7 +406,7 @@ class Agent(Sb3Face):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the algorithm, besides the policy, carries from update to update: by default nothing."""
+        """Return the state that the algorithm, besides the policy, carries from update to update: by default none."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ COUNTERS = tuple(Counters.__annotations__)
 
 
 class Facts(Counters):
-    """What agent.json says.
+    """The contents of agent.json.
 
     Attributes:
         format: `FORMAT` of the version of rlenv that wrote it.
@@ -179,7 +179,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def while_unchanged(given: str | Path | Checkpoint, read: Callable[[Checkpoint], T]) -> T:
-    """Return what `read` makes of a checkpoint; both are repeated if another process replaces the folder meanwhile.
+    """Return `read` of a checkpoint; both are repeated if another process replaces the folder meanwhile.
 
     Args:
         given: where it is, or what `read_checkpoint` returned, whose files are not hashed again.
@@ -206,7 +206,7 @@ def _version(path: Path) -> Version | None:
 
 
 def read_facts(path: Path) -> Facts:
-    """Return what agent.json says.
+    """Return the contents of agent.json.
 
     Raises:
         ValueError: if it cannot be read, another version wrote it, or it says what no agent has written.

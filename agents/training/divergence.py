@@ -34,7 +34,7 @@ def check_log_probs(policy: Policy, metrics: Mapping[str, float]) -> None:
 
 
 def fault_of(policy: Policy, metrics: Mapping[str, float]) -> str:
-    """Return what is not finite though all weights are; empty if nothing."""
+    """Return the figure that is not finite though all weights are; empty if there is none."""
     names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
     fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
     broken = sum(int((~full(p).isfinite()).sum()) for p in policy.parameters()) if fault else 0

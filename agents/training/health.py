@@ -99,7 +99,7 @@ class StabilityWatch:
         self._entropies: deque[float] = deque(maxlen=MEMORY)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers, in plain values."""
+        """Return the counts, in plain values."""
         return {"warns": self.warns, "entropies": list(self._entropies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class StabilityWatch:
             )
 
     def _far(self, metrics: Mapping[str, float]) -> str:
-        """Return what shows that an update went too far, or an empty string."""
+        """Return the sign that an update went too far, or an empty string."""
         kl = metrics.get("train/approx_kl", 0.0)
         if kl > FAR_KL:  # NaN: the update was skipped, which is counted elsewhere
             return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"

@@ -18,7 +18,7 @@ SHARES = {f"rollout/{kind}_frac": (kind,) for kind in FAILURES} | {"rollout/fail
 
 
 class Pending:
-    """What was recorded and not written yet, before there is a logger and with one.
+    """Figures that were recorded and not written yet, before there is a logger and with one.
 
     Attributes:
         logger: None until `use` was called.

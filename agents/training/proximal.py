@@ -120,7 +120,7 @@ class ProximalAgent(PassesAgent):
         return value
 
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return what the ratio compares [N, T]: by default, the log-probability of each step."""
+        """Return the log-probabilities that the ratio compares [N, T]: by default, of each step."""
         return log_probs
 
     @override

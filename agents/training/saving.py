@@ -226,7 +226,7 @@ def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
 
 
 def _missing_env(saved: Checkpoint) -> MissingEnv:
-    """Return what stands for an environment that has no name.
+    """Return the stand-in of an environment that has no name.
 
     Raises:
         ValueError: if the spaces could not be described.

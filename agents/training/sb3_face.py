@@ -38,7 +38,7 @@ POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
 
 
 class Sb3Face(AgentSettings):
-    """What stable-baselines3's tools and users ask of an agent besides training."""
+    """The attributes and methods of stable-baselines3's agents besides training."""
 
     policy: Policy
     env: VectorEnv

@@ -200,7 +200,7 @@ class AgentSettings:
         self.use_settings()
 
     def _changed(self, *names: str) -> dict[str, Any]:
-        """Return those of these settings that are not at their default, with their values."""
+        """Return the values of these settings that are not at their default."""
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value != self._declared[name].default}
 

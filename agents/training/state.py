@@ -31,7 +31,7 @@ def write_state(state: Any, path: Path) -> None:
 
 
 def read_state(path: Path, copied: bool = True) -> Any:
-    """Return what `write_state` wrote, with its tensors on the CPU.
+    """Return the tree that `write_state` wrote, with its tensors on the CPU.
 
     Args:
         path: what was given to `write_state`.

@@ -137,7 +137,7 @@ class WarmStart:
         return sum(processes.gather(total))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps besides the policy."""
+        """Return the state for a checkpoint besides the policy."""
         return {"optimizer": self.optimizer.state_dict(), "losses": self.losses}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

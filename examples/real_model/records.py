@@ -86,7 +86,7 @@ class Records(Verifier):
         return [json.dumps(record, indent=2), json.dumps(dict(reversed(record.items()))), f"\n{problem.answer}\n"]
 
     def counterexamples(self, problem: Problem) -> Mapping[str, list[str]]:
-        """Return what only looks like the record."""
+        """Return a text that only looks like the record."""
         record, right = json.loads(problem.answer), problem.answer
         others = [{**record, "age": str(record["age"])}, {**record, "job": "cook"}, dict(list(record.items())[:2])]
         return {

@@ -64,7 +64,7 @@ class Palindrome(Verifier):
         return sorted(found - {self.demonstration(problem)})
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return what is nearly right: a palindrome of another length or of other signs, or hardly a palindrome."""
+        """Return answers that are nearly right: a palindrome of another length, of other signs, or hardly one."""
         right = self.demonstration(problem)
         longer = right[0] + right + right[0]
         return {

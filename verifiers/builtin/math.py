@@ -242,7 +242,7 @@ def _is_undone(answer: list[Any], reference: list[Any]) -> bool:
 
 
 def _parsed(latex: str) -> list[Any]:
-    """Return what math-verify makes of a formula; nothing where it cannot read it."""
+    """Return math-verify's reading of a formula; nothing where it cannot read it."""
     if _HUGE.search(latex):
         return []
     library = _library()

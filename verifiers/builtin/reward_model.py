@@ -97,7 +97,7 @@ class RewardModel(Verifier):
         return [verdicts[index] for index in range(len(texts))]
 
     def _tokens(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[list[int]]:
-        """Return what the model reads of each completion, with its prompt, as far as its context reaches."""
+        """Return the tokens of each prompt and completion that the model reads, as far as its context reaches."""
         answers = list(map(_unicode, completions))
         if self.chat and any(not isinstance(problem.prompt, str) for problem in problems):
             if self._encoder is None:

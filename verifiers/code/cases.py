@@ -48,7 +48,7 @@ class Call:
     comparison: Literal["==", "is", "bool"] = "=="
 
     def request(self) -> list[Any]:
-        """Return what the sandbox is told: everything but what is expected."""
+        """Return the sandbox's part of a case: everything but the expected output."""
         return [self.function, self.arguments, self.keywords]
 
     def is_passed_by(self, line: bytes | None) -> bool:

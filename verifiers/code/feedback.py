@@ -84,7 +84,7 @@ class CodeFeedback(Code):
         return Mending(self, problem)
 
     def fault(self, problem: Problem, completion: str) -> str:
-        """Return what is wrong with a program; empty if every test passes.
+        """Return the fault of a program; empty if every test passes.
 
         Raises:
             SandboxError: if it cannot be run.
@@ -120,7 +120,7 @@ class Mending(Dialogue):
 
 
 def _of_call(call: Call, line: bytes | None, outcome: Outcome) -> str:
-    """Return what is wrong with a call that fails."""
+    """Return the fault of a call that fails."""
     if line is None:
         return f"the program {_end_of(outcome) or 'ended before it was called'}"
     named = [f"{key}={value!r}" for key, value in call.keywords.items()]
@@ -130,13 +130,13 @@ def _of_call(call: Call, line: bytes | None, outcome: Outcome) -> str:
 
 
 def _of_case(case: Case, outcome: Outcome) -> str:
-    """Return what is wrong with an input for which a program prints something else."""
+    """Return the fault of an input for which a program prints something else."""
     printed = outcome.output.decode("utf-8", "replace").rstrip()
     return f"for the input {case.input!a:.80} it {_end_of(outcome) or f'printed {printed!a:.100}'}"
 
 
 def _returned(line: bytes) -> str:
-    """Return what a call returned, from the line that reports it; empty if it raised."""
+    """Return the value of a call, from the line that reports it; empty if it raised."""
     try:
         [value] = decode(json.loads(line))
         return f"returned {value!r:.100}"

@@ -123,7 +123,7 @@ def call(program: Any, name: str, arguments: Any, keywords: Any) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return what an exception says, in one line; a program may raise one that fails when it is asked."""
+    """Return the message of an exception, in one line; a program may raise one that fails when it is asked."""
     try:
         return " ".join(str(error).split())[:200]
     except BaseException:

@@ -202,7 +202,7 @@ class Instance:
         return observation or ""
 
     def reward(self) -> Verdict:
-        """Return what `get_reward` says, and that it does not apply if there is none."""
+        """Return the verdict of `get_reward`; not applicable if there is none."""
         paid = wait_for(self.env.get_reward()) if self.pays else None
         return as_verdict(f"{self.name}.get_reward", paid)
 

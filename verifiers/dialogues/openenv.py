@@ -109,7 +109,7 @@ class OpenEnv(World):
         return self.shown(self.persist(attempt))[0]
 
     def persist(self, attempt: Callable[[], Result]) -> Result:
-        """Return what an attempt returns, after others if connections fail; once all have failed, try only once.
+        """Return the result of an attempt, after others if connections fail; once all have failed, try only once.
 
         Raises:
             ServerError: if none succeeds.
@@ -270,7 +270,7 @@ def _counts(**changed: int) -> dict[str, int]:
 
 
 class ActionForm:
-    """What the actions of a server look like.
+    """The form of a server's actions.
 
     Args:
         schema: of the action, a JSON schema.

@@ -53,7 +53,7 @@ class InvalidActionError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """What a server answers to a reset or an action."""
+    """A server's answer to a reset or an action."""
 
     observation: Mapping[str, Any]
     reward: float
@@ -244,7 +244,7 @@ class Session:
 
 
 def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
-    """Return what the server's message about an error means."""
+    """Return the exception that a server's message about an error stands for."""
     code, said = data.get("code"), " ".join(str(data.get("message", "")).split())
     if code == "VALIDATION_ERROR":
         errors = data.get("errors")

@@ -25,7 +25,7 @@ FAULT = 256  # characters of what is said of an invalid move
 
 @dataclass(frozen=True)
 class Game:
-    """What TextArena does not tell about a game.
+    """Facts of a game that TextArena does not tell.
 
     Args:
         turns: per episode, if the game has no limit.
@@ -224,7 +224,7 @@ def _innermost(game: Any) -> Any:
 
 
 def game_of(name: str, registered: Collection[str]) -> Game:
-    """Return what is known of a game.
+    """Return the facts of a game.
 
     Args:
         name: an id of TextArena, such as "GuessTheNumber-v0" or "GuessTheNumber-v0-hardcore".

@@ -46,7 +46,7 @@ class World(Verifier):
         raise NotImplementedError(f"{type(self).__name__} does not implement playing")
 
     def opening(self, seed: int) -> str:
-        """Return what the environment says after a reset with a seed; the same text for the same seed."""
+        """Return the environment's text after a reset with a seed; the same for the same seed."""
         playing = self.playing(seed)
         playing.close()
         return playing.opening

@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What lint found: the broken rules, and counts."""
+    """The findings of lint: the broken rules, and counts."""
 
     verifier: str
     findings: list[Finding] = field(default_factory=list)

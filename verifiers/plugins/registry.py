@@ -191,7 +191,7 @@ def label_of(spec: Any) -> str:
 
 
 def find_verifier(name: str) -> Any:
-    """Return what a name, "module:Name" or "file.py:name" refers to: usually a class.
+    """Return the object, usually a class, of a name, "module:Name" or "file.py:name".
 
     Raises:
         ValueError: for an unknown name (with the closest matches), or a module that cannot be imported.

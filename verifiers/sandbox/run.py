@@ -36,7 +36,7 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use.
+    """Limits of a program.
 
     Args:
         seconds: wall clock, from the moment the program starts.
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program printed and how it ended.
+    """The output of a program and how it ended.
 
     Args:
         output: standard output, up to the limit.
