@@ -92,7 +92,7 @@ def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
     """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
     if not has_part(policy):
         return make(policy)
-    plain = whole(policy)
+    plain = unsharded(policy)
     return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
 
 
@@ -274,7 +274,7 @@ def spread_moments(state: dict[str, Any], parameters: list[nn.Parameter]) -> dic
 
 
 @torch.no_grad()
-def whole(state: Any) -> Any:
+def unsharded(state: Any) -> Any:
     """Return nested dictionaries, lists and tuples with whole tensors and policies; all processes call this together.
 
     The main process gets what was dealt out whole, on its host; the others get empty tensors, and no policies.
@@ -285,9 +285,9 @@ def whole(state: Any) -> Any:
         found = full(state)
         return found.cpu() if processes.is_main() else found.new_empty(0)
     if isinstance(state, dict):
-        return {name: whole(value) for name, value in state.items()}
+        return {name: unsharded(value) for name, value in state.items()}
     if type(state) in (list, tuple):
-        return type(state)(whole(value) for value in state)
+        return type(state)(unsharded(value) for value in state)
     return state
 
 

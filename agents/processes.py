@@ -79,7 +79,7 @@ def gather(mine: T) -> list[T]:
     return received
 
 
-def together(work: Callable[[], T]) -> list[T]:
+def on_all(work: Callable[[], T]) -> list[T]:
     """Do this in every process, and return the results in order of rank; an error in one is raised in all."""
     if size() == 1:
         return [work()]
@@ -100,7 +100,7 @@ def together(work: Callable[[], T]) -> list[T]:
 
 def on_main(work: Callable[[], T]) -> T:
     """Do this in the main process only, and return its result in all; its error is raised in all."""
-    return together(lambda: work() if is_main() else None)[0]  # type: ignore[return-value]
+    return on_all(lambda: work() if is_main() else None)[0]  # type: ignore[return-value]
 
 
 def any_of(flag: bool) -> bool:
@@ -140,7 +140,9 @@ def check_episodes(episodes: int, group_size: int | None) -> int:
     return episodes // size()
 
 
-def whole(parts: Sequence[Rollout | None], obs_from_actions: bool, device: torch.device, numbered: bool) -> Any:
+def merge_rollouts(
+    parts: Sequence[Rollout | None], obs_from_actions: bool, device: torch.device, numbered: bool
+) -> Any:
     """Return the rollouts of all processes as one, ordered as one process would have collected it; None if one is.
 
     Args:

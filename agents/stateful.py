@@ -16,7 +16,7 @@ class Stateful(Protocol):
         """Restore what `state_dict` returned; any error says that it was something else."""
 
 
-class Table:
+class DictState:
     """An attribute that is a dictionary, as a part.
 
     Args:

@@ -87,7 +87,7 @@ class ThompsonChoice:
     drawn without replacement, or all arms if they are fewer. Any n verdicts multiply the evidence on all A arms by
     2^(-n / (8 A)), so that the belief follows a policy that changes: an arm that was found hopeless is tried again.
 
-    Verdicts count from the next `settle` on, all at once: their order does not matter, nor who heard them.
+    Verdicts count from the next `update` on, all at once: their order does not matter, nor who recorded them.
 
     Args:
         arms: their numbers.
@@ -107,7 +107,7 @@ class ThompsonChoice:
             )
         self.half_life, self.candidates = half_life, min(candidates, len(self.arms))
         self._counts: dict[int, tuple[float, float]] = {}  # of arms with evidence: successes and failures
-        self._heard: Counter[tuple[int, bool]] = Counter()
+        self._recorded: Counter[tuple[int, bool]] = Counter()
 
     def posterior(self, arm: int) -> tuple[float, float]:
         """Return both parameters of the Beta distribution of an arm's success rate."""
@@ -121,26 +121,26 @@ class ThompsonChoice:
         return found[gaps.index(min(gaps))]
 
     def record(self, arm: int, success: bool) -> None:
-        """Keep a verdict until the next `settle`."""
-        self._heard[arm, bool(success)] += 1
+        """Keep a verdict until the next `update`."""
+        self._recorded[arm, bool(success)] += 1
 
-    def settle(self) -> None:
-        """Let the verdicts heard so far count, and what was known before count less."""
-        kept = 0.5 ** (self._heard.total() / (self.half_life * len(self.arms)))
-        arms = sorted(self._counts.keys() | {arm for arm, _ in self._heard})
+    def update(self) -> None:
+        """Let the verdicts recorded so far count, and what was known before count less."""
+        kept = 0.5 ** (self._recorded.total() / (self.half_life * len(self.arms)))
+        arms = sorted(self._counts.keys() | {arm for arm, _ in self._recorded})
         before = {arm: self._counts.get(arm, (0.0, 0.0)) for arm in arms}
         self._counts = {
-            arm: (kept * won + self._heard[arm, True], kept * lost + self._heard[arm, False])
+            arm: (kept * won + self._recorded[arm, True], kept * lost + self._recorded[arm, False])
             for arm, (won, lost) in before.items()
         }
-        self._heard = Counter()
+        self._recorded = Counter()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the beliefs, and the verdicts since, in plain values."""
-        heard = [[arm, int(success), count] for (arm, success), count in sorted(self._heard.items()) if count]
-        return {"counts": [[arm, *pair] for arm, pair in self._counts.items()], "heard": heard}
+        recorded = [[arm, int(success), count] for (arm, success), count in sorted(self._recorded.items()) if count]
+        return {"counts": [[arm, *pair] for arm, pair in self._counts.items()], "recorded": recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._counts = {int(arm): (float(won), float(lost)) for arm, won, lost in state["counts"]}
-        self._heard = Counter({(int(arm), bool(success)): int(count) for arm, success, count in state["heard"]})
+        self._recorded = Counter({(int(arm), bool(success)): int(count) for arm, success, count in state["recorded"]})

@@ -120,13 +120,13 @@ class Encoding:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
         if prompt is None:
             prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
-        self.max_prompt_tokens = whole("max_prompt_tokens", prompt, high=LONGEST)
+        self.max_prompt_tokens = whole_number("max_prompt_tokens", prompt, high=LONGEST)
         needed = lengths.of_answers()
         if (listed := self.listed) is not None:
             self.listed, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
             self.skipped_prompts = len(listed) - len(self.listed)
             needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
-        self.max_new_tokens = whole("max_new_tokens", needed if new is None else new, high=LONGEST)
+        self.max_new_tokens = whole_number("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
     def _limit_dialogues(self, lengths: Lengths, turns: int | None, reply: int | None, context: int | None) -> None:
@@ -137,8 +137,8 @@ class Encoding:
                 name = type(self.verifier).__name__
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
             return
-        turns = self.max_turns = whole("max_turns", self.verifier.max_turns if turns is None else turns)
-        reply = whole("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
+        turns = self.max_turns = whole_number("max_turns", self.verifier.max_turns if turns is None else turns)
+        reply = whole_number("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
         self.max_reply_tokens = reply
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
         if context is None and most > LONGEST:
@@ -146,7 +146,8 @@ class Encoding:
             fewer = "give fewer turns (max_turns) or a limit for all of them (max_context_tokens)"
             raise ValueError(f"{what} need a context of {most} tokens; allowed: {LONGEST}; {fewer}")
         low = self.max_prompt_tokens + 1
-        self.max_length = min(most, whole("max_context_tokens", most if context is None else context, low, LONGEST))
+        context = most if context is None else context
+        self.max_length = min(most, whole_number("max_context_tokens", context, low, LONGEST))
 
     def encode(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts; text that looks like a special token stays text.
@@ -297,7 +298,7 @@ def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
     return several
 
 
-def whole(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+def whole_number(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
     """Return a setting that is a whole number in this range; raise ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         most = "" if high == math.inf else f" and at most {high}"

@@ -19,7 +19,7 @@ from .task import Prompt, TextGenTask
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Question = TypeVar("Question")
-Hear = Callable[[Problem, dict[str, Any]], None]
+Record = Callable[[Problem, dict[str, Any]], None]
 
 
 class Waiting(Generic[Question]):
@@ -30,19 +30,19 @@ class Waiting(Generic[Question]):
 
     Args:
         judge: asked.
-        hear: gets each problem and the infos of its verdict; None if nobody listens.
+        record: gets each problem and the infos of its verdict; None if nobody listens.
     """
 
-    def __init__(self, judge: Judge, hear: Hear | None = None) -> None:
-        self.judge, self.hear = judge, hear
+    def __init__(self, judge: Judge, record: Record | None = None) -> None:
+        self.judge, self.record = judge, record
         self._asked: dict[int, tuple[Question, Future[Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         asked = {key: question for key, (question, _) in self._asked.items()}
-        return {"judge": self.judge, "hear": self.hear, "asked": asked}
+        return {"judge": self.judge, "record": self.record, "asked": asked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["judge"], state["hear"])  # type: ignore[misc]
+        self.__init__(state["judge"], state["record"])  # type: ignore[misc]
         self.add(state["asked"])
 
     def __iter__(self) -> Any:
@@ -117,9 +117,9 @@ class Slots:
         if isinstance(self.other_side, Dialogues):
             self.replies = LateReplies(task.judge) if late_replies and task.judge.pool is not None else None
         else:
-            hear = task.hear if task.stream.curriculum is not None and task.shared_curriculum is None else None
-            if late_verdicts and (hear or LateVerdicts.help(task.judge)):
-                self.verdicts = LateVerdicts(task.judge, hear)
+            record = task.record if task.stream.curriculum is not None and task.shared_curriculum is None else None
+            if late_verdicts and (record or LateVerdicts.help(task.judge)):
+                self.verdicts = LateVerdicts(task.judge, record)
                 self.other_side = replace(self.other_side, late=self.verdicts.submit)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
@@ -200,8 +200,8 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
     when the first result is asked for.
     """
 
-    def __init__(self, judge: Judge, hear: Hear | None = None) -> None:
-        super().__init__(judge, hear)
+    def __init__(self, judge: Judge, record: Record | None = None) -> None:
+        super().__init__(judge, record)
         self._unjudged: list[LateVerdict] = []
         self._lock = threading.Lock()
 
@@ -225,7 +225,7 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
         """Take completions and return the futures of their verdicts, which are kept if somebody listens."""
         pairs = list(zip(problems, completions, strict=True))
         first = next(reversed(self._asked), -1) + 1
-        return self.futures(pairs) if self.hear is None else self.add(dict(enumerate(pairs, first)))
+        return self.futures(pairs) if self.record is None else self.add(dict(enumerate(pairs, first)))
 
     def futures(self, questions: Sequence[tuple[Problem, str]]) -> list[LateVerdict]:
         """Have the completions judged, now or in a batch."""
@@ -239,19 +239,19 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
             future.add_done_callback(lambda done, one=one: self._resolve(one, done.result))  # type: ignore[misc]
         return late
 
-    def tell(self, going: int) -> None:
-        """Tell the curriculum about verdicts: all if no slot goes on, else those before the first nobody has asked for.
+    def flush(self, going: int) -> None:
+        """Record verdicts in the curriculum: all if no slot goes on, else those before the first nobody has asked for.
 
         Raises:
             Exception: of the verifier, unless somebody who asked for the verdict got it already.
         """
         for number, late in zip(list(self._asked), self._kept(), strict=True):
-            if self.hear is None or (going and not late.asked):
+            if self.record is None or (going and not late.asked):
                 return
             del self._asked[number]
             error = late.exception()
             if error is None:
-                self.hear(late.problem, late.result())
+                self.record(late.problem, late.result())
             elif not late.asked:
                 raise error
 

@@ -162,10 +162,10 @@ class ProblemStream:
             arm = arm_of(problem)
             self.curriculum.record(level_of(problem) if arm is None else arm, success)
 
-    def settle(self) -> None:
-        """Let a choice of prompts count what it has heard: between two rollouts."""
+    def update(self) -> None:
+        """Let a choice of prompts count the verdicts since the last rollout."""
         if isinstance(self.curriculum, ThompsonChoice):
-            self.curriculum.settle()
+            self.curriculum.update()
 
     def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Problem:
         """Return a problem of a level, or an arm, that the curriculum draws."""

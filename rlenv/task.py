@@ -15,7 +15,7 @@ from verifiers.dialogues import check_replays
 
 from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
-from .encoding import Encoding, whole
+from .encoding import Encoding, whole_number
 from .judge import Judge, verdict_info
 from .problems import listed_problems
 from .stream import ProblemStream
@@ -63,7 +63,7 @@ class TextGenTask:
         group_size: K consecutive episodes share a prompt.
         first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
         share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
-            A curriculum then hears of verdicts only by `TextGenVectorEnv.hear`.
+            A curriculum then gets verdicts only by `TextGenVectorEnv.record_outcomes`.
         max_prompt_tokens: longest prompt; None for 1024, or what a verifier that makes its problems declares. The
             context has room for the longest prompt of a list that is not longer.
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
@@ -148,8 +148,8 @@ class TextGenTask:
         self.stream = ProblemStream(
             self.verifier, split, test_fraction, listed, encoding.fits, curriculum, prompt_choice
         )
-        self.split, self.group_size = split, whole("group_size", group_size)
-        self.first_problem = whole("first_problem", first_problem, low=0)
+        self.split, self.group_size = split, whole_number("group_size", group_size)
+        self.first_problem = whole_number("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
         first = self.stream.listed[0] if self.stream.listed else self.stream[0]
         encoding.begin(first)
@@ -211,10 +211,10 @@ class TextGenTask:
     def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
         """Return the info of a verdict, and record it in the curriculum, if any."""
         info = verdict_info(self.verifier, problem, verdict)
-        self.hear(problem, info)
+        self.record(problem, info)
         return info
 
-    def hear(self, problem: Problem, info: Mapping[str, Any]) -> None:
+    def record(self, problem: Problem, info: Mapping[str, Any]) -> None:
         """Tell the curriculum or choice of prompts, if any, how an episode ended; only verdicts that are "ok" count.
 
         Of a stream that is shared, this is one part of the verdicts; see `shared_curriculum`.
@@ -236,7 +236,7 @@ def _check_columns(verifier: Verifier, there: Collection[str]) -> None:
 
 
 def _share(part: Any, parts: Any) -> tuple[int, int]:
-    parts = whole("the second number of share", parts)
-    if whole("the first number of share", part, low=0) >= parts:
+    parts = whole_number("the second number of share", parts)
+    if whole_number("the first number of share", part, low=0) >= parts:
         raise ValueError(f"share=({part}, {parts}): the first number must be below the second")
     return int(part), parts

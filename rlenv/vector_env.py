@@ -172,7 +172,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, self._batched(infos)
 
-    def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
+    def record_outcomes(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Record how episodes of all processes ended, in the same order, in the curriculum of a shared stream.
 
         Args:
@@ -193,7 +193,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
         """
         if self._slots.verdicts is not None:
-            self._slots.verdicts.tell(going=0)
+            self._slots.verdicts.flush(going=0)
         begun = self._groups_begun() * self.task.share[1] * self.task.group_size  # of the whole stream
         place = {"next_episode": begun, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
@@ -247,9 +247,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
         """
         if self._slots.verdicts is not None:
-            self._slots.verdicts.tell(going=int(np.delete(self.running, rows).sum()))
+            self._slots.verdicts.flush(going=int(np.delete(self.running, rows).sum()))
         if new_rollout or self.settles_always:
-            self.task.stream.settle()
+            self.task.stream.update()
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
         self._next_episode = numbers.stop

@@ -54,7 +54,7 @@ def play(
             while own:
                 dealt, own = own[: processes.size()], own[processes.size() :]
                 mine = dealt[processes.rank()] if processes.rank() < len(dealt) else None
-                parts = processes.together(partial(_answer, policy, collector, mine, seed, on_step))
+                parts = processes.on_all(partial(_answer, policy, collector, mine, seed, on_step))
                 done = played = done + sum(block.lines for block in dealt)
                 yield [row for rows, _ in parts for row in rows], next(filter(None, (why for _, why in parts)), "")
         finally:

@@ -22,7 +22,13 @@ from ..devices import to_device
 from ..policies.base import take_rows
 from .attention import SLIDING, added_mask, layer_kinds
 
-KNOWN = ("llama", "mistral", "qwen2", "qwen3", "gpt2")  # model types whose attention sees no more than it is given
+MODEL_TYPES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gpt2",
+)  # whose attention sees no more than it is given
 ALIKE = 0.6  # of the pairs of the largest context in a call
 WORTH_A_CALL = 2**14  # pairs; fewer take less time beside larger contexts than in a separate call
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
@@ -66,12 +72,12 @@ class Forest:
 def takes_forests(model: PreTrainedModel) -> bool:
     """Whether the attention of all layers is known and can be replaced."""
     config = model.config.get_text_config()
-    known = config.model_type in KNOWN and config._attn_implementation == "sdpa"
+    known = config.model_type in MODEL_TYPES and config._attn_implementation == "sdpa"
     return known and SLIDING not in layer_kinds(model)
 
 
 def size_of(lengths: torch.Tensor, shared: torch.Tensor) -> tuple[int, int]:
-    """Return the number of nodes and of pairs of a query and a key, with padding; arguments as in `plant`."""
+    """Return the number of nodes and of pairs of a query and a key, with padding; arguments as in `build_forest`."""
     own = lengths - shared
     pairs = sum(int(len(part) * own[part].max() * lengths[part].max()) for part in _parts(lengths, shared))
     return int(own.sum()), pairs
@@ -96,7 +102,7 @@ def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
     return made
 
 
-def plant(
+def build_forest(
     chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, Forest, torch.Tensor]:
     """Lay out contexts as one row of nodes: each owns those tokens that it does not share with the one before it.

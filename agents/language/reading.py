@@ -25,7 +25,7 @@ from ..devices import to_device, to_host
 from ..policies.base import take_rows
 from ..rollout import Rollout
 from .attention import without_cudnn
-from .prefix_sharing import Forest, attention_over, plant, size_of
+from .prefix_sharing import Forest, attention_over, build_forest, size_of
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work
 ELEMENTS = 3 * 2**24  # of a chunk of `by_chunks`; 192 MiB in float32
@@ -94,7 +94,7 @@ def plan_reading(rollout: Rollout, merge_rows: bool, width: int | None) -> Readi
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
         own, shared = _counts(chains)
         if width is not None and _is_worth_it(chains, own, shared, width):
-            ids, positions, forest, node = plant(chains, own, shared, device)
+            ids, positions, forest, node = build_forest(chains, own, shared, device)
             return _edges(ids, node[chain_of_row[rows], columns], actions, True, forest, positions)
         if merge_rows:
             ids, rows = chains.clamp(min=0), chain_of_row[rows]
@@ -146,7 +146,7 @@ def _edges(
 def forest_of_two(contexts: torch.Tensor, fork: int) -> Reading:
     """Read two contexts [2, L] that differ from column `fork` on as a forest, with an edge for every token of both."""
     (chains,), lengths = to_host(contexts), torch.full((2,), contexts.shape[1])
-    ids, positions, forest, node = plant(chains, lengths, torch.tensor([0, fork]), contexts.device)
+    ids, positions, forest, node = build_forest(chains, lengths, torch.tensor([0, fork]), contexts.device)
     return _edges(ids, node.flatten(), chains.flatten(), False, forest, positions)
 
 

@@ -247,10 +247,10 @@ class MissingEnv(VectorEnv):
 
 def seed_of(env: VectorEnv, seed: int) -> int:
     """Return the seed of this process's environment: all share one stream if the environment deals it out."""
-    return seed if deals_groups(env) else seed + sum(processes.gather(env.num_envs)[: processes.rank()])
+    return seed if shares_stream(env) else seed + sum(processes.gather(env.num_envs)[: processes.rank()])
 
 
-def deals_groups(env: VectorEnv) -> bool:
+def shares_stream(env: VectorEnv) -> bool:
     """Return whether the environment poses this process's share of one stream, and numbers its groups over all."""
     return env.metadata.get("share") == (processes.rank(), processes.size())
 

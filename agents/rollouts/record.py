@@ -17,7 +17,7 @@ from ..devices import to_device
 from ..rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
 from .env_protocol import Step
 
-TOLD = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers
+END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers
 Seen = list[tuple[np.ndarray, Obs]]  # numbers of episodes, and an observation of each
 
 
@@ -168,7 +168,7 @@ class Record:
         self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
         has, success = _told(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
-        own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in TOLD}
+        own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in END_NUMBERS}
         for prefix, columns in (("", own), (PARTS, info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
                 has, values = _told(columns, name, rows)

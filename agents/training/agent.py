@@ -31,7 +31,7 @@ from ..rollouts.envs import (
     takes_tokenizer,
 )
 from ..settings import declared_by
-from ..stateful import Stateful, Table
+from ..stateful import DictState, Stateful
 from . import evaluation, log_entry, saving
 from .generators import Generators
 from .health import FailureWatch, StabilityWatch
@@ -276,7 +276,7 @@ class Agent(Sb3Face):
         callback.on_rollout_start()
         before = self.num_timesteps
         gather_weights(self.policy)
-        parts = processes.together(collect)
+        parts = processes.on_all(collect)
         for part, spent in self.collector.seconds.items():
             self._seconds[part] += spent
         self.num_timesteps = before + sum(taken for _, taken in parts)
@@ -392,7 +392,7 @@ class Agent(Sb3Face):
             "algorithm": self,
             "reward_scale": self.updater.reward_scale,
             "unwritten": self.unwritten,
-            "extra": Table(self, "extra_state"),
+            "extra": DictState(self, "extra_state"),
         }
 
     def own_parts(self) -> dict[str, Stateful]:
@@ -402,7 +402,7 @@ class Agent(Sb3Face):
             "envs": self.collector,
             "failures": self.failure_watch,
             "stability": self.stability_watch,
-            "metrics": Table(self, "last_metrics"),
+            "metrics": DictState(self, "last_metrics"),
         }
 
     def state_dict(self) -> dict[str, Any]:

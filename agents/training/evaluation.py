@@ -14,7 +14,7 @@ from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
-from ..rollouts.envs import LOOP_OFFERS, deals_groups, make_envs, seed_of
+from ..rollouts.envs import LOOP_OFFERS, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
 
 
@@ -62,7 +62,7 @@ def evaluate(
         return processes.on_host(rollout), collector.failure
 
     with gathered(policy):
-        parts = processes.together(play)
+        parts = processes.on_all(play)
     rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
@@ -70,8 +70,8 @@ def evaluate(
 
 def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
     """Return the rollouts of all processes as one; see `processes.whole`."""
-    numbered = env.metadata.get("group_size") is None or deals_groups(env)
-    return processes.whole(parts, policy.obs_from_actions, device, numbered)
+    numbered = env.metadata.get("group_size") is None or shares_stream(env)
+    return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
 
 
 def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
@@ -80,4 +80,4 @@ def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
         judged = rollout.ok & ~rollout.success.isnan()
         level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
         chosen = rollout.extras.get("prompt_arm", level)
-        env.unwrapped.hear(chosen[judged].tolist(), rollout.success[judged].tolist())
+        env.unwrapped.record_outcomes(chosen[judged].tolist(), rollout.success[judged].tolist())

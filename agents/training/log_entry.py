@@ -13,7 +13,7 @@ from ..rollout import FAILURES
 
 NEWEST = ("train/skipped_updates", "train/learning_rate")  # the first is a count of the whole run
 EXTREMES = {"train/logp_gap_max": max, "rollout/group_size_min": min}
-KNOWN = "rollout/success_known_frac"
+SUCCESS_KNOWN = "rollout/success_known_frac"
 SHARES = {f"rollout/{kind}_frac": (kind,) for kind in FAILURES} | {"rollout/failed_frac": FAILURES}
 
 
@@ -82,9 +82,9 @@ def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
     """
     numbers = logger.name_to_value
     failed = {name: any(totals[kind] for kind in kinds) for name, kinds in SHARES.items()}
-    kept = failed | {"train/skipped_updates": skipped > 0, KNOWN: False}
+    kept = failed | {"train/skipped_updates": skipped > 0, SUCCESS_KNOWN: False}
     for name, happened in kept.items():
         value = numbers.get(name, 0.0)
-        if not happened and (not value or (name == KNOWN and value == 1)):
+        if not happened and (not value or (name == SUCCESS_KNOWN and value == 1)):
             for column in (numbers, logger.name_to_excluded, logger.name_to_count):
                 column.pop(name, None)

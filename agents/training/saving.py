@@ -18,9 +18,9 @@ import torch
 from .. import processes
 from ..checks import check_optional_count
 from ..files import reading
-from ..fsdp import has_part, whole
+from ..fsdp import has_part, unsharded
 from ..policies.base import MODEL, weights_digest
-from ..rollouts.envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
+from ..rollouts.envs import MissingEnv, named_by_checkpoint, seed_of, shares_stream
 from ..settings import check_names, functions_of, is_kept
 from .checkpoint import COUNTERS, Checkpoint, while_unchanged, write_checkpoint
 from .saved_spaces import described, space_of
@@ -39,14 +39,14 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
             f"update {agent.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
             f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
         )
-    processes.together(agent.anchor.check_reference)
+    processes.on_all(agent.anchor.check_reference)
     if processes.size() > 1 and not has_part(agent.policy):
         processes.check_equal(weights_digest(agent.policy))
     moment = agent.before_rollout or moment_of(agent)
     agent.collector.warn_of_loss()
     state = {name: part.state_dict() for name, part in agent.parts().items()}
     state["moments"] = processes.gather(moment)
-    policy, reference, state = whole((agent.policy, agent.anchor.reference, state))
+    policy, reference, state = unsharded((agent.policy, agent.anchor.reference, state))
     facts = _facts(agent) | moment["counters"]
     processes.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
 
@@ -145,7 +145,7 @@ def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own
         del parts["generators"]
         if not own_seed:
             agent.generators.seed(fresh)
-    if continue_env and (own_process or deals_groups(agent.env)):
+    if continue_env and (own_process or shares_stream(agent.env)):
         agent.collector.seed(fresh)  # for an environment that did not say where it stood
     else:
         del parts["envs"]

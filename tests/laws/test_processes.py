@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from updates import sample, some_cut_off
 
 from agents import AGENTS, Agent, Collector, make_envs, processes
-from agents.fsdp import full, gathered, local, whole
+from agents.fsdp import full, gathered, local, unsharded
 from agents.policies.base import weights_digest
 from agents.processes import alone
 from agents.rollout import join
@@ -313,7 +313,7 @@ def failing(rank):
         return processes.rank()
 
     try:
-        return str(processes.together(work))
+        return str(processes.on_all(work))
     except ValueError as error:
         return f"{error} {getattr(error, '__notes__', [])}"
 
@@ -425,7 +425,7 @@ def test_a_process_holds_its_share_and_the_main_one_alone_the_whole_model_while_
 
 def states(agent):
     """Return the whole weights and, in the main process, the optimizer's whole state."""
-    optimizer = whole(agent.policy_optimizer.state_dict())
+    optimizer = unsharded(agent.policy_optimizer.state_dict())
     return weights_of(agent), copy.deepcopy(optimizer) if processes.is_main() else None
 
 

@@ -117,7 +117,7 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
 def settled(choice, arm, successes, failures):
     for success in [True] * successes + [False] * failures:
         choice.record(arm, success)
-    choice.settle()
+    choice.update()
 
 
 def test_the_posterior_by_hand():
@@ -125,11 +125,11 @@ def test_the_posterior_by_hand():
     for success in [True] * 2 + [False] * 6:
         choice.record(3, success)
     assert choice.posterior(3) == choice.posterior(5) == (1, 1), "verdicts count from the next settle on"
-    choice.settle()
+    choice.update()
     assert choice.posterior(3) == (3, 7) and choice.posterior(5) == (1, 1)
     settled(choice, 5, 16, 0)  # 8 per arm: half of what was known is forgotten, also of the other arm
     assert choice.posterior(3) == (2, 4) and choice.posterior(5) == (17, 1)
-    choice.settle()
+    choice.update()
     assert choice.posterior(3) == (2, 4), "without verdicts nothing is forgotten"
 
 
@@ -147,7 +147,7 @@ def test_a_stream_is_chosen_from_by_problem_or_by_level():
     assert listed[4] is listed[4], "the episodes of a group share it"
     posed = listed[4]
     listed.record(posed, True)
-    listed.settle()
+    listed.update()
     known = [arm for arm in listed.curriculum.arms if listed.curriculum.posterior(arm) == (2, 1)]
     assert [PROBLEMS[arm]["prompt"] for arm in known] == [posed.text]
     mirrored = ProblemStream(Arith(), problems=["1+2=", "2+1=", "3+4="], test_fraction=0.0, prompt_choice="thompson")
@@ -157,7 +157,7 @@ def test_a_stream_is_chosen_from_by_problem_or_by_level():
     for number in range(400):
         for level, success in ((1, True), (2, random.Random(number).random() < 0.5), (3, False)):
             sampled.record(Problem(f"{level}:", str(level), {"level": level}), success)
-        sampled.settle()
+        sampled.update()
     assert Counter(sampled[i].metadata["level"] for i in range(200))[2] > 100
 
 

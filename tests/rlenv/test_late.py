@@ -190,14 +190,14 @@ def test_a_copy_of_late_verdicts_tells_all_of_them_in_order_and_knows_who_was_as
     problems = [Problem(name, "a") for name in "uvwxyz"]
     first, *others = late.submit(problems[:3], ["a"] * 3)
     first.result()
-    late.tell(going=1)
+    late.flush(going=1)
     for future in others[:asked]:
         future.result()
     late = copy.copy(late)
     late.submit(problems[3:], ["a"] * 3)
-    late.tell(going=1)
+    late.flush(going=1)
     assert heard == list("uvw"[: 1 + asked])
-    late.tell(going=0)
+    late.flush(going=0)
     assert heard == list("uvwxyz")
 
 
