@@ -286,9 +286,9 @@ class Agent(Sb3Face):
             return None
         self.num_episodes += len(rollout)
         evaluation.tell_verdicts(self.env, rollout)
+        ends = processes.gather((self.collector.statuses, self.collector.failure))
         callback.update_locals({"rollout": rollout})
         callback.on_rollout_end()
-        ends = processes.gather((self.collector.statuses, self.collector.failure))
         counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
         self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
         return rollout

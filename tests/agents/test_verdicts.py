@@ -7,6 +7,7 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
@@ -147,6 +148,21 @@ def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_
         agent.learn(total_episodes=64)  # too short to be stopped
     with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
         agent.learn(total_episodes=10_000)
+
+
+class Moves(BaseCallback):
+    """Goes on in the environment anew after each rollout."""
+
+    def _on_rollout_end(self):
+        self.model.set_env(self.model.env)
+
+    def _on_step(self):
+        return True
+
+
+def test_failed_verdicts_count_though_a_callback_changes_the_environment():
+    with pytest.raises(VerifierError, match="the judge is down"):
+        agent_with(breaks_on(0.5)).learn(total_episodes=640, callback=Moves())
 
 
 def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them_is_a_fault():
