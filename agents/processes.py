@@ -111,9 +111,15 @@ def any_of(flag: bool) -> bool:
 # Sharing the work.
 
 
-def share(count: int) -> int:
-    """Return how many of so many things are this process's: as equal as possible, the first ones have more."""
-    return count // size() + (rank() < count % size())
+def share(count: int, unit: int = 1) -> int:
+    """Return how many of so many things are this process's: as equal as possible, the first ones have more.
+
+    Args:
+        count: how many.
+        unit: so many stay together: a group of episodes, of which the last may have fewer.
+    """
+    units, rest = divmod(count, unit)
+    return unit * (units // size() + (rank() < units % size())) + (rest if rank() == units % size() else 0)
 
 
 def own_seed(seed: int) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,7 @@ from .options import common, processes, text
 from .parameters import KeyValue, flag_of, given_by_user, options, without
 
 if TYPE_CHECKING:
-    from .completions import CompletionFile
-    from .subject import Loaded, Subject
+    from .subject import Subject
 
 MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
 
@@ -76,7 +74,7 @@ of_a_policy = options(  # that is evaluated, or played with
     show_default="RUN/evaluations/...",
     help="The .jsonl file of all completions; text only.",
 )
-@click.option("--overwrite", is_flag=True, help="Evaluate again, whatever has been evaluated before.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out.")
 @of_a_policy
 @without(text, "temperature", "curriculum", "prompt_choice")
 @processes
@@ -109,68 +107,73 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
-    from agents import processes
+    """Return the figures of a run or model; of text, write all completions, too, and print some."""
+    import torch
+
+    from agents import SampledPolicy, processes
+    from agents.checks import check_count
+    from agents.training.evaluation import evaluate as play
+    from verifiers.conversation import text_of
 
     from . import session
+    from .completions import completion_rows, file_of, write
+    from .evaluation_figures import of_attempts, with_intervals
     from .progress import progress_bar
+    from .run import said
     from .settings import is_text
     from .subject import find
 
     subject = find(run, given)
-    if is_text(subject.env_id):
-        return _on_text(subject, given)
+    text, seed, samples, split = is_text(subject.env_id), given["seed"], given["samples"], given["split"]
+    _check(text, subject.env_id, given)
+    with processes.alone():  # the updates of the agent may not be for so many processes
+        loaded = subject.load(given)
+    processes.check_equal(str(subject.content))
+    policy, env_kwargs = loaded.policy, subject.env_kwargs
+    count = given["episodes"] or (200 if samples else session.evaluation_episodes(text))
+    if text:
+        policy, task = SampledPolicy(policy, given["temperature"], given["top_p"]), session.task_of(loaded.env)
+        count = min(count, len(task.stream.listed) or count)  # the same problem twice would narrow the intervals
+        settings = _settings(subject, given) | {"device": loaded.device.type, "problems": count}
+        path = processes.on_main(lambda: file_of(given["out"], subject.home, settings, given["overwrite"]))
+        env_kwargs = env_kwargs | {"tokenizer": task.tokenizer}
+    loaded.env.close()
+    check_count("episodes", count, low=processes.size())
+
+    def played(greedy: bool, samples: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        total, unit = count * samples, "tokens" if text else "steps"
+        envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, samples)
+        with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
+            on_step, generator = session.counting(show, total, unit), torch.Generator(loaded.device)
+            figures, rollout = play(policy, envs, total, greedy, seed, generator, on_step)
+            rows = completion_rows(session.task_of(envs), rollout, greedy, samples) if text else []
+        return with_intervals(figures, rows, seed) if text else figures, rows
+
+    figures, rows = played(given["deterministic"])
+    figures["split"] = split if text else None
+    if not text:
+        return figures
+    figures["problems"] = count
+    if processes.is_main() and not given["as_json"]:
+        session.print_samples([(text_of(row["prompt"]), said(row), row["reward"]) for row in rows[:10]], split)
+    if samples:
+        sampled, more = played(False, samples)
+        how = {"samples": samples, "temperature": policy.temperature, "top_p": given["top_p"]}
+        figures["sampled"] = how | sampled | of_attempts(more, samples, seed)
+        rows += more
+    processes.on_main(lambda: write(path, rows, settings, figures))
+    return figures | {"completions": str(path)}
+
+
+def _check(text: bool, env_id: str, given: dict[str, Any]) -> None:
+    """Check the options that say how actions are chosen.
+
+    Raises:
+        ValueError: for one that has no meaning or no effect.
+    """
     for name in ("samples", "temperature", "top_p", "out"):
-        if given_by_user(name):
-            raise ValueError(f"{flag_of(name)} has no meaning for {subject.env_id}")
-    loaded = _load(subject, given, processes.gather(subject.content)[0])
-    count = given["episodes"] or session.evaluation_episodes(text=False)
-    envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
-    with progress_bar("evaluate", count) as show:
-        on_step = session.counting(show, count, "steps")
-        return session.run_evaluation(loaded.agent, envs, count, given["seed"], given["deterministic"], on_step)[0]
-
-
-def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
-    from agents import processes
-    from verifiers.conversation import text_of
-
-    from . import session
-    from .completions import opened
-    from .progress import say
-    from .run import said
-
-    settings = _settings(subject, given)
-    how = [
-        "greedy" if given["deterministic"] else "sampled",
-        given["samples"] and f"{given['samples']}x",
-        given["temperature"] and f"t{given['temperature']:g}",
-        given["top_p"] != 1 and f"p{given['top_p']:g}",
-    ]
-    name = "-".join([settings["subject"], given["split"], *filter(None, how)])
-    with ExitStack() as stack:  # the main process has the file; the others know what is in it
-        file = processes.on_main(
-            lambda: stack.enter_context(opened(given["out"], subject.home, name, settings, given["overwrite"]))
-        )
-        if file.figures is None:
-            _play(subject, file, given)
-        else:
-            say(f"{file.path}: evaluated before, with the same settings; --overwrite evaluates again")
-        assert file.figures is not None
-        if processes.is_main() and not given["as_json"]:
-            rows = [(text_of(row["prompt"]), said(row), row["reward"]) for row in file.rows()[:10]]
-            session.print_samples(rows, given["split"])
-        return file.figures | {"completions": str(file.path)}
-
-
-def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that decides what an evaluation finds."""
-    from agents.checks import check_number
-    from agents.rollouts.envs import resolve_device
-    from rlenv.version import __version__
-
-    from .subject import policy_arguments
-
+        if given_by_user(name) and not text:
+            raise ValueError(f"{flag_of(name)} has no meaning for {env_id}")
     if given_by_user("activation_checkpointing"):
         raise ValueError("--activation-checkpointing has no effect without training; leave it out")
     if not given["deterministic"] and given["samples"]:
@@ -178,82 +181,19 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("temperature", "top_p"):
         if given["deterministic"] and not given["samples"] and given_by_user(name):
             raise ValueError(f"{flag_of(name)} has no effect on greedy completions; add --samples N")
-    if given["temperature"] is not None:
-        check_number("temperature", given["temperature"], low=0.0, above=True)
-    check_number("top_p", given["top_p"], low=0.0, high=1.0, above=True)
+
+
+def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides what an evaluation of text finds."""
+    from rlenv.version import __version__
+
+    from .subject import policy_arguments
+
     return {
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
         "content": subject.content,
         "policy_args": policy_arguments(given),
-        "problems": subject.problems,
-        "device": resolve_device(given["device"], subject.env_id).type,
+        "env_kwargs": subject.env_kwargs,
         **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},
-        "episodes": given["episodes"] or (200 if given["samples"] else 2000),
     }
-
-
-def _play(subject: Subject, file: CompletionFile, given: dict[str, Any]) -> None:
-    """Write the completions that are missing, and the figures."""
-    from agents import SampledPolicy, VerifierError, processes
-
-    from . import session
-    from .answers import play
-    from .completions import blocks
-    from .evaluation_figures import summarize
-    from .progress import progress_bar, say
-
-    settings = file.settings
-    loaded = _load(subject, given, settings["content"])
-    problems = settings["episodes"]
-    if listed := session.task_of(loaded.env).stream.listed:
-        problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
-    loaded.env.close()
-    modes = {"greedy": 1} if given["deterministic"] else {"sampled": 1}
-    modes |= {"sampled": given["samples"]} if given["samples"] else {}
-    planned = blocks(modes, problems, processes.size())
-    todo = processes.on_main(lambda: file.resume(planned))
-    policy = SampledPolicy(loaded.policy, given["temperature"], given["top_p"])
-    total = sum(block.lines for block in planned)
-    done = total - sum(block.lines for block in todo)
-    if done:
-        say(f"{file.path}: going on after {done} of {total} completions")
-
-    def envs_for(samples: int) -> Any:
-        return subject.envs(loaded, min(problems * samples, session.EVAL_SLOTS), samples)
-
-    failure = ""
-    with progress_bar("evaluate", total, done) as show:
-        for rows, reason in play(policy, envs_for, todo, given["seed"], show, done):
-            processes.on_main(partial(file.add, rows))
-            failure = reason or failure
-
-    def conclude() -> dict[str, Any]:
-        try:
-            return file.finish(summarize(file.rows(), settings | {"temperature": policy.temperature}, failure))
-        except VerifierError:
-            file.remove()  # nothing to go on from
-            raise
-
-    file.figures = processes.on_main(conclude)
-
-
-def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
-    """Return the policy, equal in all processes.
-
-    Args:
-        content: that it must have, of `Subject`.
-
-    Raises:
-        ValueError: if a run that goes on has replaced its checkpoint meanwhile.
-    """
-    from agents import processes
-
-    with processes.alone():  # the updates of the agent may not be for so many processes
-        loaded = subject.load(given)
-    if processes.any_of(subject.content != content):
-        raise ValueError(
-            f"{subject.spec!r} has been replaced by a later checkpoint while it was read: evaluate again, "
-            "or name one that stays, such as RUN/checkpoint-000100"
-        )
-    return loaded

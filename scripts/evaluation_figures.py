@@ -2,74 +2,48 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
-from agents.training.metrics import outcome_metrics
 
 Row = Mapping[str, Any]
 
 
-def summarize(rows: Sequence[Row], settings: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
-    """Return the figures of an evaluation.
+def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> dict[str, Any]:
+    """Return the figures of an evaluation with `success_interval`, over problems, and `truncated_share`.
 
     Args:
-        rows: the completions.
-        settings: of the evaluation: `deterministic`, `samples`, `seed` (of the bootstrap), `split`, `temperature`,
-            `top_p`.
-        failure: why the verifier failed the last time.
-
-    Returns:
-        What `Agent.evaluate` returns, of the greedy completions, if any; `success_interval`, `truncated_share`,
-        `problems`; and under `sampled` the figures of N samples per problem, if any.
-
-    Raises:
-        VerifierError: if the verifier reached no verdict at all.
+        figures: what `Agent.evaluate` returns.
+        rows: the completions; see `completions.completion_rows`.
+        seed: of the bootstrap.
     """
-    seed, samples = settings["seed"], settings["samples"]
-    first = [row for row in rows if row["mode"] == ("greedy" if settings["deterministic"] else "sampled")]
-    figures = _outcomes(first, seed, failure) | {name: settings[name] for name in ("deterministic", "split")}
-    figures["problems"] = len({row["problem"] for row in first})
-    if samples:
-        sampled = [row for row in rows if row["mode"] == "sampled"]
-        how = {name: settings[name] for name in ("samples", "temperature", "top_p")}
-        figures["sampled"] = how | _outcomes(sampled, seed, failure)
-        judged = [row for row in sampled if row["status"] == "ok"]
-        for name, at in _attempts(judged, samples).items():
-            figures["sampled"][name] = {k: _with_bounds(values, seed) for k, values in at.items()}
-        by_level: dict[str, Any] = {}
-        for level in sorted({row["level"] for row in judged if row["level"] is not None}):
-            own = [row for row in judged if row["level"] == level]
-            curves = _attempts(own, samples)
-            by_level[str(level)] = {"problems": len(by_problem(own))} | {
-                name: {k: float(np.mean(values)) for k, values in at.items()} for name, at in curves.items()
-            }
-        figures["sampled"] |= {"by_level": by_level} if by_level else {}
-    return figures
-
-
-def _outcomes(rows: Sequence[Row], seed: int, failure: str) -> dict[str, Any]:
-    """Return what `Agent.evaluate` computes, the interval of the success over problems, and the share cut off."""
-
-    def column(name: str) -> torch.Tensor:
-        values = [math.nan if row.get(name) is None else float(row[name]) for row in rows]
-        return torch.tensor(values, dtype=torch.float64)
-
-    ok = torch.tensor([row["status"] == "ok" for row in rows])
-    turns = column("turns") if any("turns" in row for row in rows) else None
-    found = outcome_metrics(ok, column("success"), column("reward"), column("tokens"), column("level"), failure, turns)
     judged = [row for row in rows if row["status"] == "ok"]
     rates = [float(np.mean([row["success"] for row in group])) for group in by_problem(judged)]
-    return found | {
+    return figures | {
         "success_interval": list(bootstrap_mean(rates, np.random.default_rng(seed))),
         "truncated_share": float(np.mean([row["truncated"] for row in judged])),
     }
+
+
+def of_attempts(rows: Sequence[Row], samples: int, seed: int) -> dict[str, Any]:
+    """Return `pass_at_k` and `maj_at_k` with intervals, and `by_level` if the problems have levels."""
+    judged = [row for row in rows if row["status"] == "ok"]
+    found: dict[str, Any] = {
+        name: {k: _with_bounds(values, seed) for k, values in at.items()}
+        for name, at in _attempts(judged, samples).items()
+    }
+    by_level: dict[str, Any] = {}
+    for level in sorted({row["level"] for row in judged if row["level"] is not None}):
+        own = [row for row in judged if row["level"] == level]
+        curves = _attempts(own, samples).items()
+        by_level[str(level)] = {"problems": len(by_problem(own))} | {
+            name: {k: float(np.mean(values)) for k, values in at.items()} for name, at in curves
+        }
+    return found | ({"by_level": by_level} if by_level else {})
 
 
 def by_problem(rows: Sequence[Row]) -> list[list[Row]]:

@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
-from agents.rollout import EARNED, STATUSES
+from agents.rollout import EARNED, PARTS, STATUSES
 from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
@@ -47,6 +47,41 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     return texts
 
 
+def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
+    """Return what was said in each episode and what it earned.
+
+    Returns:
+        Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token),
+        `answer` (the reference; None if unknown), `reward`, `success` (None if the verifier does not say), `truncated`,
+        `status` and `parts` of the reward. Of a dialogue also `dialogue`, its turns (see `turns_of`), of which
+        `completion` is the last.
+    """
+    lengths, returns, success = rollout.lengths.tolist(), earned(rollout).tolist(), rollout.success.tolist()
+    parts = {name[len(PARTS) :]: each.tolist() for name, each in rollout.extras.items() if name.startswith(PARTS)}
+    actions, cut, status = rollout.actions.tolist(), rollout.truncated.tolist(), rollout.status.tolist()
+    assert isinstance(rollout.observations, dict)
+    prompts, sizes = rollout.observations["tokens"].tolist(), rollout.observations["length"].tolist()
+    completions = task.encoding.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
+    found = []
+    for i, dialogue in enumerate(turns_of(task, rollout)):
+        prompt = prompts[i][: sizes[i]]
+        problem = problem_of(task, int(rollout.groups[i]), prompt)
+        row = {
+            "prompt": shown_prompt(task, problem, prompt),
+            "answer": None if problem is None else problem.answer,
+            "completion": dialogue[-1]["text"] if dialogue else completions[i],
+            "reward": round(returns[i], DIGITS),
+            "success": None if math.isnan(success[i]) else bool(success[i]),
+            "truncated": cut[i],
+            "status": STATUSES[status[i]],
+            "parts": {
+                name.removeprefix(PARTS): round(v[i], DIGITS) for name, v in parts.items() if math.isfinite(v[i])
+            },
+        }
+        found.append(row | ({"dialogue": dialogue} if dialogue else {}))
+    return found
+
+
 def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **facts: Any) -> list[Row]:
     """Return episodes as samples.jsonl has them.
 
@@ -57,42 +92,21 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
         facts: added to each row.
 
     Returns:
-        Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token),
-        `answer` (the reference; None if unknown), `reward`, `success` (None if the verifier does not say), `truncated`,
-        `status`, `parts` of the reward, and per token `tokens` (ids), `texts`, `log_probs` in nats and `advantages`
-        (None outside training); None stands for a number that is not finite. Of a dialogue also `dialogue`, its turns
-        (see `turns_of`), of which `completion` is the last.
+        Per episode its `outcome_rows`, and per token `tokens` (ids), `texts`, `log_probs` in nats and `advantages`
+        (None outside training); None stands for a number that is not finite.
     """
     part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
-    lengths, returns, success = part.lengths.tolist(), earned(part).tolist(), part.success.tolist()
-    extras = {name: values.tolist() for name, values in part.extras.items()}
-    actions, log_probs, cut = part.actions.tolist(), part.log_probs.tolist(), part.truncated.tolist()
-    status = part.status.tolist()
+    lengths, actions, log_probs = part.lengths.tolist(), part.actions.tolist(), part.log_probs.tolist()
     credit = part.advantages.tolist() if isinstance(part, Batch) else None
-    assert isinstance(part.observations, dict)
-    prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
-    completions = task.encoding.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
-    dialogues = turns_of(task, part)
     found = []
-    for i, steps in enumerate(lengths):
-        ids, prompt = actions[i][:steps], prompts[i][: sizes[i]]
-        problem = problem_of(task, int(part.groups[i]), prompt)
-        parts = {name.removeprefix("parts/"): v[i] for name, v in extras.items() if name.startswith("parts/")}
-        row = {
-            "prompt": shown_prompt(task, problem, prompt),
-            "answer": None if problem is None else problem.answer,
-            "completion": dialogues[i][-1]["text"] if dialogues[i] else completions[i],
-            "reward": round(returns[i], DIGITS),
-            "success": None if math.isnan(success[i]) else bool(success[i]),
-            "truncated": cut[i],
-            "status": STATUSES[status[i]],
-            "parts": {name: round(value, DIGITS) for name, value in parts.items() if math.isfinite(value)},
-            "tokens": ids,
-            "texts": token_texts(task.tokenizer, ids),
+    for i, (outcome, steps) in enumerate(zip(outcome_rows(task, part), lengths, strict=True)):
+        by_token = {
+            "tokens": actions[i][:steps],
+            "texts": token_texts(task.tokenizer, actions[i][:steps]),
             "log_probs": list(map(_rounded, log_probs[i][:steps])),
             "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
-        found.append(facts | row | ({"dialogue": dialogues[i]} if dialogues[i] else {}))
+        found.append(facts | outcome | by_token)
     return found
 
 

@@ -146,10 +146,15 @@ def arguments_of(agent: Agent) -> dict[str, Any]:
     return {**agent.origin["env_kwargs"], **({} if tokenizer is None else {"tokenizer": tokenizer})}
 
 
-def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
-    """Return new environments to evaluate in; for text, the problems of the split from the first one, at all levels."""
+def evaluation_envs(
+    env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str, samples: int = 1
+) -> Any:
+    """Return new environments to evaluate in.
+
+    For text, they pose the problems of the split from the first one, each so many times in a row, at all levels.
+    """
     if is_text(env_id):
-        env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": 1}
+        env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": samples}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
 
 

@@ -15,10 +15,10 @@ from agents import make_envs, make_policy
 from agents.files import MANIFEST
 from agents.language.loading import find_config
 from agents.policies import check_name
-from agents.rollouts.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device, with_tokenizer
+from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
 from agents.training.checkpoint import Checkpoint
 
-from . import session, settings
+from . import settings
 from .agent_names import class_saved
 from .parameters import given_by_user
 from .run import MODEL, NotARunError, checkpoint_of
@@ -28,12 +28,11 @@ TEXT_ENV = "TextGen-v0"
 
 
 class Loaded(NamedTuple):
-    """A policy, its device, an environment of its kind, and the agent that it was loaded with, if any."""
+    """A policy, its device, and an environment of its kind."""
 
     policy: Any
     device: torch.device
     env: Any
-    agent: Any
 
 
 @dataclass(frozen=True)
@@ -63,21 +62,9 @@ class Subject:
         return Path(FOLDER) if self.saved is None else self.path.parent / FOLDER
 
     @property
-    def content(self) -> str:
-        """A digest that changes with the weights, as far as that can be seen without reading them."""
-        return content_of(self.path) or self.spec
-
-    @property
-    def problems(self) -> dict[str, Any]:
-        """What the problems depend on: the environment's arguments, and a digest of the file, if any."""
-        own = "" if self.saved is None else str(self.path)
-        kwargs = {
-            name: value
-            for name, value in self.env_kwargs.items()
-            if name != "trust" and not (name == "tokenizer" and own and str(value).startswith(own))
-        }
-        file = kwargs.get("problems")
-        return {**kwargs, "problems_file": _listing(Path(file)) if isinstance(file, str) else None}
+    def content(self) -> str | None:
+        """A digest of the checkpoint; None for a model."""
+        return content_of(self.path)
 
     def load(self, given: Mapping[str, Any]) -> Loaded:
         """Return the policy; see `find` about errors."""
@@ -85,19 +72,13 @@ class Subject:
             cls: Any = class_saved(self.saved.facts["agent"], given["trust"])
             trust = bool(self.env_kwargs.get("trust", given["trust"]))
             agent = cls.load(self.saved, device=given["device"], env_kwargs=self.env_kwargs, trust=trust)
-            return Loaded(agent.policy, agent.device, agent.env, agent)
+            return Loaded(agent.policy, agent.device, agent.env)
         device = resolve_device(given["device"], self.env_id)
         env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = make_policy(self.spec, *spaces, **policy_arguments(given))
-        return Loaded(policy.to(device), device, envs, None)
-
-    def envs(self, loaded: Loaded, slots: int, samples: int) -> Any:
-        """Return environments that pose the problems from the first one on, each so many times, at all levels."""
-        tokenizer = session.task_of(loaded.env).tokenizer
-        changes = {**settings.IN_TURN, "group_size": samples, "tokenizer": tokenizer}
-        return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(loaded.device), **LOOP_OFFERS)
+        return Loaded(policy.to(device), device, envs)
 
 
 def find(spec: Path, given: Mapping[str, Any]) -> Subject:
@@ -172,19 +153,6 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
 
 
 def content_of(folder: Path) -> str | None:
-    """Return a digest of a checkpoint or of the files of a model; None for a model id."""
+    """Return a digest of a checkpoint, which changes with its weights; None for any other folder."""
     manifest = folder / MANIFEST
-    return _listing(manifest if manifest.is_file() else folder)
-
-
-def _listing(path: Path) -> str | None:
-    """Return a digest of the contents of a file; of a folder, of the names, sizes and times of its files."""
-    if path.is_file():
-        data = path.read_bytes()
-    elif path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        facts = [(file.relative_to(path).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        data = repr(facts).encode()
-    else:
-        return None
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+    return hashlib.blake2b(manifest.read_bytes(), digest_size=8).hexdigest() if manifest.is_file() else None

@@ -53,7 +53,7 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(processes.own_seed(seed))
-    count = processes.share(num_episodes)
+    count = processes.share(num_episodes, collector.envs.metadata.get("group_size") or 1)
 
     def play() -> tuple[Rollout | None, str]:
         rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)

@@ -128,20 +128,8 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
     Raises:
         VerifierError: if none got one.
     """
+    ok, success, returns = rollout.ok, rollout.success, rollout.returns
     levels, turns = (rollout.extras.get(name) for name in ("level", "turns"))
-    return outcome_metrics(rollout.ok, rollout.success, rollout.returns, rollout.lengths, levels, failure, turns)
-
-
-def outcome_metrics(
-    ok: torch.Tensor,
-    success: torch.Tensor,
-    returns: torch.Tensor,
-    lengths: torch.Tensor,
-    levels: torch.Tensor | None = None,
-    failure: str = "",
-    turns: torch.Tensor | None = None,
-) -> dict[str, Any]:
-    """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
     if not bool(ok.any()):
         why = f": {failure}" if failure else ""
         raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
@@ -153,7 +141,7 @@ def outcome_metrics(
         "reward_std": float(returns[ok].double().std(correction=0)),
         "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
         **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
-        "mean_ep_length": _mean(lengths[ok]),
+        "mean_ep_length": _mean(rollout.lengths[ok]),
         **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in by_level.items()}} if by_level else {}),
         **({} if turns is None else _by_turns(turns[ok], success[ok])),

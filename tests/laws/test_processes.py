@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from _rlenv_scripts.completions import blocks
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal, slow
 from dialogues import talking
@@ -293,14 +292,16 @@ def test_refilling_is_decided_together(two):
     assert len({episodes for episodes, _ in first}) > 1
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-def test_every_problem_is_in_one_block_and_sampled_blocks_are_those_of_one_process(processes):
-    planned = blocks({"greedy": 1, "sampled": 500}, 7, processes)
-    for mode in ("greedy", "sampled"):
-        own = [block for block in planned if block.mode == mode]
-        assert [number for block in own for number in range(block.start, block.start + block.count)] == list(range(7))
-        assert mode == "sampled" or len(own) >= min(processes, 4), "each process has some"
-    assert planned[-4:] == blocks({"greedy": 1, "sampled": 500}, 7)[-4:]
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize(("count", "unit"), [(7, 1), (28, 4), (30, 4), (3, 4)])
+def test_groups_are_dealt_out_whole(size, count, unit, monkeypatch):
+    monkeypatch.setattr(processes, "size", lambda: size)
+    shares = []
+    for rank in range(size):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        shares.append(processes.share(count, unit))
+    groups = [min(unit, count - first) for first in range(0, count, unit)]
+    assert shares == [sum(groups[rank::size]) for rank in range(size)]
 
 
 # One error for all.

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import inprocess
 import pytest
-from _rlenv_scripts import completions, subject
-from _rlenv_scripts.evaluation_figures import summarize
+from _rlenv_scripts.evaluation_figures import of_attempts, with_intervals
 from inprocess import done, error_of, run
 
 from agents import Reinforce
 from agents.files import seal
 
-SETTINGS = {"deterministic": False, "split": "test", "samples": 2, "temperature": 1.0, "top_p": 1.0, "seed": 0}
 SAMPLED = ("--episodes", 6, "--samples", 4, "--temperature", 0.8, "--top-p", 0.9, "--device", "cpu")
 SUMS = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "levels": 2}}
 
@@ -49,21 +47,23 @@ def folder(tmp_path_factory):
 
 
 def row(problem, answer, success, **changes):
-    usual = {"mode": "sampled", "status": "ok", "reward": 1.0, "truncated": False, "tokens": 1, "level": None}
+    usual = {"status": "ok", "truncated": False, "level": None}
     return usual | {"problem": problem, "extracted": answer, "success": success} | changes
 
 
 def test_figures_count_verdicts_and_levels_only_where_there_are_some():
-    rows = [row(0, "1", True, level=1), row(0, "2", False, status="timeout", reward=0.0, level=1)]
-    figures = summarize([*rows, row(1, "1", False, level=2), row(1, None, False, level=2)], SETTINGS)
-    assert (figures["episodes"], figures["failed"], figures["success_rate"]) == (3, 1, 1 / 3)
-    at = figures["sampled"]["pass_at_k"]
+    rows = [row(0, "1", True, level=1), row(0, "2", False, status="timeout", level=1)]
+    rows += [row(1, "1", False, level=2), row(1, None, False, level=2)]
+    at = of_attempts(rows, 2, 0)["pass_at_k"]
     assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2) and at["1"]["low"] <= 0.5 <= at["1"]["high"]
     assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
     rows[1] = row(0, "2", False, level=1)
-    by_level = summarize([*rows, row(1, None, False, level=2)], SETTINGS)["sampled"]["by_level"]
+    by_level = of_attempts(rows, 2, 0)["by_level"]
     assert by_level["1"] == {"problems": 1, "pass_at_k": {"1": 0.5, "2": 1.0}, "maj_at_k": {"1": 0.5, "2": 0.5}}
-    assert by_level["2"]["maj_at_k"] == {"1": 0.0}
+    assert by_level["2"]["maj_at_k"] == {"1": 0.0, "2": 0.0}
+    failed = row(2, None, False, truncated=True, status="error")
+    cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], 0)
+    assert cut == {"a": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
 
 
 def test_samples_add_their_figures_and_every_completion_is_kept(folder):
@@ -79,36 +79,22 @@ def test_samples_add_their_figures_and_every_completion_is_kept(folder):
     assert all(one["success"] == (one["completion"] == one["answer"]) for one in rows)
 
 
-def test_a_file_that_was_cut_off_is_continued_as_if_it_had_not_been(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(completions, "BLOCK", 8)
-    whole = tmp_path / "whole.jsonl"
-    expected = result_of(folder, *SAMPLED, "--out", whole)
-    lines = whole.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 30
-    facts = json.loads(whole.with_suffix(".json").read_text())
-    for kept in (3, 17, 30):  # in the first block, in another one, after the last
-        part = tmp_path / f"part-{kept}.jsonl"
-        part.write_bytes(b"".join(lines[:kept]) + (lines[kept][:9] if kept < 30 else b""))
-        part.with_suffix(".json").write_text(json.dumps({"settings": facts["settings"]}))
-        found = result_of(folder, *SAMPLED, "--out", part)
-        assert part.read_bytes() == whole.read_bytes(), kept
-        assert {**found, "completions": ""} == {**expected, "completions": ""}
-    assert "holds another evaluation" in error_of(run("evaluate", folder, "--out", whole, "--episodes", 3))
-
-
-def test_a_finished_evaluation_is_reused_and_other_settings_have_another_file(folder, monkeypatch):
+def test_an_evaluation_has_a_file_of_its_own_and_replaces_no_other_unasked(folder, tmp_path):
     first = result_of(folder, *SAMPLED)
     assert result_of(folder, *SAMPLED, "--seed", 1)["completions"] != first["completions"]
     greedy = result_of(folder, "--episodes", 6, "--device", "cpu")
     assert greedy == {name: first[name] for name in greedy}
-    monkeypatch.delattr(subject.Subject, "load")
-    assert result_of(folder, *SAMPLED) == first
+    before = Path(first["completions"]).read_bytes()
     outcome = run("evaluate", folder, *SAMPLED)
-    assert "evaluated before" in outcome.stderr and "| pass@4" in outcome.stdout
-    assert isinstance(run("evaluate", folder, *SAMPLED, "--overwrite").exception, AttributeError)
+    assert "samples from the test split" in outcome.stderr and "| pass@4" in outcome.stdout
+    assert Path(first["completions"]).read_bytes() == before, "the same again"
+    asked = ("evaluate", folder, "--episodes", 2, "--out", tmp_path / "mine.jsonl")
+    done(*asked)
+    assert "--overwrite" in error_of(run(*asked))
+    done(*asked, "--overwrite")
 
 
-def test_a_changed_checkpoint_is_evaluated_again(own):
+def test_a_changed_checkpoint_has_another_file(own):
     asked = (own, "--episodes", 2, "--samples", 1)
     before = result_of(*asked)["completions"]
     name(own, num_updates=7)
@@ -124,23 +110,17 @@ def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_pa
     assert figures["problems"] == 4  # no problem twice, although --episodes is 6
     assert figures["completions"].startswith("evaluations")
     assert {one["prompt"] for one in rows_in(figures["completions"])} == {one["prompt"] for one in problems}
-    again = result_of(folder, *task, *SAMPLED, "--overwrite")  # the same model, and the same verifier, of a run
+    again = result_of(folder, *task, *SAMPLED)  # the same model, and the same verifier, of a run
     assert again["sampled"] == figures["sampled"]
 
 
-def test_nothing_is_kept_of_an_evaluation_without_any_verdict_or_a_right_to_write(folder, tmp_path, monkeypatch):
+def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     out, problems = tmp_path / "all.jsonl", tmp_path / "words.json"
     problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))
     task = ("--verifier", "numeric", "--problems", problems, "--max-prompt-tokens", 6, "--max-new-tokens", 4)
     outcome = run("evaluate", folder, *task, "--out", out, "--episodes", 2)
     assert outcome.exit_code == 1 and "reached no verdict on all 1 episodes" in outcome.stderr
     assert not out.exists() and not out.with_suffix(".json").exists()
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(completions, "Lock", refuse)
-    assert "(Permission denied); pass another --out" in error_of(run("evaluate", folder, "--episodes", 4))
 
 
 @pytest.fixture
@@ -169,17 +149,3 @@ def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(own, tmp_path):
 
     assert asked(trained) == asked(copied) < 12 == asked(other)
     assert asked(other, "--test-fraction", 0.25) < 12
-
-
-def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(own, monkeypatch):
-    load = subject.Subject.load
-
-    def replaced(self, given):
-        loaded = load(self, given)
-        name(own, num_updates=7)
-        return loaded
-
-    monkeypatch.setattr(subject.Subject, "load", replaced)
-    line = error_of(run("evaluate", own, "--episodes", 2))
-    assert f"'{own}' has been replaced by a later checkpoint while it was read: evaluate again" in line
-    assert not list(own.glob("evaluations/*.json"))

@@ -129,7 +129,7 @@ evaluate {text} --out here.txt | .jsonl
 evaluate {text} --policy-arg dtype=bfloat16 | --policy-arg
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} --activation-checkpointing | training
-evaluate {text} --out notes.jsonl --episodes 2 | evaluation
+evaluate {text} --out notes.jsonl --episodes 2 | notes.jsonl --overwrite
 evaluate {text} {pole} --out new.jsonl | --out 2
 evaluate {text}/checkpoint/policy/model | --verifier
 evaluate {pole} --samples 2 | --samples CartPole-v1
