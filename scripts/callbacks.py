@@ -1,4 +1,4 @@
-"""What `rlenv train` does between the steps of training: show progress, log distributions and a KL, evaluate, stop."""
+"""What `rlenv train` does between the steps of training: show progress, log a KL, evaluate, stop."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import Rollout
 from agents.estimators.kl import k1
-from agents.training.metrics import is_logged, thinned
+from agents.training.metrics import is_logged
 
 from .progress import Interrupt, Rate, before_first_end
-from .run_log import BetweenRollouts, log_histogram
+from .run_log import BetweenRollouts
 
-DISTRIBUTIONS = 50  # histograms, before they are thinned
 SAMPLE_SECONDS = 1.0  # between two samples on a terminal
 SHOWN = {  # of the last update
     "success": ("rollout/success_rate", ".2f"),
@@ -116,42 +115,6 @@ class HeldOutCurve(Evaluations):
         if now < self.goal and self.points * now // self.goal > self.points * last // self.goal:
             self.evaluate()
             self.state["curve"] = now
-
-
-class Histograms(BetweenRollouts):
-    """Logs the distributions of advantages, ratios and lengths of an update, to TensorBoard and trackers.
-
-    They are written before the next rollout, so that a checkpoint has them or the update is made again.
-
-    Args:
-        every: updates between two, at first; it doubles as their number grows.
-    """
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-        self.lengths: list[torch.Tensor] = []
-        self._update = 0  # of which the lengths are
-
-    def _on_rollout_end(self) -> None:
-        update = self.model.num_updates + 1
-        if update % thinned(self.every, update, DISTRIBUTIONS) == 0:
-            if self._update != update:  # an update may have several rollouts
-                self._update, self.lengths = update, []
-            rollout = self.locals["rollout"]
-            self.lengths.append(rollout.lengths[rollout.ok])
-            self.model.updater.arrays = {}
-
-    def write_pending(self) -> None:
-        """Log the distributions of the last update."""
-        if self.model.updater.arrays:  # an update has filled it
-            arrays = self.model.updater.arrays | {"rollout/ep_len": self.lengths}
-            for name, parts in arrays.items():
-                log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
-            self.model.updater.arrays = None
-
-    def _on_rollout_start(self) -> None:
-        self.write_pending()
 
 
 class KLFromStart(BetweenRollouts):

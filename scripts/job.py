@@ -15,7 +15,7 @@ from agents.files import reading
 
 from . import samples, session
 from .agent_names import label
-from .callbacks import Evaluations, HeldOutCurve, Histograms, KLFromStart, ShowProgress, StopOnReward
+from .callbacks import Evaluations, HeldOutCurve, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
 from .imitation import Imitation
 from .progress import Interrupt, SignalError, progress_bar, say
@@ -69,7 +69,6 @@ class Job:
         self.sample_log = samples.SampleLog(run.path / EPISODES)
         if is_text(given["env_id"]):
             agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
-        self.histograms = Histograms(given["log_interval"])
         self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
         self.doctor = LiveDoctor(run.path, self.config)
 
@@ -173,7 +172,6 @@ class Job:
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
-                self.histograms.write_pending()
                 self.sample_log.write_pending()
         except Exception as error:
             if self.agent.updating and is_out_of_memory(error):
@@ -194,7 +192,7 @@ class Job:
         return samples.last_of(session.task_of(self.agent.env), rollout)
 
     def _callbacks(self) -> list[Any]:
-        callbacks: list[Any] = [self.histograms, self.sample_log]
+        callbacks: list[Any] = [self.sample_log]
         if self.given["eval_every"] is None and is_text(self.given["env_id"]) and self.envs is not None:
             evaluate = self._evaluate_for_the_curve
             callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))

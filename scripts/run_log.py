@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
-from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
 from .run import CSV, LogPlace, Run, write_text
 from .terminal import plain
 
 LONGEST = 600  # characters of a text in a table
-BINS = 30  # of a histogram: 0.7 kB
 
 
 class BetweenRollouts(BaseCallback):
@@ -87,14 +84,6 @@ def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
     """Write one figure to TensorBoard and trackers only, with its own count of steps."""
     for writer in _writers(logger):
         writer.add_scalar(name, value, step)
-
-
-def log_histogram(logger: Logger, name: str, values: torch.Tensor, step: int) -> None:
-    """Write the distribution of values [n] to TensorBoard and trackers, unless there are none or some not finite."""
-    if values.numel() and bool(values.isfinite().all()):
-        for writer in _writers(logger):
-            array = values.double().cpu().numpy()
-            writer.add_histogram(name, array, step, **({"bins": BINS} if isinstance(writer, SummaryWriter) else {}))
 
 
 def log_table(logger: Logger, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:

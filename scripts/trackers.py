@@ -63,11 +63,6 @@ class Tracker(KVWriter):
         """Send one figure that has its own count of steps."""
         self._try(self._send, {name: value}, step, f"{name.split('/')[0]}/step")
 
-    def add_histogram(self, name: str, values: Any, step: int) -> None:
-        """Send a distribution of values [n], if the tracker has histograms."""
-        if hasattr(self.library, "Histogram"):
-            self._try(lambda: self._send({f"distributions/{name}": self.library.Histogram(values)}, step, STEPS))
-
     def add_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """Send a table of samples."""
         self._try(self._table, name, columns, rows, step)

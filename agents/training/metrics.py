@@ -33,13 +33,13 @@ class Reduce(Enum):
         return a + b
 
 
-def thinned(interval: int, updates: int, entries: int = ENTRIES) -> int:
+def thinned(interval: int, updates: int) -> int:
     """Return the updates between two log entries after so many updates.
 
-    It doubles after so many entries, and again each time the number of updates has doubled, so that the log of a run
+    It doubles after `ENTRIES`, and again each time the number of updates has doubled, so that the log of a run
     grows with the logarithm of its length.
     """
-    while updates > entries * interval:
+    while updates > ENTRIES * interval:
         interval *= 2
     return interval
 

@@ -35,8 +35,6 @@ class Update:
 
     Attributes:
         reward_scale: of `normalize_rewards`.
-        arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
-            "train/ratio" (of each pass, to the policy before the update), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step.
     """
 
@@ -45,7 +43,6 @@ class Update:
         self.policy: Policy = agent.policy
         self.optimizer: PolicyOptimizer = agent.policy_optimizer
         self.reward_scale = RewardScale(agent.gamma)
-        self.arrays: dict[str, list[torch.Tensor]] | None = None
         self.watchers: list[Callable[[Batch], None]] = []
 
     def __call__(self, rollout: Rollout) -> tuple[dict[str, float], int]:
@@ -53,7 +50,6 @@ class Update:
         if self.watchers:
             rollout = replace(rollout, extras=rollout.extras | {EARNED: rollout.returns})
         prepared = self.agent.prepare(self.reward_scale(rollout) if self.agent.normalize_rewards else rollout)
-        self._show("train/advantages", prepared.advantages, prepared)
         for watch in self.watchers:
             watch(prepared)
         steps: list[dict[str, float]] = []
@@ -169,18 +165,11 @@ class Update:
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
         """Return metrics of how far the log-probabilities are from those before the update."""
         gap = log_probs - batch.log_probs
-        if self.arrays is not None:  # this is in every micro-batch
-            self._show("train/ratio", gap.exp(), batch)
         moved = gap.where(self.with_gradient(batch), 0)  # the others are not known if `skip_idle_rows`
         return {
             "train/approx_kl": batch.total(moved.expm1() - moved),
             "train/logp_gap_max": gap.abs().max() if gap.numel() else gap.sum(),
         }
-
-    def _show(self, name: str, values: torch.Tensor, batch: Batch) -> None:
-        """Hand over the steps of [N, T] that count to whoever asked for `arrays`."""
-        if self.arrays is not None:
-            self.arrays.setdefault(name, []).append(values[batch.learnable].detach())
 
     def backward(self, batch: Batch) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
@@ -208,9 +197,7 @@ class Update:
 
     def _unseen(self, rows: Batch) -> tuple[torch.Tensor, Figures]:
         """Return a loss of 0 that takes the same passes as `loss`, and no metrics."""
-        arrays, self.arrays = self.arrays, None
         loss, _ = self.agent.loss(rows)
-        self.arrays = arrays
         return 0 * loss, {}
 
     def _add_metrics(self, totals: dict[str, float], more: Mapping[str, float]) -> None:

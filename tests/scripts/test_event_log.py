@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run: settings, curves, the KL to the start, samples, histograms, names."""
+"""What TensorBoard shows of a run: settings, curves, the KL to the start, samples, names."""
 
 import json
 import os
@@ -6,17 +6,15 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
-from _rlenv_scripts import callbacks
 from _rlenv_scripts.run import Run
-from _rlenv_scripts.run_log import log_histogram, open_log
+from _rlenv_scripts.run_log import open_log
 from inprocess import done
 from runs import events_of, scalars, table
 from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
-from agents import DAPO, Agent
+from agents import Agent
 from agents.training import log_entry
 from agents.training.kl_anchor import weights_digest
 
@@ -85,28 +83,6 @@ def test_the_curve_does_not_change_the_training_of_a_controller(tmp_path):
     assert weights_digest(with_curve.policy) == weights_digest(without.policy)
 
 
-def test_histograms_are_of_what_was_trained_on(run):
-    found = events_of(run)
-    assert {"train/advantages", "train/ratio", "rollout/ep_len"} <= set(found.Tags()["histograms"])
-    logged = [step for step, _ in scalars(run)["train/loss"]]
-    for advantages, ratios, lengths in zip(
-        *(found.Histograms(name) for name in ("train/advantages", "train/ratio", "rollout/ep_len")), strict=True
-    ):
-        steps = lengths.histogram_value.sum
-        assert advantages.step in logged and lengths.histogram_value.num == 3
-        assert advantages.histogram_value.num == steps
-        assert ratios.histogram_value.num % steps == 0 and ratios.histogram_value.num > steps  # two passes
-        assert ratios.histogram_value.min <= 1 <= ratios.histogram_value.max
-
-
-def test_a_distribution_without_values_or_with_nan_is_left_out(tmp_path):
-    logger = open_log(Run(tmp_path), None, "here")
-    for name, values in {"empty": [], "nan": [np.nan], "equal": [1.0] * 3}.items():
-        log_histogram(logger, name, torch.tensor(values), 1)
-    logger.close()
-    assert events_of(tmp_path).Tags()["histograms"] == ["equal"]
-
-
 # An entry of the log.
 
 
@@ -127,16 +103,3 @@ def test_an_entry_has_means_largest_smallest_and_newest():
 def test_a_skipped_update_does_not_count(values, mean):
     assert entry(*({"train/loss": value} for value in values))[0] == {"train/loss": mean}
     assert entry(*({"train/logp_gap_max": value} for value in values))[0] == {"train/logp_gap_max": np.nanmax(values)}
-
-
-def test_the_lengths_are_of_all_rollouts_of_an_update(monkeypatch):
-    counts = {}
-    monkeypatch.setattr(
-        callbacks, "log_histogram", lambda logger, name, values, step: counts.update({name: len(values)})
-    )
-    env = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-    agent = DAPO("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=8, max_rounds=3, device="cpu")
-    histograms = callbacks.Histograms(1)
-    agent.learn(total_episodes=8, callback=histograms)
-    histograms.write_pending()
-    assert counts["rollout/ep_len"] == agent.num_episodes == 24  # an untrained policy has no group with a gradient

@@ -68,7 +68,7 @@ def table(run):
 def events_of(run):
     """Return all of TensorBoard's events of a run; repeated ones stay."""
     (folder,) = {path.parent for path in Path(run).rglob("events.out.tfevents*")}
-    limits = {"scalars": 0, "tensors": 0, "histograms": 0}
+    limits = {"scalars": 0, "tensors": 0}
     return EventAccumulator(str(folder), size_guidance=limits, purge_orphaned_data=False).Reload()
 
 
@@ -79,28 +79,26 @@ def scalars(run):
     return {name: sorted((event.step, event.value) for event in events.Scalars(name)) for name in names}
 
 
-def distributions(run):
-    """Return histograms and texts, in the same way."""
+def texts(run):
+    """Return TensorBoard's texts, in the same way."""
     events = events_of(run)
     names = [name for name in events.Tags()["tensors"] if not name.startswith("_hparams_")]
     found = {name: [(each.step, each.tensor_proto.string_val[0]) for each in events.Tensors(name)] for name in names}
-    for name in events.Tags()["histograms"]:
-        found[name] = [(each.step, repr(each.histogram_value)) for each in events.Histograms(name)]
     return {name: sorted(values) for name, values in found.items()}
 
 
 def everything(run):
     """Return all that a run leaves behind, in comparable form and without times."""
     run = Path(run)
-    texts = {name: run / name for name in ("samples.md", "samples.jsonl")}
+    files = {name: run / name for name in ("samples.md", "samples.jsonl")}
     return {
         "checkpoint": checkpoint_figures(run / "checkpoint"),
         "best": checkpoint_figures(run / "best") if (run / "best").is_dir() else None,
         "table": table(run),
         "scalars": scalars(run),
-        "distributions": distributions(run),
+        "texts": texts(run),
         "result": without_times(json.loads((run / "result.json").read_text())),
-        **{name: path.read_text() if path.is_file() else None for name, path in texts.items()},
+        **{name: path.read_text() if path.is_file() else None for name, path in files.items()},
     }
 
 
