@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import Rollout
 from agents.estimators.kl import k1
 from agents.training.metrics import is_logged
 
 from .progress import Interrupt, Rate, before_first_end
 from .run_log import BetweenRollouts
 
-SAMPLE_SECONDS = 1.0  # between two samples on a terminal
 SHOWN = {  # of the last update
     "success": ("rollout/success_rate", ".2f"),
     "reward": ("rollout/ep_rew_mean", ".2f"),
     "length": ("rollout/ep_len_mean", ".1f"),
 }
-Sample = tuple[str, str]
 
 
 class ShowProgress(BaseCallback):
     """Updates the progress shown, and stops training after a signal.
 
     Args:
-        show: function of a note and a sample that updates it.
+        show: function of a note that updates it.
         interrupt: checked after every step.
         unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
-        sample: returns prompt and completion of an episode of a rollout; None to show none.
     """
 
-    def __init__(
-        self,
-        show: Callable[[str, Sample | None], None],
-        interrupt: Interrupt,
-        unit: str = "steps",
-        sample: Callable[[Rollout], Sample] | None = None,
-    ) -> None:
+    def __init__(self, show: Callable[[str], None], interrupt: Interrupt, unit: str) -> None:
         super().__init__()
-        self.show, self.interrupt, self.unit, self.sample = show, interrupt, unit, sample
-        self._sampled = -math.inf
+        self.show, self.interrupt, self.unit = show, interrupt, unit
         self._ended = False  # whether any episode has
 
     def _on_training_start(self) -> None:
@@ -57,19 +45,12 @@ class ShowProgress(BaseCallback):
         counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
         failed = [f"{count} {name}" for name, count in counts.items() if count]
         figures = [f"{name} {last[column]:{form}}" for name, (column, form) in SHOWN.items() if column in last]
-        self.show(", ".join([*figures, rate, *failed]), self._new_sample())
-
-    def _new_sample(self) -> Sample | None:
-        """Return a sample, at most one per second: a reader needs the time."""
-        if self.sample is None or time.monotonic() - self._sampled < SAMPLE_SECONDS:
-            return None
-        self._sampled = time.monotonic()
-        return self.sample(self.locals["rollout"])
+        self.show(", ".join([*figures, rate, *failed]))
 
     def _on_step(self) -> bool:
         if not self._ended:
             self._ended = bool(self.locals["dones"].any())
-            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), None)
+            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit))
         return not self.interrupt.asked
 
 

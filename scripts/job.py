@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from typing import Any
 
@@ -25,7 +24,6 @@ from .run import EPISODES, SAMPLES, Run
 from .run_log import log_scalar, log_table, open_log
 from .saver import Saver
 from .settings import is_text, resolved
-from .terminal import interactive
 from .trackers import TRACKERS
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
@@ -163,10 +161,7 @@ class Job:
                 with progress_bar("training", self.goal, self.goal - left) as show:
                     steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
                     progress = ShowProgress(
-                        lambda *notes: show(getattr(self.agent, counter), *notes),
-                        self.interrupt,
-                        self.unit,
-                        self._last_sample if is_text(self.given["env_id"]) and interactive(sys.stderr) else None,
+                        lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
                     )
                     callbacks = [progress, *self._callbacks(), self.doctor, self.saver]
                     again = self.agent.num_updates > 0
@@ -187,9 +182,6 @@ class Job:
         self.saver.stop_clock()
         if processes.any_of(bool(self.interrupt.asked)):
             raise SignalError
-
-    def _last_sample(self, rollout: Rollout) -> tuple[str, str]:
-        return samples.last_of(session.task_of(self.agent.env), rollout)
 
     def _callbacks(self) -> list[Any]:
         callbacks: list[Any] = [self.sample_log]

@@ -6,15 +6,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
-from rich.text import Text
 
 from .terminal import console, interactive, plain
 
@@ -46,18 +45,17 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         passing: whether the line vanishes at the end, and short work prints none.
 
     Yields:
-        A function of the amount done, a note, and the texts of a sample, which get a line below on a terminal.
+        A function of the amount done and a note.
     """
     if not interactive(sys.stderr):
         yield _lines(title, total, done, passing)
         return
     _bars.append(_console())
     try:
-        with _Live(_bars[-1], passing) as progress:
+        with _live(_bars[-1], passing) as progress:
             task = progress.add_task(title, total=total, completed=done, note="")
 
-            def show(amount: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
-                progress.sample = sample or progress.sample
+            def show(amount: int, note: str = "") -> None:
                 progress.update(task, completed=amount, note=plain(note))
 
             yield show
@@ -65,27 +63,16 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         _bars.pop()
 
 
-class _Live(Progress):
-    """A line of progress, and one with a sample if there is any, both cut at the width of the terminal."""
-
-    sample = ("", "")
-
-    def __init__(self, screen: Console, passing: bool) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            *([BarColumn(min(screen.width - FIGURES, 40))] if screen.width > FIGURES else []),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
-        )
-        super().__init__(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Return the line, and that of the sample."""
-        yield self.make_tasks_table(self.tasks)
-        if any(self.sample):
-            prompt, completion = (plain(text).replace("\t", r"\t").replace("\n", r"\n") for text in self.sample)
-            yield Text(f"{prompt[-(self.console.width // 2) :]} -> {completion}", no_wrap=True, overflow="ellipsis")
+def _live(screen: Console, passing: bool) -> Progress:
+    """Return a line of progress that is cut at the width of the terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        *([BarColumn(min(screen.width - FIGURES, 40))] if screen.width > FIGURES else []),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+    )
+    return Progress(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
 
 
 def _lines(title: str, total: int, before: int, passing: bool) -> Show:
@@ -93,7 +80,7 @@ def _lines(title: str, total: int, before: int, passing: bool) -> Show:
     shown, started = before, time.monotonic()
     at = started
 
-    def show(done: int, note: str = "", *_: object, **__: object) -> None:  # of a terminal
+    def show(done: int, note: str = "") -> None:
         nonlocal shown, at
         now = time.monotonic()
         complete = not passing and done >= total > shown

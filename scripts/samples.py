@@ -167,12 +167,6 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     return found
 
 
-def last_of(task: TextGenTask, rollout: Rollout) -> tuple[str, str]:
-    """Return the prompt and the completion of the last episode; of a dialogue, all of its turns."""
-    (row,) = episode_rows(task, rollout, [len(rollout) - 1])
-    return row["prompt"], said(row)
-
-
 def earned(rollout: Rollout) -> torch.Tensor:
     """Return what the environment paid for each episode [N], before any KL penalty and normalization."""
     return rollout.extras.get(EARNED, rollout.returns)
