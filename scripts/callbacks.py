@@ -55,47 +55,27 @@ class ShowProgress(BaseCallback):
 
 
 class Evaluations(BetweenRollouts):
-    """Evaluates after every so many updates.
+    """Evaluates between two updates, each time that a run has come to another stage.
 
     Args:
-        every: updates between two evaluations.
+        counter: attribute of the agent that counts how far the run is.
+        stage: of a count; it never falls.
         evaluate: does it.
-        state: of the run; remembers in "evaluated" the updates after which it was done, also for a resumed run.
-    """
-
-    def __init__(self, every: int, evaluate: Callable[[], None], state: dict[str, Any]) -> None:
-        super().__init__()
-        self.every, self.evaluate, self.state = every, evaluate, state
-
-    def _on_rollout_start(self) -> None:
-        done = self.model.num_updates
-        if done and done % self.every == 0 and self.state.get("evaluated") != done:
-            self.evaluate()
-            self.state["evaluated"] = done  # not before: a signal may end the evaluation
-
-
-class HeldOutCurve(Evaluations):
-    """Evaluates a few times in the course of a run, on as few episodes as an update is made from.
-
-    Args:
-        points: how many times at most, the end of the run included, where the last evaluation is made.
-        counter: attribute of the agent that counts towards the goal.
-        goal: of the run.
-        evaluate: does it.
-        state: of the run; remembers in "curve" the count at the last evaluation, also for a resumed run.
+        state: of the run, which remembers the count at the last evaluation under `name`, also for a resumed run.
+        name: in the state.
     """
 
     def __init__(
-        self, points: int, counter: str, goal: int, evaluate: Callable[[], None], state: dict[str, Any]
+        self, counter: str, stage: Callable[[int], int], evaluate: Callable[[], None], state: dict[str, Any], name: str
     ) -> None:
-        super().__init__(1, evaluate, state)
-        self.points, self.counter, self.goal = points, counter, goal
+        super().__init__()
+        self.counter, self.stage, self.evaluate, self.state, self.name = counter, stage, evaluate, state, name
 
     def _on_rollout_start(self) -> None:
-        now, last = getattr(self.model, self.counter), self.state.get("curve", 0)
-        if now < self.goal and self.points * now // self.goal > self.points * last // self.goal:
+        now = getattr(self.model, self.counter)
+        if self.stage(now) > self.stage(self.state.get(self.name, 0)):
             self.evaluate()
-            self.state["curve"] = now
+            self.state[self.name] = now  # not before: a signal may end the evaluation
 
 
 class KLFromStart(BetweenRollouts):
@@ -133,29 +113,29 @@ class KLFromStart(BetweenRollouts):
 class StopOnReward(BaseCallback):
     """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
 
-    Evaluates before a rollout, so that the policy that passed is kept, at most every `every` updates, and only if the
-    last rollout's mean was at least goal - |goal| / 2.
+    Evaluates before a rollout, so that the policy that passed is kept, at most after every second update, and only if
+    the last rollout's mean was at least goal - |goal| / 2.
 
     Args:
         goal: the mean reward to reach.
         evaluate: returns the rewards of new episodes [n].
-        every: updates between two evaluations.
     """
 
-    def __init__(self, goal: float, evaluate: Any, every: int = 2) -> None:
+    def __init__(self, goal: float, evaluate: Callable[[], torch.Tensor]) -> None:
         super().__init__()
-        self.goal, self.evaluate, self.every = goal, evaluate, every
+        self.goal, self.evaluate = goal, evaluate
         self.reached = False
         self._evaluated = -1  # the updates after which it was done last; a callback may be asked several times
 
     def _on_rollout_start(self) -> None:
         latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
         done = self.model.num_updates
-        if done != self._evaluated and latest >= self.goal - abs(self.goal) / 2 and (done + 1) % self.every == 0:
+        if done != self._evaluated and latest >= self.goal - abs(self.goal) / 2 and done % 2 == 1:
             self._evaluated = done
             returns = self.evaluate()
             # The margin is needed because the first evaluation to pass is often lucky.
-            self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
+            bound = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns))
+            self.reached = bool(bound >= self.goal)
 
     def _on_step(self) -> bool:
         return not self.reached

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 from stable_baselines3.common.logger import HParam
 
 from agents import Agent, Rollout, processes
@@ -14,7 +15,7 @@ from agents.files import reading
 
 from . import samples, session
 from .agent_names import label
-from .callbacks import Evaluations, HeldOutCurve, KLFromStart, ShowProgress, StopOnReward
+from .callbacks import Evaluations, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
 from .imitation import Imitation
 from .progress import Interrupt, SignalError, progress_bar, say
@@ -138,13 +139,8 @@ class Job:
     def _first_evaluation(self) -> None:
         if "initial" in self.state or self.envs is None:
             return
-        initial, rollout = self._evaluate(self.given["seed"])
-        rows = self._samples(rollout, "before")
-        self._record(initial)
         try:
-            self.sample_log.add(rows)
-            self._log_samples(rows)
-            self.agent.dump_logs()
+            initial = self._evaluate("before", self.given["seed"], self.episodes)
         except OSError:  # the run folder has gone; the warm start is not lost with it
             if processes.size() == 1:  # saving needs all processes
                 self.saver.save()
@@ -185,30 +181,56 @@ class Job:
 
     def _callbacks(self) -> list[Any]:
         callbacks: list[Any] = [self.sample_log]
-        if self.given["eval_every"] is None and is_text(self.given["env_id"]) and self.envs is not None:
-            evaluate = self._evaluate_for_the_curve
-            callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))
-        if self.given["eval_every"]:
-            callbacks.append(Evaluations(self.given["eval_every"], self._evaluate_for_the_best, self.state))
+        every = self.given["eval_every"]
+        if every is None and is_text(self.given["env_id"]) and self.envs is not None:
+
+            def stage(count: int) -> int:
+                return min(POINTS * count // self.goal, POINTS - 1)  # at the end of the run is the last evaluation
+
+            callbacks.append(Evaluations(self.counter, stage, self._evaluate_for_the_curve, self.state, "curve"))
+        if every:
+            best = self._evaluate_for_the_best
+            callbacks.append(Evaluations("num_updates", lambda count: count // every, best, self.state, "evaluated"))
         if self.given["stop_reward"] is not None:
             callbacks.append(StopOnReward(self.given["stop_reward"], self._fresh_returns))
         if self.given["log_kl"]:
             callbacks.append(KLFromStart(self.given["log_interval"]))
         return callbacks
 
-    def _evaluate(self, seed: int, episodes: int | None = None) -> tuple[dict[str, Any], Rollout]:
-        count = self.episodes if episodes is None else episodes
-        with progress_bar("evaluation", count, passing=True) as show:
-            counted = session.counting(show, count, self.unit)
+    def _play(self, seed: int, episodes: int) -> tuple[dict[str, Any], Rollout]:
+        with progress_bar("evaluation", episodes, passing=True) as show:
+            counted = session.counting(show, episodes, self.unit)
 
             def on_step(taken: int, local: dict[str, Any]) -> bool:
                 return self.interrupt.check() and counted(taken, local)
 
-            return session.run_evaluation(self.agent, self.envs, count, seed, on_step=on_step)
+            return session.run_evaluation(self.agent, self.envs, episodes, seed, on_step=on_step)
+
+    def _evaluate(self, when: str, seed: int, episodes: int) -> dict[str, Any]:
+        """Evaluate "before", "during" or "after" training; log the figures and some samples, and keep these."""
+        figures, rollout = self._play(seed, episodes)
+        known = {key: figures[key.removeprefix("eval/")] for key in OUTCOMES}
+        outcome = {key: figure for key, figure in known.items() if figure is not None}
+        for key, figure in outcome.items():
+            self.agent.logger.record(key, figure)
+        rows: list[samples.Row] = []
+        if is_text(self.given["env_id"]):
+            rows = samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
+            log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
+        if when != "during":
+            self.sample_log.add(rows)
+        if when == "after":
+            self.shown_samples = rows
+            settings = self.config | self.agent.settings
+            plain = {name: each for name, each in settings.items() if isinstance(each, (bool, int, float, str))}
+            hparams = HParam(plain, outcome)  # for TensorBoard's table of runs
+            self.agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
+        self.agent.dump_logs()
+        return figures
 
     def _evaluate_for_the_best(self) -> None:
         """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
-        figures = self._evaluate_in_between(self.episodes)
+        figures = self._evaluate("during", self.given["seed"] + 1, self.episodes)
         say(f"after {self.agent.num_updates} updates: {session.describe(figures)}")
         best = self.state.get("best")
         if best is None or figures["mean_reward"] > best["mean_reward"]:
@@ -217,58 +239,22 @@ class Job:
 
     def _evaluate_for_the_curve(self) -> None:
         """Evaluate on a few other episodes than those of the first and last evaluation."""
-        self._evaluate_in_between(min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES)))
+        few = min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES))
+        self._evaluate("during", self.given["seed"] + 1, few)
 
-    def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
-        figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)
-        self._record(figures)
-        self._log_samples(self._samples(rollout, "during"))
-        self.agent.dump_logs()
-        return figures
-
-    def _record(self, figures: dict[str, Any]) -> dict[str, float]:
-        """Record the figures of an evaluation, and return them as recorded."""
-        known = {key: figures[key.removeprefix("eval/")] for key in OUTCOMES}
-        outcome = {key: figure for key, figure in known.items() if figure is not None}
-        for key, figure in outcome.items():
-            self.agent.logger.record(key, figure)
-        return outcome
-
-    def _samples(self, rollout: Rollout, when: str) -> list[samples.Row]:
-        """Return the first episodes of an evaluation; none for control."""
-        if not is_text(self.given["env_id"]):
-            return []
-        return samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
-
-    def _log_samples(self, rows: list[samples.Row]) -> None:
-        if rows:
-            log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
-
-    def _fresh_returns(self) -> Any:
+    def _fresh_returns(self) -> torch.Tensor:
         """Return the returns of episodes that depend on the seed and the number of updates [n]."""
         seed = int(np.random.SeedSequence([self.given["seed"], self.agent.num_updates]).generate_state(1)[0])
-        return self._evaluate(seed)[1].returns
+        return self._play(seed, self.episodes)[1].returns
 
     def _last_evaluation(self) -> dict[str, Any] | None:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
-        if self.envs is None:
-            self.doctor.look(self.result())
-            return None
-        figures, rollout = self._evaluate(self.given["seed"])
-        say(f"after:  {session.describe(figures)}")
-        self.shown_samples = self._samples(rollout, "after")
-        self.sample_log.add(self.shown_samples)
-        if self.shown_samples:
-            (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
-        self._log_samples(self.shown_samples)
-        short = {
-            name: value
-            for name, value in (self.config | self.agent.settings).items()
-            if isinstance(value, (bool, int, float, str))
-        }
-        hparams = HParam(short, self._record(figures))  # for TensorBoard's table of runs
-        self.agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
-        self.agent.dump_logs()
+        figures = None
+        if self.envs is not None:
+            figures = self._evaluate("after", self.given["seed"], self.episodes)
+            say(f"after:  {session.describe(figures)}")
+            if self.shown_samples:
+                (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
         self.doctor.look(self.result(figures))
         return figures
 
