@@ -40,7 +40,7 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
     if name is None:
         click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))
         return
-    from .reports.plots import save_figure
+    from matplotlib.figure import Figure
 
     experiment = find_lab(name)
     if out is not None:
@@ -62,7 +62,9 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
             table.writeheader()
             table.writerows(finding.rows)
         (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        save_figure(finding.draw, out / f"{name}.png")
+        figure = Figure(layout="constrained")
+        finding.draw(figure)
+        figure.savefig(out / f"{name}.png", dpi=90)
     if as_json:
         click.echo(json.dumps(result))
     else:

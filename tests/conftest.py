@@ -139,7 +139,7 @@ def jobs(tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the curves of reports empty."""
-    monkeypatch.setattr("_rlenv_scripts.reports.charts.as_svg", lambda *given: "<svg></svg>")
+    monkeypatch.setattr("_rlenv_scripts.reports.charts._picture", lambda *given: "data:,")
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents.files import read_table
+from agents.files import is_locked, read_table
 
-from ..agent_names import label
-from ..run import CHECKPOINT, CSV, LOCAL
+from ..agent_names import label, resume_command
+from ..run import CHECKPOINT, CSV, LOCAL, LOCK
 from ..run import Run as RunFolder
 from ..terminal import plain
 from ..verifier_names import short_name
@@ -26,6 +26,11 @@ OF_ONE_RUN = (
     "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "log_kl", "eval_every",
     "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb", *LOCAL,
 )  # fmt: skip
+RUNNING = "It is still running; this page has what it had logged when the page was made."
+UNKNOWN = (
+    "It ended without a word: it was killed, by hand, for memory or with its machine, or it could not write to a full "
+    "disk."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +39,53 @@ class Run(History):
 
     Attributes:
         folder: where it is.
-        settings: of the agent, defaults among them, from its newest checkpoint; empty without one.
-        saved_updates: after how many updates that was written; None without one.
-        samples: rows of samples.jsonl.
     """
 
     folder: Path
-    settings: Mapping[str, Any]
-    saved_updates: int | None
-    samples: Sequence[Row]
 
     @cached_property
     def findings(self) -> list[Finding]:
         """What the doctor says."""
         return findings_of(self)
 
+    @cached_property
+    def samples(self) -> list[Row]:
+        """The rows of samples.jsonl."""
+        return RunFolder(self.folder).samples(checked)
+
+    @cached_property
+    def checkpoint(self) -> dict[str, Any]:
+        """The facts of the newest checkpoint, such as `settings` of the agent; empty without one."""
+        facts = self.folder / CHECKPOINT / "agent.json"
+        return read_table(facts) if facts.is_file() else {}
+
     @property
     def world(self) -> str:
         """The environment and, for text, its verifier."""
         env_id = self.config["env_id"].split(":")[-1]
         return f"{env_id} · {short_name(self.config['verifier'])}" if self.is_text else env_id
+
+    @property
+    def stop(self) -> dict[str, str]:
+        """How the run ended before its end: `title`, `why`, and how to go on, if it does not run; empty at its end.
+
+        An earlier end that the run has gone on from does not count.
+        """
+        result = {} if self.updates > self.result.get("updates", self.updates) else self.result
+        if result.get("eval") is not None and "stopped" not in result and not result.get("interrupted"):
+            return {}
+        if "stopped" in result:
+            end = {"title": "stopped", "why": str(result["stopped"])}
+        elif result.get("interrupted"):
+            end = {"title": "interrupted", "why": f"It was stopped by {result.get('signal') or 'a signal'}."}
+        elif is_locked(self.folder / LOCK):
+            return {"title": "running", "why": RUNNING}
+        else:
+            end = {"title": "ended", "why": UNKNOWN}
+        begin = "It has no checkpoint: it starts again from its beginning."
+        if self.checkpoint:
+            begin = f"It goes on from its last checkpoint, after update {self.checkpoint['num_updates']:,}."
+        return end | {"begin": begin, "command": resume_command(self.folder, self.config)}
 
 
 @dataclass(frozen=True)
@@ -65,14 +97,20 @@ class Kind:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Return the runs in these folders; the folder of a comparison has many.
+    """Return the runs in these folders, which may still be going; the folder of a comparison has many.
 
     Raises:
         ValueError: for a folder that holds no run of `rlenv train` or none that has logged anything, a damaged file,
             and runs of different environments.
     """
     folders = dict.fromkeys(folder for path in paths for folder in _expanded(path))
-    runs = [_read(folder) for folder in folders]
+    runs = [Run(**vars(read_run(folder)), folder=folder) for folder in folders]
+    for run in runs:
+        if not run.columns and not run.result:
+            raise ValueError(
+                f"{str(run.folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume "
+                "the run"
+            )
     worlds = {run.world: run for run in runs}
     if len(worlds) > 1:
         each = ", ".join(f"{str(run.folder)!r} is of {world}" for world, run in worlds.items())
@@ -83,37 +121,10 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 def _expanded(path: Path) -> list[Path]:
     if not (path / COMPARISON).is_file():
         return [path]
-    agents = str(read_table(path / COMPARISON).get("agents", "")).split(",")
-    found = [folder for agent in agents for folder in sorted(path.glob(f"{label(agent)}/seed-*/"), key=_by_number)]
-    found = [folder for folder in found if (folder / CSV).is_file() and (folder / CSV).stat().st_size]
+    found = [table.parent for table in sorted(path.glob(f"*/seed-*/{CSV}")) if table.stat().st_size]
     if not found:
         raise ValueError(f"the comparison {str(path)!r} has no run yet that logged a figure; wait for the first one")
     return found
-
-
-def _by_number(folder: Path) -> tuple[int, str]:
-    return len(folder.name), folder.name
-
-
-def _read(folder: Path) -> Run:
-    """Return a run, which may still be going; a run that has neither a figure nor an end is refused."""
-    known = read_run(folder)
-    if not known.columns and not known.result:
-        raise ValueError(
-            f"{str(folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume the run"
-        )
-    facts = folder / CHECKPOINT / "agent.json"
-    checkpoint = read_table(facts) if facts.is_file() else {}
-    settings, updates = checkpoint.get("settings"), checkpoint.get("num_updates")
-    return Run(
-        known.columns,
-        known.config,
-        known.result,
-        folder=folder,
-        settings=settings if isinstance(settings, dict) else {},
-        saved_updates=updates if isinstance(updates, int) else None,
-        samples=RunFolder(folder).samples(checked),
-    )
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:

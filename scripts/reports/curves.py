@@ -1,4 +1,4 @@
-"""Learning curves of several runs, read from their progress.csv: one with its band, the others behind it."""
+"""Learning curves of several runs: a mean with its band, and which of them are equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from .history import History, read_columns
-from .plots import GRID, INK, LINE, SOFT
 from .statistics import interquartile_mean
 
 POINTS = 200
@@ -48,35 +47,3 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
         drawn = any(curve.size for curve in own)
         groups.setdefault(tuple((curve.shape, curve.tobytes()) for curve in own) if drawn else name, []).append(name)
     return {SAME.join(group): group for group in groups.values()}
-
-
-def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray]) -> None:
-    """Draw one of several curves with its band; the others are lines behind it.
-
-    Args:
-        panel: axes of matplotlib.
-        name: of the curve.
-        spreads: of all curves [4, n], see `spread`.
-    """
-    calm(panel)
-    for other, (grid, middle, low, high) in spreads.items():
-        if other == name:
-            panel.fill_between(grid, low, high, color=LINE, alpha=0.18, linewidth=0, zorder=2)
-            panel.plot(grid, middle, color=LINE, linewidth=1.6, zorder=3)
-        else:
-            panel.plot(grid, middle, color=SOFT, alpha=0.4, linewidth=0.8, zorder=1)
-
-
-def calm(panel: Any) -> None:
-    """Leave of the axes what is read: few ticks, horizontal lines, no frame."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.spines["bottom"].set_color(GRID)
-    panel.grid(axis="y", color=GRID, linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.tick_params(length=0, labelsize=8, labelcolor=SOFT)
-    panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.yaxis.set_major_locator(MaxNLocator(4))
-    panel.title.set_color(INK)

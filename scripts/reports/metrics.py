@@ -16,7 +16,6 @@ class Metric:
         held_out: column of the evaluations, drawn as dots.
         spread: column with the standard deviation over an update's episodes.
         sign: -1 for columns that are kept negative.
-        share: whether it is a share, shown in percent.
         of_groups: whether it says nothing about groups of one episode.
     """
 
@@ -26,13 +25,12 @@ class Metric:
     held_out: str = ""
     spread: str = ""
     sign: int = 1
-    share: bool = False
     of_groups: bool = False
 
 
 METRICS = (
     Metric("rollout/success_rate", "Success", "Share of the sampled episodes that were right. Dots: held-out problems, "
-           "greedy.", held_out="eval/success_rate", share=True),
+           "greedy.", held_out="eval/success_rate"),
     Metric("rollout/ep_rew_mean", "Reward", "Mean over the episodes of an update. Dots: evaluations.",
            held_out="eval/mean_reward", spread="rollout/reward_std"),
     Metric("rollout/ep_len_mean", "Length", "Steps per episode; for text, tokens. Dots: evaluations.",
@@ -43,12 +41,11 @@ METRICS = (
     Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
     Metric("train/approx_kl", "KL of one update", "Nats per step, from the policy before it. 0 in the first pass."),
-    Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient.",
-           share=True),
+    Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient."),
     Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",
-           share=True, of_groups=True),
-    Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps.", share=True),
-    Metric("rollout/failed_frac", "Without a verdict", "Share of episodes on which the verifier failed.", share=True),
+           of_groups=True),
+    Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps."),
+    Metric("rollout/failed_frac", "Without a verdict", "Share of episodes on which the verifier failed."),
     Metric("train/value_loss", "Error of the critic", "Squared; compare it with the variance of the returns."),
     Metric("train/grad_norm", "Norm of the gradient", "Before clipping."),
 )  # fmt: skip

@@ -13,12 +13,12 @@ from rlenv.version import __version__
 from ..agent_names import label
 from ..options import TEXT_ONLY
 from ..run import write_text
+from ..terminal import plain
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .rules import Finding
 from .statistics import interquartile_mean
-from .stops import stops_of
-from .tokens import MOST_TOKENS, Row, Sample, sample_of, shortened, visible
+from .tokens import MOST_TOKENS, Row, Token, shortened, tokens_of
 
 NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
@@ -26,12 +26,21 @@ HELD_OUT = 8  # problems shown before and after
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A completion: when or by whom it was written, its row of samples.jsonl and its first tokens."""
+
+    name: str
+    row: Row
+    tokens: list[Token]
+
+
+@dataclass(frozen=True)
 class Card:
-    """Completions of one prompt."""
+    """Completions of one prompt, and its reference answer."""
 
     prompt: str
     answer: str | None
-    samples: tuple[Sample, ...]
+    samples: list[Sample]
 
 
 def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
@@ -61,7 +70,7 @@ def check_target(out: Path) -> None:
 
 
 def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> str:
-    """Return the page. All that comes from runs is data: jinja2 escapes it, and `visible` shows its control characters.
+    """Return the page. All that comes from runs is data: jinja2 escapes it, and its control characters are spelled out.
 
     Args:
         runs: all of them.
@@ -70,24 +79,28 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader(__name__.rsplit(".", 1)[0], ".")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader(__name__.rsplit(".", 1)[0], "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: plain(value) if type(value) is str else value,  # markup of the page is another type
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["visible"] = visible
     text, figure = runs[0].is_text, _figure(runs)
     return environment.get_template("page.html").render(
         title=_title(runs, kinds),
         runs=runs,
         kinds=kinds,
+        text=text,
         figure=figure.replace("_", " "),
         outcomes=[_outcome(kind, figure) for kind in kinds],
-        stops=stops_of(runs),
         charts=charts_of(kinds),
         advice=_advice(runs),
         held_out=held_out_cards(kinds) if text else [],
         training=[(kind.label, training_cards(kind)) for kind in kinds if text],
         settings=_settings(kinds),
+        most_tokens=MOST_TOKENS,
         paths=paths,
         version=__version__,
     )
@@ -103,7 +116,7 @@ def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
 
 
 def _figure(runs: Sequence[Run]) -> str:
-    """Return what the runs are compared by."""
+    """Return the figure by which the runs are compared."""
     judged = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
     with_success = judged and all(each.get("success_rate") is not None for each in judged)
     return "success_rate" if with_success else "mean_reward"
@@ -118,46 +131,45 @@ def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
     def shown(value: float) -> str:
         return f"{100 * value:.0f} %" if figure == "success_rate" else f"{value:.4g}"
 
-    def middle(name: str, digits: str = ",.0f") -> str:
+    def middle(name: str) -> str:
         values = [each[name] for each in results if each.get(name) is not None]
-        return format(median(values), digits) if values else "–"
+        return f"{median(values):,.0f}" if values else "–"
 
     return {
         "label": kind.label,
         "runs": len(kind.runs),
+        "seeds": ", ".join(str(run.config.get("seed")) for run in kind.runs),
         "before": shown(mean(before)) if before else "–",
         "after": shown(float(interquartile_mean(after))) if after else "–",
         "episodes": ", ".join(sorted({str(each["eval"]["episodes"]) for each in results if each.get("eval")})),
         "worst_best": f"{shown(min(after))} to {shown(max(after))}" if len(after) > 1 else "",
         "updates": middle("updates"),
         "steps": middle("timesteps"),
-        "seconds": middle("seconds", ",.1f"),
+        "seconds": middle("seconds"),
     }
 
 
 def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:
     """Return the findings, errors first, each with the runs that it is about; one that several share is there once."""
-    found: dict[str, list[tuple[str, Finding]]] = {}
+    found: dict[str, list[tuple[Path, Finding]]] = {}
     for run in runs:
         for finding in run.findings:
-            found.setdefault(finding.rule, []).append((str(run.folder), finding))
-    advice = []
-    for (folder, finding), *others in found.values():
-        where = f"{1 + len(others)} of {len(runs)} runs, such as {folder}" if len(runs) > 1 else ""
-        advice.append((finding, where))
+            found.setdefault(finding.rule, []).append((run.folder, finding))
+    where = "{} of {} runs, such as {}" if len(runs) > 1 else ""
+    advice = [(own[0][1], where.format(len(own), len(runs), own[0][0])) for own in found.values()]
     return sorted(advice, key=lambda each: each[0].severity)
 
 
 def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     """Return name, values by kind and whether these differ, of all options and settings; what differs first."""
-    tables = []
+    tables, hidden = [], set() if kinds[0].runs[0].is_text else TEXT_ONLY
     for kind in kinds:
-        given = {name: value for name, value in kind.runs[0].config.items() if value is not None}
-        table = {name: shown_value(value) for name, value in {**kind.runs[0].settings, **given}.items()}
-        tables.append(table | {"seed": ", ".join(str(run.config.get("seed")) for run in kind.runs)})
-    hidden = set() if kinds[0].runs[0].is_text else TEXT_ONLY
-    names = sorted({name for kind in kinds for name in (*kind.runs[0].settings, *kind.runs[0].config)} - {*hidden})
-    rows = [(name, [table.get(name, "default") for table in tables]) for name in names]
+        first = kind.runs[0]
+        given = {name: value for name, value in first.config.items() if value is not None}
+        both = {**dict.fromkeys(first.config), **first.checkpoint.get("settings", {}), **given}
+        seeds = {"seed": ", ".join(str(run.config.get("seed")) for run in kind.runs)}
+        tables.append({name: shown_value(value) for name, value in (both | seeds).items() if name not in hidden})
+    rows = [(name, [table.get(name, "default") for table in tables]) for name in sorted(set().union(*tables))]
     return sorted(((name, values, len({*values}) > 1) for name, values in rows), key=lambda row: not row[2])
 
 
@@ -170,7 +182,7 @@ def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
             when, is_start = row["when"], row["when"] == "before"
             if not (is_start and one_start and number):  # shown with the first kind
                 name = when if len(kinds) == 1 or (is_start and not number) else f"{when}, {kind.label}"
-                shown.append((row, sample_of(row, name)))
+                shown.append(Sample(name, row, tokens_of(row)))
     return _cards(shown)[:HELD_OUT]
 
 
@@ -182,16 +194,18 @@ def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
     for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
         own = [row for row in rows if row["updates"] == update]
         credits = [abs(credit or 0.0) for row in own for credit in (row["advantages"] or ())[:MOST_TOKENS]]
-        found.append((update, _cards((row, sample_of(row, "", max(credits, default=0.0))) for row in own)))
+        found.append((update, _cards(Sample("", row, tokens_of(row, max(credits, default=0.0))) for row in own)))
     return found
 
 
-def _cards(shown: Iterable[tuple[Row, Sample]]) -> list[Card]:
+def _cards(shown: Iterable[Sample]) -> list[Card]:
     """Return samples by the problem of their rows."""
-    problems: dict[tuple[str, str | None], list[Sample]] = {}
-    for row, sample in shown:
-        problems.setdefault((row["prompt"], row["answer"]), []).append(sample)
-    return [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in problems.items()]
+    cards: dict[tuple[str, str | None], Card] = {}
+    for sample in shown:
+        prompt, answer = sample.row["prompt"], sample.row["answer"]
+        card = cards.setdefault((prompt, answer), Card(shortened(prompt), answer and shortened(answer), []))
+        card.samples.append(sample)
+    return list(cards.values())
 
 
 def _rows_of(kind: Kind, what: str) -> list[Row]:

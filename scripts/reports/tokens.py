@@ -1,76 +1,34 @@
-"""Samples of a report: tokens with their shades, and text escaped for HTML."""
+"""Samples of a report: tokens with their shades."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
-
-from ..run import said
 
 Row = Mapping[str, Any]  # of samples.jsonl
 TEXTS = ("kind", "when", "prompt", "completion", "status")  # columns
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
-NUMBERED = 24  # tokens of a completion that has room for numbers below them
-STRONGEST = 0.75  # opacity of the strongest shade
-DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}  # they would turn the page around
+STRONGEST = 75  # percent of the strongest shade
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token as it is shown.
+    """A token as it is shown, or a reply of the environment.
 
     Attributes:
-        text: visible, see `visible`.
-        kind: "sampled", or "reply" for all that the environment wrote after a turn, of which only the text is known.
-        paid: the reward of the turn, after the last token of one that was rewarded before the end; else empty.
-        probability, credit: as numbers to read; credit is empty outside training.
-        doubt: opacity of the shade for an unlikely token.
-        sign: "up", "down" or empty, for the shade of the credit; strength is its opacity.
+        text: of the token; a line break is visible.
+        title: its figures, to read on hovering.
+        shade: "doubt" for an unlikely token, "up" or "down" for its credit; "reply" for a reply.
+        percent: how strong the shade is.
     """
 
     text: str
-    kind: str = "sampled"
-    paid: str = ""
-    probability: str = ""
-    credit: str = ""
-    doubt: float = 0.0
-    sign: str = ""
-    strength: float = 0.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A completion as it is shown; `name` says when or by whom it was written, `text` is for reading."""
-
-    name: str
-    text: str
-    tokens: tuple[Token, ...]
-    left_out: int
-    reward: float
-    success: bool | None
-    notes: tuple[str, ...]
-    parts: tuple[tuple[str, float], ...]
-
-    @property
-    def numbered(self) -> bool:
-        """Whether it is short enough for numbers below its tokens."""
-        return len(self.tokens) <= NUMBERED and not self.left_out
-
-
-def visible(text: str) -> str:
-    """Return text without control characters: they and half surrogates become pictures or escapes; newlines stay."""
-    return "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    code = ord(character)
-    if 0x7F < code < 0xA0 or 0xD800 <= code < 0xE000 or code in DIRECTIONS:
-        return f"\\u{code:04x}"
-    if code >= 0x20 or character in "\n\t":
-        return "\N{SYMBOL FOR DELETE}" if code == 0x7F else character
-    return chr(0x2400 + code)
+    title: str
+    shade: str
+    percent: int = 0
 
 
 def shortened(text: str) -> str:
@@ -87,58 +45,48 @@ def checked(row: Any) -> Row:
     Raises:
         ValueError, TypeError, KeyError: if not.
     """
-    sample_of(row, "")
-    answer, updates = row["answer"], row["updates"]
-    if not isinstance(updates, int) or not all(isinstance(x, str) for x in (*map(row.get, TEXTS), answer or "")):
+    tokens_of(row)
+    columns: dict[Any, list[Any]] = {
+        str: [*map(row.get, TEXTS), row["answer"] or ""],
+        (bool, NoneType): [row["truncated"], row["success"]],
+        (int, float): [row["updates"], row["reward"], *row["parts"].values()],
+    }
+    if not all(isinstance(value, kinds) for kinds, values in columns.items() for value in values):
         raise ValueError("a column is of another type")
     return dict(row)
 
 
-def sample_of(row: Row, name: str, scale: float = 0.0) -> Sample:
-    """Return a row of samples.jsonl as it is shown.
+def tokens_of(row: Row, scale: float | None = None) -> list[Token]:
+    """Return the tokens of an episode, and after each turn but the last what was replied and what the turn earned.
 
     Args:
-        row: of that file.
-        name: of the sample.
-        scale: the advantage with the strongest shade.
+        row: of samples.jsonl.
+        scale: the advantage with the strongest shade; None to shade by probability.
     """
     credit = row["advantages"] or [None] * len(row["texts"])
     each = list(zip(row["texts"], row["log_probs"], credit, strict=True))
-    notes = ["cut off"] * row["truncated"] + [row["status"].replace("_", " ")] * (row["status"] != "ok")
-    return Sample(
-        name,
-        visible(said(row)),
-        tuple(_with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row.get("dialogue", ()))),
-        max(len(each) - MOST_TOKENS, 0),
-        float(row["reward"]),
-        row["success"],
-        tuple(notes),
-        tuple((name, float(value)) for name, value in row["parts"].items()),
-    )
+    return list(_with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row.get("dialogue", ())))
 
 
 def _with_replies(tokens: Sequence[Token], turns: Sequence[Row]) -> Iterator[Token]:
-    """Yield the tokens of an episode, and after each turn but the last what was replied and what the turn earned."""
     begin = 0
     for turn in turns[:-1]:
         end = begin + turn["tokens"]
         if end > len(tokens):
             break  # the rest is left out
         yield from tokens[begin:end]
-        paid = f"{turn['reward']:+g}" if turn["reward"] else ""
-        yield Token(visible(turn["reply"].strip()) or "·", "reply", paid)
+        paid = f" ({turn['reward']:+g})" if turn["reward"] else ""
+        yield Token(f"{turn['reply'].strip() or '·'}{paid}", "reply of the environment", "reply")
         begin = end
     yield from tokens[begin:]
 
 
-def _token(text: str, log_prob: float | None, credit: float | None, scale: float) -> Token:
+def _token(text: str, log_prob: float | None, credit: float | None, scale: float | None) -> Token:
     probability = 0.0 if log_prob is None else math.exp(min(log_prob, 0.0))
-    strength = STRONGEST * min(abs(credit) / scale, 1.0) if scale and credit is not None else 0.0
-    return Token(
-        visible(text).replace("\n", "⏎\n") or "·",  # a part of a character
-        probability="not finite" if log_prob is None else f"{100 * probability:.3g} %",
-        credit="" if credit is None else f"{credit:+.2f}",
-        doubt=round(STRONGEST * (1.0 - probability), 3),
-        sign="" if not strength else "up" if (credit or 0.0) > 0 else "down",
-        strength=round(strength, 3),
-    )
+    title = "not finite" if log_prob is None else f"probability {100 * probability:.3g} %"
+    shade, strength = "doubt", 1.0 - probability
+    if scale is not None:
+        shade, strength = "down" if (credit or 0.0) < 0 else "up", abs(credit or 0.0) / (scale or 1.0)
+    shown = text.replace("\n", "⏎\n") or "·"  # a part of a character
+    title += "" if credit is None else f", credit {credit:+.2f}"
+    return Token(shown, title, shade, round(STRONGEST * strength))

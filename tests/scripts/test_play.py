@@ -8,7 +8,7 @@ import pytest
 import torch
 from _rlenv_scripts.games import quoted
 from _rlenv_scripts.main import main
-from _rlenv_scripts.reports.tokens import sample_of
+from _rlenv_scripts.reports.tokens import tokens_of
 from _rlenv_scripts.run import said
 from click.testing import CliRunner
 from inprocess import done, run
@@ -99,9 +99,9 @@ def test_samples_have_the_turns_and_the_report_shows_each_reply_and_reward_behin
     first, *others = row["dialogue"]
     assert said(row).startswith(f"{first['text']} [{first['reply']}]")
     assert '<span class="reply"' in (folder / "report.html").read_text()
-    tokens = sample_of(row | {"dialogue": [first | {"reward": 0.5}, *others]}, "").tokens
-    assert [token.kind for token in tokens].index("reply") == first["tokens"]
-    assert tokens[first["tokens"]].text == first["reply"] and tokens[first["tokens"]].paid == "+0.5"
+    tokens = tokens_of(row | {"dialogue": [first | {"reward": 0.5}, *others]})
+    assert [token.shade for token in tokens].index("reply") == first["tokens"]
+    assert tokens[first["tokens"]].text == f"{first['reply']} (+0.5)"
     assert len(tokens) == len(row["tokens"]) + len(others)
 
 

@@ -21,8 +21,8 @@ from inprocess import result_of, run
 from agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
-FOREIGN = {"script", "img", "iframe", "object", "embed", "base", "form", "foreignobject"}
-LOADING = {"src", "action", "poster", "srcset", "data"}
+FOREIGN = {"script", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}
+LOADING = {"action", "poster", "srcset", "data"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
 TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
 TEXT += ["--agent", "grpo", "--model", "tiny", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
@@ -47,10 +47,12 @@ class Page(HTMLParser):
         assert self.open == [] and not FOREIGN & {*self.tags} and not LOADING & {*names}
         assert len(ids) == len({*ids}) and {*links} <= {"data:,", *(f"#{name}" for name in ids)}
         assert not any(name.startswith("on") for name in names)
+        assert all(
+            re.match(r"data:(,$|image/svg\+xml;base64,)", value) for name, value in self.attributes if name == "src"
+        )
         assert not re.search(r"url\((?!#)", " ".join(value or "" for value in values))
         assert not re.search(r"@import|url\(|https?:", "".join(self.styles))
         assert all(rule in self.styles[0] for rule in ("@media (prefers-color-scheme: dark)", "@media print"))
-        assert not re.search(r"#000[ab]\d\d", self.source)  # colors that stand for variables of the page
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -91,11 +93,13 @@ def full(*given):
 def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     page = Page(runs / "text" / "report.html")
     rows = samples_of(runs / "text")
-    assert page.tags.count("svg") >= 4
+    assert page.tags.count("img") >= 4
     parts = ("What the doctor finds", "Curves", "Before and after", "Credit in training", rows[0]["prompt"], "digits")
     assert all(part in page.text for part in parts)
-    said = {row["completion"] for row in rows} - {""}
-    assert any(f'<p class="said">{html.escape(each)}</p>' in page.source for each in said)
+    shown = {html.escape(f"reward {row['reward']:g}") for row in rows}
+    assert (
+        all(each in page.text for each in shown) and 'title="probability ' in page.source and ", credit " in page.source
+    )
 
 
 def test_samples_hold_each_token_with_its_probability_and_training_its_credit(runs):
@@ -156,14 +160,14 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_pa
 
     monkeypatch.setattr(callbacks.ShowProgress, "_on_rollout_start", look)
     assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 128 + signal.SIGTERM
-    assert "stopped with SIGTERM" in end_of(folder)
+    assert "stopped by SIGTERM" in end_of(folder)
     result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
     assert len(seen) > 3 and not any(seen), "a run that goes on has no result of its earlier end"
     assert end_of(folder) == ""
 
 
 @pytest.mark.parametrize("disk_full", [False, True])
-def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(disk_full, undrawn, tmp_path, monkeypatch):
+def test_a_run_that_diverged_says_so_and_how_to_go_on(disk_full, undrawn, tmp_path, monkeypatch):
     def overflow(self, closure=None):
         if disk_full:
             monkeypatch.setattr(Run, "write", full)
@@ -177,15 +181,15 @@ def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(disk_full, 
     assert outcome.exit_code == 1 and "NaN or infinite" in outcome.stderr
     result_of(run("report", folder, "--json"))
     end = end_of(folder)
-    assert ("NaN or infinite" in end and "A smaller learning rate may help" in end) is not disk_full
-    assert (f"rlenv train --resume {folder} --learning-rate 0.001" in end) is not disk_full
+    assert ("NaN or infinite: load others, or lower learning_rate" in end) is not disk_full
+    assert f"rlenv train --resume {folder}" in end
     assert ("ended without a word: it was killed" in end and "full disk" in end) is disk_full
 
 
 ENDS = {  # what is left: result.json, and what the page says
-    "Ctrl-C": ({"interrupted": True, "signal": "SIGINT"}, "stopped with Ctrl-C"),
-    "terminal": ({"interrupted": True, "signal": "SIGHUP"}, "Its terminal was closed"),
-    "verifier": ({"stopped": "10 timeouts", "error": "VerifierError"}, "10 timeouts.* rlenv verifiers lint NAME"),
+    "Ctrl-C": ({"interrupted": True, "signal": "SIGINT"}, "stopped by SIGINT"),
+    "terminal": ({"interrupted": True, "signal": "SIGHUP"}, "stopped by SIGHUP"),
+    "verifier": ({"stopped": "10 timeouts", "error": "VerifierError"}, "10 timeouts"),
     "an earlier end": ({"stopped": "10 timeouts", "updates": 1}, "ended without a word"),
     "no checkpoint": ({}, "It has no checkpoint: it starts again from its beginning"),
     "lock": ({}, "It is still running(?!.*--resume)"),
@@ -219,9 +223,9 @@ def test_texts_of_models_and_users_never_become_markup(runs, tmp_path):
     (folder / "progress.csv").write_text("\n".join(table))
     result_of(run("report", folder, "--json"))
     page = Page(folder / "report.html")
-    shown = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;␀␛[31m\\u202e"
+    shown = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\\x00\\x1b[31m\\u202e"
     assert page.text.count(shown) > 10
-    assert "\\ud800" in page.text and "not finite" in page.text
+    assert "\\ud800" in page.text and 'title="not finite' in page.source
     assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
 
 
