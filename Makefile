@@ -23,7 +23,7 @@ test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto
 
 size: .venv/.dev  ## how much there is to read: the path of three jobs, each package, the tests
-	$(BIN)/python tests/support/size.py
+	$(BIN)/python tests/test_size.py
 
 surface: .venv/.dev  ## writes tests/surface.txt, the names that people rely on, from the code
 	$(BIN)/python tests/test_surface.py

@@ -6,10 +6,11 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
-from imports import ROOT, SOURCES, circle, house, imports, nodes, rooms, tree
+from anew import run_anew
 
 from agents import AGENTS, LanguageModelPolicy
 from rlenv.textgen import TextGenEnv
@@ -17,6 +18,9 @@ from rlenv.vector_env import TextGenVectorEnv
 from verifiers import list_verifiers
 from verifiers.plugins.registry import find_verifier
 
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("rlenv", "agents", "verifiers", "scripts", "labs", "benchmarks", "examples")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
@@ -43,15 +47,25 @@ PICKLES = {  # what a process sends to the child that it has started, never back
 }
 
 
-def imported(source: str) -> set[str]:
-    """Return the top-level names of every absolute import in a source text, wherever it stands."""
-    names = set()
-    for node in imports(source):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif node.level == 0 and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+@cache
+def text(path):
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def nodes(path):
+    """Return the syntax tree of a file and all in it; the whole code is parsed once, not by every test."""
+    return tuple(ast.walk(ast.parse(text(path))))
+
+
+def imports(path):
+    return [node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def imported(found):
+    """Return the top-level names of absolute imports."""
+    names = {alias.name.split(".")[0] for node in found if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module.split(".")[0] for node in found if isinstance(node, ast.ImportFrom) and not node.level}
 
 
 @pytest.fixture(scope="module")
@@ -64,30 +78,74 @@ def test_no_package_imports_one_above_it(sources):
     for path in sources:
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
-        assert not imported(path.read_text(encoding="utf-8")) & forbidden, place
+        assert not imported(imports(path)) & forbidden, place
 
 
 @pytest.mark.parametrize("place", ALLOWED)
 def test_what_one_file_may_import_is_imported_where_it_is_used(place):
-    source = (ROOT / place).read_text(encoding="utf-8")
-    assert ALLOWED[place] <= imported(source)
-    at_once = "\n".join(ast.unparse(node) for node in tree(source).body if "Import" in type(node).__name__)
-    assert not ALLOWED[place] & imported(at_once)
+    found, module = imports(ROOT / place), nodes(ROOT / place)[0]
+    assert ALLOWED[place] <= imported(found)
+    assert not ALLOWED[place] & imported([node for node in found if node in module.body])
+
+
+@cache
+def house():
+    """Return {module: modules that it imports} of the whole code, nested imports and those for type checkers too.
+
+    `from package import name` depends on the module `package.name` if there is one, else on the package. That a
+    package's __init__.py imports its own files is not counted: they may import each other through it.
+    """
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
+    graph = {}
+    for name, path in files.items():
+        is_package, found = path.name == "__init__.py", set()
+        base = name.split(".") if is_package else name.split(".")[:-1]
+        for node in imports(path):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            else:
+                stem = base[: len(base) - node.level + 1] if node.level else []
+                module = ".".join([*stem, *filter(None, [node.module])])
+                inner = {alias.name: f"{module}.{alias.name}" for alias in node.names}
+                found |= {full if full in files else module for full in inner.values()}
+        graph[name] = {other for other in found & files.keys() if not (is_package and other.startswith(f"{name}."))}
+        graph[name] -= {name}
+    return graph
+
+
+def circle(graph):
+    """Return modules that import each other in a ring; none if the imports can be put in an order."""
+    left = dict(graph)
+    while True:
+        needed = set().union(*left.values())
+        free = [name for name, needs in left.items() if not needs & left.keys() or name not in needed]
+        if not free:
+            return sorted(left)
+        for name in free:
+            del left[name]
+
+
+def rooms(folder):
+    """Return {room: rooms that it imports} of a folder, whose rooms are its files and its subfolders."""
+
+    def room(module):
+        return module.removeprefix(f"{folder}.").partition(".")[0] if module.startswith(f"{folder}.") else ""
+
+    found = {room(module): set() for module in house() if room(module)}
+    for module, needs in house().items():
+        if room(module):
+            found[room(module)] |= {room(other) for other in needs} - {"", room(module)}
+    return found
 
 
 def test_imports_have_no_circle():
     assert circle(house()) == []
 
 
-def packages():
-    """Return the folders of the code that hold modules, dotted."""
-    return sorted({".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES})
-
-
 def test_no_import_runs_back_up():
     """The rooms of each folder stand on those below them, whatever their own rooms import."""
-    graph = house()
-    assert {folder: ring for folder in packages() if (ring := circle(rooms(graph, folder)))} == {}
+    packages = sorted({".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES})
+    assert {folder: ring for folder in packages if (ring := circle(rooms(folder)))} == {}
 
 
 def test_no_file_lies_deeper_than_package_folder_file():
@@ -96,14 +154,14 @@ def test_no_file_lies_deeper_than_package_folder_file():
 
 
 def test_no_file_is_longer_than_a_reader_holds_in_mind():
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in SOURCES}
+    lengths = {path: text(path).count("\n") for path in SOURCES}
     assert {str(path): length for path, length in lengths.items() if length > 450} == {}
 
 
 def test_no_class_has_more_than_twenty_public_methods():
     wide = {}
     for path in SOURCES:
-        for node in nodes(path.read_text(encoding="utf-8")):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 methods = [part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
                 wide[f"{path}: {node.name}"] = sum(name[0] != "_" for name in methods)
@@ -135,7 +193,7 @@ def test_no_class_has_more_than_five_of_ours_above_it():
 def test_every_folder_says_what_belongs_there():
     for path in SOURCES:
         if path.name == "__init__.py":
-            said = (ast.get_docstring(tree(path.read_text(encoding="utf-8"))) or "").splitlines()
+            said = (ast.get_docstring(nodes(path)[0]) or "").splitlines()
             assert said and said[0].endswith("."), path
 
 
@@ -154,18 +212,18 @@ def dotted(node):
     return ""
 
 
-def dangers(source, allowed=frozenset()):
-    """Return the lines of a source text that run text, unpickle, or switch off what protects from it.
+def dangers(path, allowed):
+    """Return the lines of a file that run text, unpickle, or switch off what protects from it.
 
     Calls are meant by the names that they have been imported under.
     """
     found, names = [], {}
-    for node in imports(source):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names if alias.asname}
         elif node.module and node.level == 0:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    for node in nodes(source):
+    for node in nodes(path):
         if not isinstance(node, ast.Call):
             continue
         first, *rest = dotted(node.func).split(".")
@@ -184,9 +242,9 @@ def dangers(source, allowed=frozenset()):
 
 def test_nothing_is_evaluated_unpickled_or_swallowed():
     for path in SOURCES:
-        source, place = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-        assert dangers(source, PICKLES.get(place, frozenset())) == [], place
-        for node in nodes(source):
+        place = path.relative_to(ROOT).as_posix()
+        assert dangers(path, PICKLES.get(place, frozenset())) == [], place
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
                 assert node.type is not None, f"{place}:{node.lineno}"
                 assert getattr(node.type, "id", "") not in {"Exception", "BaseException"}, f"{place}:{node.lineno}"
@@ -204,17 +262,16 @@ def test_importing_the_verifiers_imports_nothing_heavy():
 
 
 def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
-    using = [path for path in sources if re.search("fcntl|killpg", path.read_text(encoding="utf-8"))]
+    using = [path for path in sources if re.search("fcntl|killpg", text(path))]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using]
     assert {"agents.files", "scripts.children"} <= {*names}
     imports = "".join(f"import {re.sub('^scripts', '_rlenv_scripts', name)}\n" for name in names)
-    code = f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    run_anew(f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}")
 
 
 def test_nothing_in_agents_names_an_environment():
     for path in (ROOT / "agents").rglob("*.py"):
-        code = nodes(path.read_text(encoding="utf-8"))
+        code = nodes(path)
         docstrings = {
             ast.get_docstring(node, clean=False)
             for node in code
@@ -225,25 +282,18 @@ def test_nothing_in_agents_names_an_environment():
                 assert not re.search("textgen|cartpole|arith", node.value, re.IGNORECASE), f"{path}:{node.lineno}"
 
 
-def algorithms():
-    """Return the name and the file of every agent."""
-    from agents import AGENTS
-
-    return [(name, Path(inspect.getfile(cls))) for name, cls in AGENTS.items()]
-
-
 def test_every_algorithm_fits_on_a_screen():
-    for name, path in algorithms():
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 100, name
+    for name, cls in AGENTS.items():
+        assert text(Path(inspect.getfile(cls))).count("\n") <= 100, name
 
 
 def test_no_algorithm_is_branched_on_by_name():
-    names = {name for name, _ in algorithms()}
     for path in SOURCES:
-        for node in nodes(path.read_text(encoding="utf-8")):
+        for node in nodes(path):
             if isinstance(node, ast.Compare):
                 constants = [part.value for part in (node.left, *node.comparators) if isinstance(part, ast.Constant)]
-                assert not names & {value for value in constants if isinstance(value, str)}, f"{path}:{node.lineno}"
+                named = {each for each in constants if isinstance(each, str)}
+                assert not AGENTS.keys() & named, f"{path}:{node.lineno}"
 
 
 def test_every_package_is_installed():

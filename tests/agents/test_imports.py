@@ -1,65 +1,41 @@
 """What is slow to import is imported by those who use it."""
 
-import os
-import signal
-import sys
-import traceback
-
 import pytest
+from anew import run_anew
 
 import agents
 import rlenv  # noqa: F401
 from agents import policies
 
-FORKED = """
+LATER = """
 import sys
-from gymnasium.envs.registration import registry
-registry.pop("TextGen-v0")
 slow = ("transformers", "tokenizers", "peft", "torch.distributed.tensor", "torch.distributed.fsdp")
 forgotten, distributed = {}, vars(sys.modules["torch.distributed"])
 for name in [*sys.modules]:
     if name.startswith(slow):
         forgotten[name] = sys.modules.pop(name)
-    elif name.split(".")[0] in ("agents", "rlenv"):
-        del sys.modules[name]
 parts = {name: distributed.pop(name) for name in ("tensor", "fsdp") if name in distributed}  # of `torch.distributed`
 sys.modules["transformers"] = None  # importing it is an error
 import agents
 assert "torch.distributed.tensor" not in sys.modules and "torch.distributed.fsdp" not in sys.modules
 agent = agents.PPO("auto", "CartPole-v1", device="cpu", num_envs=1, episodes_per_update=1)
-agent.save(sys.argv[1])
-agents.PPO.load(sys.argv[1], device="cpu")
+agent.save(folder + "/saved")
+agents.PPO.load(folder + "/saved", device="cpu")
 assert not {"agents.algorithms.vapo", "tokenizers", "peft", "rlenv"} & set(sys.modules)
-assert type(agents.PPO.load(sys.argv[2], device="cpu")).__name__ == "VAPO"
+assert type(agents.PPO.load(folder + "/pole", device="cpu")).__name__ == "VAPO"
 assert not {"agents.algorithms.rloo", "rlenv"} & set(sys.modules)
 sys.modules.update(forgotten)
 distributed.update(parts)
-assert agents.Agent.load(sys.argv[3], device="cpu").origin["env"] == "rlenv:TextGen-v0"
+assert agents.Agent.load(folder + "/text", device="cpu").origin["env"] == "rlenv:TextGen-v0"
 """
 
 
 def test_control_imports_nothing_of_language_models_and_a_checkpoint_what_its_names_stand_for(tmp_path):
-    """In a fork that has forgotten all of this: what is imported anew is what our own modules import.
-
-    Registered names need no trust, those of the parts of a verifier too, where nobody has imported rlenv.
-    """
+    """Registered names need no trust, those of the parts of a verifier too, where nobody has imported rlenv."""
     agents.VAPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "pole")
     world = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 1, "maximum": 3}}}}
     agents.Reinforce("tiny", "TextGen-v0", env_kwargs=world, num_envs=1, device="cpu").save(tmp_path / "text")
-    child = os.fork()
-    if child == 0:
-        status = 1
-        signal.alarm(120)
-        try:
-            sys.argv[1:] = [str(tmp_path / name) for name in ("saved", "pole", "text")]
-            exec(FORKED, {})
-            status = 0
-        except BaseException:
-            (tmp_path / "error").write_text(traceback.format_exc())
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert status == 0, (tmp_path / "error").read_text()
+    run_anew(LATER, folder=str(tmp_path))
 
 
 @pytest.mark.parametrize("package", [agents, policies])
