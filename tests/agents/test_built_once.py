@@ -13,7 +13,6 @@ from transformers import AutoTokenizer
 from agents import PPO, RLOO, Reinforce
 from rlenv import problems as problem_files
 from rlenv import tokenizer as tokenizers
-from rlenv.textgen import TextGenEnv
 
 TEXT = "rlenv:TextGen-v0"
 ARITH = {"verifier": "arith", "max_new_tokens": 4}
@@ -75,45 +74,6 @@ def test_with_a_file_of_problems_and_a_model_s_own_tokenizer(tokenizer, model, p
     assert made == {"env": 1, "tokenizer": 1, "file": 1}
     assert agent.policy.tokenizer is agent.env.unwrapped.task.tokenizer
     assert agent.origin["env_kwargs"]["tokenizer"] == model, "a checkpoint keeps its name"
-
-
-def test_of_a_finished_policy_and_in_another_environment(made):
-    policy = Reinforce("tiny", TEXT, env_kwargs=ARITH, **SMALL).policy
-    made.clear()
-    assert Reinforce(policy, TEXT, env_kwargs=ARITH, device="cpu").num_envs == 256
-    assert made == {"env": 1, "tokenizer": 1}
-    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu")
-    env = agent.env
-    made.clear()
-    agent.updates(1_000)
-    assert not made and agent.env is env and agent.episodes_per_update == 1, "a small budget needs no other"
-    agent.set_env("CartPole-v1", {"max_episode_steps": 9})
-    assert made == {"env": 1}
-
-
-def test_loaded_checkpoints(model, problems, tmp_path, made):
-    """The tokenizer in the checkpoint is read to be compared with the environment's; of a preset, nothing else is."""
-    saved = {
-        "control": (PPO("MlpPolicy", "CartPole-v1", **SMALL), {}),
-        "preset": (RLOO("tiny", TEXT, env_kwargs=problems, group_size=2, **SMALL), {"file": 1, "tokenizer": 2}),
-        "own": (
-            RLOO(model, TEXT, env_kwargs=problems, group_size=2, kl_coef=0.1, **SMALL),
-            {"file": 1, "tokenizer": 2},
-        ),
-    }
-    for name, (agent, expected) in saved.items():
-        agent.save(tmp_path / name)
-        made.clear()
-        type(agent).load(tmp_path / name, device="cpu")
-        assert made == {"env": 1, **expected}, name
-
-
-def test_a_text_environment_that_does_not_say_so_is_made_once(monkeypatch, made):
-    """`auto` is known to be a language model only once the spaces are there."""
-    name = "UndeclaredText-v0"
-    monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(id=name, entry_point=TextGenEnv))
-    agent = Reinforce("auto", name, env_kwargs=ARITH, device="cpu")
-    assert agent.policy.kind == "language-model" and agent.episodes_per_update == 256 and made["env"] == 1
 
 
 def test_what_is_refused_closes_the_environment_that_it_made_and_no_other():

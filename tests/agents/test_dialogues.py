@@ -1,15 +1,12 @@
-"""Replies between the actions: what was sampled is what is kept and trained, in all modes; what is counted of turns."""
+"""Replies between the actions: what was sampled is what is kept and trained; what is counted of turns."""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from chat_families import FAMILIES
-from diagonal import diagonal, slow
+from diagonal import slow
 from dialogues import number_of
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from identity_checks import EXACT, assert_close, collect
+from identity_checks import collect
 from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
@@ -18,90 +15,6 @@ from agents.training.metrics import evaluation_metrics, rollout_metrics
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 CPU = torch.device("cpu")
-
-
-LETTERS, LENGTH, PROMPT = 4, 60, 3
-BELL = 1  # the action that may be answered
-
-
-class TalkingEnv(gym.Env):
-    """The prompt is the number of the episode; every reply, reward and end is a hash of what was said before.
-
-    Args:
-        said: gets each episode that was started: its tokens, the columns of the actions and their rewards.
-    """
-
-    metadata = {"traits": {"replies_in_infos": True}}
-
-    def __init__(self, said):
-        self.said = said
-        self.action_space = spaces.Discrete(LETTERS)
-        tokens = spaces.Box(0, LETTERS - 1, (LENGTH,), np.int64)
-        self.observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(LENGTH + 1))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.tokens = [len(self.said) // LETTERS**place % LETTERS for place in range(PROMPT)]
-        self.columns, self.rewards = [], []
-        self.said.append((self.tokens, self.columns, self.rewards))
-        return self._observation(), {}
-
-    def step(self, action):
-        self.columns.append(len(self.tokens))
-        self.tokens.append(int(action))
-        chance, info = number_of(self.tokens), {}
-        self.rewards.append(chance % 64 / 64)
-        done = chance % 7 == 0 or len(self.columns) == 12
-        if action == BELL and chance % 3 and not done:
-            reply = [chance // 5**place % LETTERS for place in range(1 + chance % 3)]
-            self.tokens += reply
-            info["appended"] = len(reply)
-        return self._observation(), self.rewards[-1], done, False, info
-
-    def _observation(self):
-        tokens = np.zeros(LENGTH, dtype=np.int64)
-        tokens[: len(self.tokens)] = self.tokens
-        return {"tokens": tokens, "length": np.int64(len(self.tokens))}
-
-
-def hashed_envs(mode):
-    """Return a vector environment, and what will have been said in its episodes."""
-    said = []
-    return SyncVectorEnv([lambda: TalkingEnv(said)] * 5, autoreset_mode=mode), said
-
-
-@diagonal("name, mode", ["gpt2", "llama", "mistral"], list(AutoresetMode))
-def test_actions_are_found_in_the_final_tokens_and_keep_their_rewards(name, mode):
-    envs, said = hashed_envs(mode)
-    policy = tiny_policy(name, envs, 0.8)
-    rollout = Collector(envs, CPU).collect(policy, 40, torch.Generator().manual_seed(0))
-    log_probs = policy.evaluate(rollout)["log_probs"]
-    assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
-    answered = 0
-    for row, (tokens, columns, rewards) in enumerate(said[:40]):
-        steps = len(columns)
-        assert rollout.mask[row].sum() == steps and rollout.observations["length"][row] == PROMPT
-        assert rollout.positions[row, :steps].tolist() == columns
-        assert rollout.actions[row, :steps].tolist() == [tokens[column] for column in columns]
-        assert rollout.rewards[row, :steps].tolist() == rewards
-        answered += len(tokens) > PROMPT + steps
-        known = tokens if len(tokens) > PROMPT + steps else tokens[:PROMPT] + [0] * steps  # `positions` says so
-        assert rollout.observations["tokens"][row, : len(tokens)].tolist() == known
-    assert answered >= 8
-
-
-def test_an_environment_that_does_not_say_what_it_appends_is_read_right_while_acting(monkeypatch):
-    envs, _ = hashed_envs(AutoresetMode.NEXT_STEP)
-    policy, seen = tiny_policy("gpt2", envs), []
-    act = policy.act
-    monkeypatch.setattr(policy, "act", lambda *args, **more: seen.append(more["appended"]) or act(*args, **more))
-    envs.metadata = {**envs.metadata, "traits": {}}
-    ours, theirs = (
-        Collector(each, CPU).collect(policy, 20, torch.Generator().manual_seed(0))
-        for each in (envs, hashed_envs(AutoresetMode.NEXT_STEP)[0])
-    )
-    assert_close(ours.log_probs[ours.mask], theirs.log_probs[theirs.mask], EXACT, "compared and told")
-    assert seen[0] is None and any(isinstance(each, torch.Tensor) for each in seen)
 
 
 def test_agents_choose_late_replies():

@@ -50,31 +50,6 @@ def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name
     assert not shared
 
 
-@pytest.mark.parametrize(
-    ("estimator", "place"),
-    [("k1", "reward"), slow("k3", "loss"), slow("exact", "loss")],  # tests/laws has the exact one's gradient
-)
-def test_anchor_alone_brings_the_policy_back_to_the_reference(estimator, place):
-    """With no reward but the anchor, the mean KL(pi || ref) of a step comes down to 0.6 of what it was."""
-    envs = text_envs(64, lambda prompts, completions: [0.0] * len(prompts), max_new_tokens=2)
-    anchor = {"kl_coef": 1.0, "kl_estimator": estimator, "kl_in": place}
-    policy = tiny_policy("llama", envs, dtype="float32")
-    agent = Reinforce(policy, envs, episodes_per_update=64, num_envs=64, learning_rate=1e-3, device="cpu", **anchor)
-    agent.anchor.reference = copy.deepcopy(policy).requires_grad_(False)
-    with torch.no_grad():
-        policy.model.lm_head.weight.mul_(1.5)
-
-    @torch.no_grad()
-    def distance():
-        rollout = collect(agent.policy, envs, 128)
-        return float(agent.policy.evaluate(rollout, ("kl",), agent.anchor.reference)["kl"].sum() / rollout.mask.sum())
-
-    before = distance()
-    agent.learn(3000)
-    after = distance()
-    assert after < 0.6 * before, f"the KL went from {before:.3g} to {after:.3g}"
-
-
 # What was played is what is trained.
 
 
@@ -126,21 +101,6 @@ def own_rewards(envs, rollout):
 
 
 # What is sampled.
-
-
-def chi_square_p(counts, expected):
-    statistic = ((counts - expected).square() / expected).sum()
-    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
-    return torch.special.gammaincc(freedom, statistic / 2).item()
-
-
-@pytest.mark.parametrize("one_number", [False, True])
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_sample_categorical_draws_by_the_given_law(one_number, scale, generator, monkeypatch):
-    monkeypatch.setattr(choosing, "MANY_ACTIONS", 6 if one_number else 7)
-    law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
-    draws = sample_categorical((scale * law).log().expand(50_000, -1), generator)
-    assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
 
 
 def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not():

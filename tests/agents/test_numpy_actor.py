@@ -6,7 +6,6 @@ import pytest
 import torch
 from counting_env import CountingPolicy, counting_envs
 from diagonal import diagonal
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agents import Collector, ControlPolicy, make_envs
@@ -50,30 +49,6 @@ def test_rollouts_are_those_of_the_plain_path(env, deterministic):
             value, wanted = getattr(ours, name), getattr(theirs, name)
             assert value.dtype == wanted.dtype
             torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
-
-
-class Cautious(ControlPolicy):
-    """A subclass, which may act in any way."""
-
-
-SEEN, TWO, TURN = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))
-THROUGH_TORCH = [
-    (ControlPolicy, spaces.Discrete(5), TWO, {}),
-    (ControlPolicy, spaces.Box(-1, 1, (2, 3)), TWO, {}),
-    (ControlPolicy, SEEN, spaces.MultiDiscrete([2, 2]), {}),
-    (ControlPolicy, SEEN, TURN, {"use_sde": True}),
-    (ControlPolicy, SEEN, TWO, {"normalize_observations": True}),
-    (ControlPolicy, SEEN, TWO, {"activation_fn": "GELU"}),
-    (ControlPolicy, SEEN, TWO, {"net_arch": [512, 512]}),
-    (ControlPolicy, SEEN, TWO, {"act_in_numpy": False}),
-    (Cautious, SEEN, TWO, {}),
-]
-
-
-@pytest.mark.parametrize(("cls", "observed", "acts", "kwargs"), THROUGH_TORCH)
-def test_other_policies_act_through_torch(cls, observed, acts, kwargs):
-    obs = np.zeros((2, *observed.shape), dtype=observed.dtype)
-    assert not isinstance(actor_of(cls(observed, acts, **kwargs), obs), NumpyActor)
 
 
 # The batched CartPole.

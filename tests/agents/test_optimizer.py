@@ -1,4 +1,4 @@
-"""The optimizer step: what changes nothing, what is skipped, how fast it goes, and decay."""
+"""The optimizer step: what changes nothing, how fast it goes, and decay."""
 
 import copy
 
@@ -9,9 +9,7 @@ from tiny_models import text_envs, tiny_policy
 
 from agents import ReinforceBaseline
 from agents.errors import DivergedError
-from agents.training.optimizer import MAX_SKIPPED, PolicyOptimizer
-
-NAN, INF = float("nan"), float("inf")
+from agents.training.optimizer import PolicyOptimizer
 
 
 def optimizer_of(learning_rate=0.1, schedule="constant", max_grad_norm=1.0, **settings):
@@ -51,25 +49,6 @@ def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none, decay)
     set_gradients(optimizer, 1e-12, 0.0)
     optimizer.step()
     assert not torch.equal(optimizer.policy.logits, before[0]["logits"]), "the smallest gradient does"
-
-
-@pytest.mark.parametrize("where", ["actor", "critic"])
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_a_gradient_that_is_no_number_is_skipped_and_counted(where, bad):
-    optimizer = optimizer_of()
-    set_gradients(optimizer, 0.2, 0.2)
-    optimizer.step()
-    before = snapshot(optimizer)
-    for count in range(1, MAX_SKIPPED):
-        set_gradients(optimizer, 0.1, 0.1)
-        getattr(optimizer.policy, {"actor": "logits", "critic": "table"}[where]).grad.view(-1)[3] = bad
-        optimizer.step()
-        assert optimizer.skipped == count
-        assert_unchanged(optimizer, before)
-    set_gradients(optimizer, 0.2, 0.2)
-    optimizer.step()
-    assert optimizer.skipped == 0, "one good gradient starts the count anew"
-    assert not torch.equal(optimizer.policy.logits, before[0]["logits"])
 
 
 def test_a_learning_rate_beyond_the_weights_precision_is_named():

@@ -15,6 +15,7 @@ from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import LanguageModelPolicy
 from agents.language import acting_copy, attention, cuda_graph, decoder, reading
+from agents.policies import choosing
 
 SLOTS, VOCABULARY = 6, 10
 CAPTURED = [(LanguageModelPolicy, "device", torch.device("cuda"))]  # a captured step, which simply runs here
@@ -266,9 +267,10 @@ def test_every_step_has_the_law_and_the_value_of_its_own_context(
 DRAWS = 30_000  # from each of two contexts
 
 
-@pytest.mark.parametrize(("name", "temperature"), [("gpt2", 0.6), ("llama", 1.3)])
-def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, generator):
+@pytest.mark.parametrize(("name", "temperature", "many"), [("gpt2", 0.6, 99), ("llama", 1.3, VOCABULARY)])
+def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, many, generator, monkeypatch):
     """The first token, after reading the prompt, and the second, read with the cache; a chi-squared test."""
+    monkeypatch.setattr(choosing, "MANY_ACTIONS", many)  # from which on one number is drawn for each
     policy, context, state = policy_of(name, temperature=temperature), [1, 2, 3], None
     for start in (True, False):
         obs = observe([context], policy.max_length)

@@ -5,7 +5,6 @@ import copy
 import gc
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,7 +24,6 @@ from agents.fsdp import full, gathered, local, unsharded
 from agents.policies.base import weights_digest
 from agents.processes import alone
 from agents.rollout import join
-from agents.rollouts.envs import seed_of
 from agents.training.proximal import PassesAgent
 from agents.training.supervised import WarmStart, demonstration_loss, warm_start
 from verifiers.function import FunctionVerifier
@@ -172,17 +170,6 @@ def test_a_process_may_have_nothing_to_learn(two, make, rows):
     check_updates(two, 1e-12 if len(rows) == 24 else 1e-10, make, least=1e-4, rows=rows)
 
 
-@pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])
-def test_every_row_belongs_to_one_process(monkeypatch, costs):
-    for size in (1, 2, 3, 5):
-        rows = []
-        for rank in range(size):
-            monkeypatch.setattr(processes, "size", lambda size=size: size)
-            monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
-            rows += range(len(costs))[processes.own_rows(torch.tensor(costs))]
-        assert rows == list(range(len(costs)))
-
-
 def imitated():
     """Return how far two processes' weights are from one's after a warm start, and the losses of both."""
 
@@ -261,17 +248,6 @@ def test_control_is_played_with_other_seeds_and_trained_alike(two):
     assert (weights, firsts, episodes) == other
     assert episodes == 16
     assert len(set(firsts[0].replace("]", "").split("["))) > 8, "every episode begins in another state"
-
-
-def test_slots_of_unequal_shares_have_seeds_of_their_own(monkeypatch):
-    shares, seeds = [34, 33, 33], []
-    monkeypatch.setattr(processes, "size", lambda: 3)
-    monkeypatch.setattr(processes, "gather", lambda mine: shares)
-    for rank, share in enumerate(shares):
-        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
-        first = seed_of(SimpleNamespace(num_envs=share, metadata={}), 7)
-        seeds += range(first, first + share)
-    assert seeds == list(range(7, 107))
 
 
 def split_reward(prompts, completions):

@@ -1,6 +1,7 @@
 """Damaged checkpoints: each is noticed, named in one line, and the good one before it is used."""
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
-from agents import Agent
+from agents import Agent, ControlPolicy
 from agents.training import state as packing
 from agents.training.checkpoint import read_checkpoint
 from rlenv import __version__
@@ -111,19 +112,25 @@ def test_no_whole_checkpoint_is_one_line(text_copy):
 
 
 FULL = OSError(errno.ENOSPC, "full")
-WRITES = {
-    "the facts": (Path, "write_text"),
-    "the tensors": (packing, "save_file"),
-    "the folder": (Path, "mkdir"),
-    "the names": (Path, "replace"),
-    "the sync": (os, "fsync"),
+WRITES = {  # what is called, and which of its calls fails
+    "the facts": (Path, "write_text", 1),
+    "the policy": (ControlPolicy, "save", 1),
+    "the tensors": (packing, "save_file", 1),
+    "the folder": (Path, "mkdir", 1),
+    "the first name": (Path, "replace", 1),
+    "the second name": (Path, "replace", 2),
+    "the sync": (os, "fsync", 1),
 }
 
 
-@pytest.mark.parametrize(("owner", "name"), WRITES.values(), ids=WRITES)
-def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, pole_copy, monkeypatch):
-    def fail(*_, **__):
-        raise FULL
+@pytest.mark.parametrize(("owner", "name", "call"), WRITES.values(), ids=WRITES)
+def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, call, pole_copy, monkeypatch):
+    calls, function = itertools.count(1), getattr(owner, name)
+
+    def fail(*given, **more):
+        if next(calls) == call:
+            raise FULL
+        return function(*given, **more)
 
     before = everything(pole_copy)["checkpoint"]
     agent = Agent.load(pole_copy / "checkpoint", device="cpu")
