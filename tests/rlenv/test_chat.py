@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rlenv.chat import Chat, chat_tokens
 from rlenv.encoder import CUT, STOP, THOUGHTS, Encoder
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import CHATML, control_tokens
+from rlenv.tokenizer import control_tokens
 from verifiers import Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
@@ -141,35 +141,37 @@ def test_a_prompt_is_the_same_on_another_day():
     assert "Today Date: 26 Jul 2024\n\nBe brief.<|eot_id|>" in MADE["llama3"].decode(ids)
 
 
-def test_a_system_prompt_is_for_conversations_without_a_system_message():
-    task = silent([[user("a")], [system("own"), user("b")], "c"], tokenizer=MADE["chatml"], system_prompt="Be brief.")
-    found = {prompt.text: task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(3))}
-    start = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-    a, b, c = start.format("Be brief.", "a"), start.format("own", "b"), start.format("Be brief.", "c")
-    assert found == {a: a, b: b, "c": c}, "a plain text is shown as it is"
+BRIEF = {"system_prompt": "Be brief."}
 
 
-def test_plain_prompts_are_messages_of_the_user_on_request():
-    for settings, rendered in (({}, False), ({"chat": True}, True), ({"system_prompt": "a", "chat": False}, False)):
-        task = silent(["b"], tokenizer=chatml(), **settings)
-        assert task.tokenizer.decode(task.prompts([0])[0].tokens).startswith("<|im_start|>user") is rendered
+@pytest.mark.parametrize(
+    ("prompt", "settings", "messages"),
+    [
+        ([user("a")], BRIEF, [system("Be brief."), user("a")]),
+        ([system("own"), user("a")], BRIEF, [system("own"), user("a")]),
+        ("a", BRIEF, [system("Be brief."), user("a")]),
+        ("a", {"chat": True}, [user("a")]),
+        ("a", {}, "a"),
+        ("a", {**BRIEF, "chat": False}, "a"),
+    ],
+)
+def test_which_prompts_are_conversations_and_whose_system_message_they_have(prompt, settings, messages):
+    task = silent([prompt], tokenizer=MADE["chatml"], **settings)
+    [posed] = task.prompts([0])
+    read = messages if messages == "a" else task.tokenizer.decode(whole(task.tokenizer, messages))
+    assert task.tokenizer.decode(posed.tokens) == read
+    assert posed.text == ("a" if prompt == "a" else read), "a plain text is shown as it is"
 
 
-def test_a_chat_template_is_read_from_a_file_and_leaves_the_tokenizer_alone(tmp_path):
-    path = tmp_path / "template.jinja"
-    path.write_text(CHATML)
-    tokenizer = FAMILIES["neox"]()
-    before = tokenizer.chat_template
-    task = silent(["b"], tokenizer=tokenizer, chat_template=path)
-    assert task.tokenizer.decode(task.prompts([0])[0].tokens).startswith("<|im_start|>user\nb<|im_end|>")
-    assert (task.tokenizer.chat_template, tokenizer.chat_template) == (CHATML, before)
-
-
-def test_the_character_tokenizer_can_spell_a_template():
-    template = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>"
-    task = silent([[user("ß")], "ü"], chat_template=template, system_prompt="ø")
+def test_a_chat_template_is_read_from_a_file_spelled_in_characters_and_leaves_the_tokenizer_alone(tmp_path):
+    template, path = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>", tmp_path / "t.jinja"
+    path.write_text(template, encoding="utf-8")
+    task = silent([[user("ß")], "ü"], chat_template=path, system_prompt="ø")
     texts = {task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
     assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
+    before = MADE["neox"].chat_template
+    assert silent(["b"], tokenizer=MADE["neox"], chat_template=path).tokenizer.chat_template == template
+    assert MADE["neox"].chat_template == before
 
 
 # Earlier calls of tools and their results.

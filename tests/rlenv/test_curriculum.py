@@ -38,21 +38,12 @@ def stream(problems=None, **arguments):
     return ProblemStream(Digits(), problems=problems, **{"test_fraction": 0.0, "curriculum": 0.8, **arguments})
 
 
-def climb(curriculum, steps=1):
-    for _ in range(steps):
-        level = curriculum.level
-        while curriculum.level == level:
-            curriculum.record(level, True)
-
-
 @pytest.mark.parametrize(
     ("threshold", "window", "verdicts", "level"),
     [
         (0.75, 4, [(1, True)] * 3, 1),
         (0.75, 4, [(1, True)] * 3 + [(1, False)], 2),
-        (1.0, 3, [(1, success) for success in (True, True, False, True, True)], 1),
         (1.0, 3, [(1, success) for success in (True, True, False, True, True, True)], 2),
-        (0.5, 2, [(1, True)] * 2 + [(1, True), (3, True)] * 10 + [(2, True)], 2),
         (0.5, 2, [(1, True)] * 2 + [(1, True), (3, True)] * 10 + [(2, True), (2, False)], 3),
     ],
 )
@@ -65,25 +56,16 @@ def test_the_next_level_comes_when_the_last_verdicts_on_this_one_reach_the_thres
     assert curriculum.level == level
 
 
-def test_half_of_the_problems_are_of_the_newest_level_and_the_others_of_those_before():
-    curriculum, rng = Curriculum([1, 2, 3, 4], 1.0, window=1), random.Random(0)
-    assert {curriculum.draw(rng) for _ in range(20)} == {1}
-    climb(curriculum, 2)
-    counts = Counter(curriculum.draw(rng) for _ in range(8000))
-    assert {level: count / 8000 for level, count in counts.items()} == pytest.approx(
-        {1: 0.25, 2: 0.25, 3: 0.5}, abs=0.02
-    )
-
-
 @pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
 def test_a_stream_poses_the_levels_reached_so_far(problems):
     posed = stream(problems, curriculum=0.5)
     levels = [1, 2, 3] if problems is None else [1, 2, 4]
     for reached in range(1, 4):
         counts = Counter(level_of(posed[index]) for index in range(300))
-        assert sorted(counts) == levels[:reached] and counts[levels[reached - 1]] >= 120
-        if reached < 3:
-            climb(posed.curriculum)
+        newest = counts[levels[reached - 1]]
+        assert sorted(counts) == levels[:reached] and (120 <= newest <= 180 or reached == 1), "half, and all before"
+        while reached < 3 and posed.curriculum.level == levels[reached - 1]:
+            posed.curriculum.record(levels[reached - 1], True)
 
 
 def test_the_test_split_has_all_levels_and_neither_a_curriculum_nor_a_choice():

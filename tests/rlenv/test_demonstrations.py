@@ -71,6 +71,3 @@ def test_listed_problems_may_have_a_column_of_turns(tmp_path):
     shown = demonstrate(task, 0, 2)
     said = [task.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
     assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.max_new_tokens == 7
-    path.write_text('{"prompt": "a", "answer": "d", "turns": "abc"}\n')
-    with pytest.raises(ValueError, match=r"'turns' of 'a'.*'abc'"):
-        task_of(FromFile(), problems=str(path))

@@ -195,6 +195,7 @@ ROWS = [
     row(task, {"curriculum": 0.8}, "curriculum", "[1]"),
     row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
     *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in SIZES),
+    row(task, {"tokenizer": "train:2000"}, "'train:2000'", "pass train:"),
     row(character_tokenizer, {"alphabet": ""}, "alphabet"),
     row(tokenizer_without_end, {}, "end-of-sequence token"),
     row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),

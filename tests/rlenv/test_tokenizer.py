@@ -148,14 +148,6 @@ def test_it_depends_on_the_training_problems_alone():
     assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab(), "of problems that are sampled"
 
 
-def test_too_little_text_is_one_clear_line():
-    message = r"^tokenizer 'train:2000': the training problems have text for \d+ tokens only; pass train:\d+ or less, "
-    with pytest.raises(ValueError, match=message) as error:
-        trained_on(LISTED, "train:2000")
-    enough = str(error.value).split("pass ")[1].split(" ")[0]
-    assert f"train:{len(trained_on(LISTED, enough))}" == enough
-
-
 # What ends a turn, and what is shown and judged of it: the text without special tokens.
 
 
