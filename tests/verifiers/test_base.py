@@ -24,12 +24,9 @@ class Between(Verifier):
 @pytest.mark.parametrize(
     ("low", "high", "reward", "inside"),
     [
-        (0.0, 1.0, 0.0, True),
         (0.0, 1.0, 1.0 + 1e-7, True),  # rounding
         (0.0, 1.0, 1.00001, False),
         (-1.0, 2.5, -1.0, True),
-        (0.0, 1e6, 1e6 + 2, False),
-        (0.0, math.inf, 1e30, True),
         (0.0, math.inf, -1e-3, False),
         (-math.inf, math.inf, -3e38, True),
     ],

@@ -71,23 +71,8 @@ def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name
 
 
 SIX = Problem("2*3?", "6")
-TARGET = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
 EMMA = '{"title": "Emma", "year": 1815}'
 BOOK = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["title", "year"]}
-LONG = [  # verifier, problem, a long completion and its reward
-    (Countdown(), TARGET, "3*7+5" + "*1" * 50_000, 0.0),
-    (Format(), SIX, f"<think>{'x' * 100_000}</think><answer>6</answer>", 1.0),
-    (Length(unit="words"), SIX, "x" * 100_000, 1.0),
-    (Regex("x*", max_length=5), SIX, "x" * 5, 1.0),
-    (Regex("x*", max_length=5), SIX, "x" * 6, 0.0),
-    (JsonSchema(BOOK), SIX, EMMA + " " * 100_000, 0.0),
-    (JsonSchema(BOOK), SIX, '{"a":' * 1_500 + "1" + "}" * 1_500, 0.0),
-]
-
-
-@pytest.mark.parametrize(("verifier", "problem", "text", "reward"), LONG)
-def test_a_text_of_any_length_is_judged(verifier, problem, text, reward):
-    assert verifier.verify(problem, text).reward == reward
 
 
 @drawn(40)

@@ -16,23 +16,20 @@ def judged(function, *texts):
     return FunctionVerifier(function).verify_batch(PROBLEMS, texts or ("x", "4"))
 
 
-@pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1), 1.0])
-def test_any_number_is_a_reward(reward):
-    verdict = FunctionVerifier(lambda prompts, completions: [reward]).verify(PROBLEMS[0], "")
-    assert verdict == Verdict(1.0)
-    assert type(verdict.reward) is float
-
-
-@pytest.mark.parametrize("nothing", [float("nan"), np.float32("nan"), float("inf")])
-def test_a_reward_that_is_not_finite_is_an_error(nothing):
-    verdicts = judged(lambda prompts, completions: [1.0, nothing])
-    assert [verdict.status for verdict in verdicts] == ["ok", "error"]
-    assert verdicts[1].reason == f"reward function <lambda> returned {float(nothing)}"
-
-
-def test_none_means_not_applicable():
-    verdicts = judged(lambda prompts, completions: [1.0, None])
-    assert verdicts == [Verdict(1.0), Verdict(0.0, status="not_applicable")]
+@pytest.mark.parametrize(
+    ("returned", "verdict"),
+    [
+        *((number, Verdict(1.0)) for number in (True, 1, np.float32(1.0), np.int64(1), 1.0)),
+        (None, Verdict(0.0, status="not_applicable")),
+        *(
+            (number, Verdict(0.0, status="error", reason=f"reward function <lambda> returned {float(number)}"))
+            for number in (float("nan"), np.float32("nan"), float("inf"))
+        ),
+    ],
+)
+def test_what_a_function_returns_is_a_reward_not_applicable_or_an_error(returned, verdict):
+    verdicts = judged(lambda prompts, completions: [1.0, returned])
+    assert verdicts == [Verdict(1.0), verdict] and type(verdicts[1].reward) is float
 
 
 async def count_b(prompts, completions):

@@ -8,9 +8,9 @@ import string
 
 import pytest
 
-from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
+from verifiers import Problem, Verdict, Verifier, make_verifier
 from verifiers.lint import report
-from verifiers.lint.attacks import ATTACKS, WRONG, all_but, wrong_answers, wrong_cases
+from verifiers.lint.attacks import ATTACKS
 from verifiers.lint.report import RULES, lint
 
 
@@ -161,28 +161,3 @@ def test_a_reward_function_is_held_to_the_rules_with_problems():
     good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
     assert (rules(good), good.honest, good.problems) == (set(), 2, 2)
     assert families(bad) == SUBSTRING - {"all-listed", "wrong-answer"}
-
-
-@pytest.mark.parametrize(
-    ("answer", "choices", "wrong"),
-    [
-        ("B", ["Quito", "Lima", "Bonn"], ["A", "C"]), ("lima", ["Quito", "Lima"], ["Quito", "lim"]),
-        ("y", {"x": "Quito", "y": "Lima"}, ["x"]), ("yes", None, ["no", "ye"]),
-        ("46", None, ["1", "99", "47", "-46", "4"]), ("Bonn", None, ["1", "Bon"]),
-        ("2,5", None, ["1"]), ("", None, ["1"]),
-    ],
-)  # fmt: skip
-def test_wrong_answers_are_other_options_or_those_of_other_problems(answer, choices, wrong):
-    problem = Problem("p", answer, {} if choices is None else {"choices": choices})
-    assert wrong_answers(problem, ["1"]) == wrong
-
-
-def test_a_text_that_writes_the_answer_differently_is_no_attack():
-    assert all_but(["46"], [" 46. ", "46.0", "+46", "4.6", "٤٦", "-46"]) == ["4.6", "٤٦", "-46"]
-    assert all_but(["Paris"], ["paris!", "Pari"]) == ["Pari"]
-
-
-def test_an_answer_to_the_same_prompt_may_be_right():
-    problems = [Problem("a fruit", "apple"), Problem("a fruit", "pear"), Problem("a town", "Paris")]
-    made = wrong_cases(Arith(), problems, problems[0])
-    assert [case.text for case in made if case.family == WRONG] == ["Paris", "appl"]
