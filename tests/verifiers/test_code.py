@@ -35,14 +35,12 @@ def reward(problem, completion, **options):
 VALUES = [
     ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
     ("assert f() is True", "1", False),
-    ("assert f()", "[0]", True),
     ("assert f()", "[]", False),
     ("assert not f()", "None", True),
     ("assert not f()", "'no'", False),
     ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
     ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
     ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
-    ("assert f() is None", "0", False),
     ("assert f() == [1, 2]", "(1, 2)", False),
     ("assert f() == {1: 'a', (2, 3): None}", "{(2, 3): None, 1: 'a'}", True),
     ("assert f() == {'a': 1}", "[['a', 1]]", False),
@@ -50,13 +48,11 @@ VALUES = [
     ("assert f() == 'é\\ud800'", "'é\\ud800'", True),
     ("assert f() == 1", "float('nan')", False),
     ("assert f() == 1", "10 ** 9000", False),
-    ("assert f() == 1", "'1'", False),
     ("assert f() == [1, 2]", "range(1, 3)", False),
     ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", True),
     ("assert f() == 1", "__import__('enum').Enum('E', 'a').a", False),
     ("assert f() == {'a': 2, 'b': 1}", "__import__('collections').Counter('aba')", True),
     ("assert f() == {'a': [1]}", "__import__('collections').defaultdict(list, a=[1])", True),
-    ("assert f() == [1, 2]", "__import__('collections').deque([1, 2])", False),
     ("assert f() == [(1, 2)]", "[__import__('collections').namedtuple('P', 'x y')(1, 2)]", True),
     ("assert f() == [1, 2]", "__import__('collections').namedtuple('P', 'x y')(1, 2)", False),
     ("assert f() == 0.5", "__import__('fractions').Fraction(1, 2)", True),
@@ -64,7 +60,6 @@ VALUES = [
     ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
     ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
     ("assert f() == 2j", "2j", True),
-    ("assert f() == {1, 2}", "{1: 0, 2: 0}.keys()", True),
     ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
     ("assert f() is True", "__import__('fractions').Fraction(1)", False),
     ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
@@ -80,19 +75,10 @@ def test_values_compare_as_in_python_whatever_their_class_says(equal):
     assert reward(asks(*tests), program, partial=True) == (1.0 if equal else 1 / len(tests))
 
 
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: (
-        st.lists(inner)
-        | st.lists(inner).map(tuple)
-        | st.sets(st.integers() | st.text())
-        | st.dictionaries(st.text(), inner)
-    ),
-    max_leaves=20,
-)
+PARTS = ["[", "]", "{", "}", '"set"', '"dict"', '"Decimal"', '"Fraction"', ": ", ", ", "1", "null", '"token-38147"']
 
 
-@given(st.binary() | st.text().map(str.encode) | plain.map(repr).map(lambda text: text.encode("utf-8", "replace")))
+@given(st.binary() | st.text().map(str.encode) | st.lists(st.sampled_from(PARTS)).map("".join).map(str.encode))
 @drawn(40)
 def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
     call = Call("f", [], {}, "token-38147")
@@ -137,7 +123,7 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
     with pytest.raises(ValueError, match=r"\(namespaces need Linux, this is darwin\).*=True \(--unsafe") as caught:
         Code()
     assert "\n" not in str(caught.value)
-    verifier = Code(unsafe_local_exec=True, timeout=0.5)
+    verifier = Code(unsafe_local_exec=True, timeout=0.3)
     assert not verifier.isolating
     assert [v.reward for v in verifier.verify_batch([ADD, ADD], [RIGHT, "while True: pass"])] == [1.0, 0.0]
     monkeypatch.undo()
@@ -189,7 +175,7 @@ ODD = 'class Odd(Exception):\n    def __str__(self): raise self\ndef clamp(*a):\
     ],
 )
 def test_a_wrong_program_comes_back_with_its_first_fault_in_short_ascii(problem, program, reply):
-    verifier = CodeFeedback(timeout=1.0)
+    verifier = CodeFeedback(timeout=0.5)
     answer = reply_to(begin(verifier, problem), program)
     assert (answer.verdict is None and answer.content == f"Wrong: {reply}\n") or reply is None
     assert len(answer.content) <= verifier.reply_length and answer.content.isascii()

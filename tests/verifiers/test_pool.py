@@ -85,13 +85,11 @@ def flood():
 FAULTS = {
     "raise": (lambda: {}["mine"], "error"),
     "os._exit": (lambda: os._exit(0), "error"),
-    "segmentation fault": (lambda: ctypes.string_at(0), "error"),
     "ignored SIGTERM": (ignore_sigterm, "timeout"),
     "daemon": (start_a_daemon, "ok"),
     "supervisor stopped": (stop_the_supervisor, "timeout"),
     "output flood": (flood, "error"),
     "memory bomb": (lambda: bytearray(1 << 40), "error"),
-    "NaN": (lambda: Verdict(float("nan")), "error"),
     "wrong type": (lambda: "1.0", "error"),
 }
 
@@ -145,15 +143,12 @@ def frame(number, body, length=None):
 
 BROKEN = {
     "no JSON": lambda number: frame(number, b"[1,"),
-    "no text": lambda number: frame(number, b"\xff\xff"),
     "a list": lambda number: frame(number, b"[]"),
-    "nothing in it": lambda number: frame(number, b"{}"),
     "unknown parts": lambda number: frame(number, b'{"leftover":false,"more":1}'),
     "no number": lambda number: frame(number, b'{"leftover":false,"reward":"1"}'),
     "not finite": lambda number: frame(number, b'{"leftover":false,"reward":1e999}'),
     "too long": lambda number: frame(number, b"", 1 << 30),
     "an answer to come": lambda number: frame(number + 1, b"{}"),
-    "noise": lambda number: b"x" * 100,
 }
 
 
@@ -188,7 +183,7 @@ class Exact(Verifier):
         return Verdict(float(completion == problem.answer))
 
 
-@pytest.mark.parametrize("executable", [None, pytest.param("", marks=pytest.mark.slow), "/nowhere/python"])
+@pytest.mark.parametrize("executable", [None, "/nowhere/python"])
 def test_without_an_interpreter_there_is_an_error_each_time(executable, judged, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)
@@ -196,29 +191,6 @@ def test_without_an_interpreter_there_is_an_error_each_time(executable, judged, 
             assert verdict.status == "error"
             assert verdict.reason.startswith("a worker process cannot be started: ")
     assert eventually(lambda: judged(Exact(), ["2"]) == [Verdict(1.0)])
-
-
-@linux
-def test_without_descriptors_there_is_an_error_each_time_and_none_is_lost(judged):
-    import resource
-
-    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_descriptors())) + 8, limits[1]))
-        with pytest.raises(OSError, match="Too many open files"):
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-        pool = Isolated(Exact(), workers=1, timeout=LATE / 2)
-        while len(held) > 1 and (verdict := pool.verify(ASKED, "2")).status != "ok":
-            assert verdict.status == "error" and "Too many open files" in verdict.reason
-            os.close(held.pop())
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert pool.verify(ASKED, "2") == Verdict(1.0)
-    pool.close()
-    judged(Exact(), [])  # whose fixture counts descriptors
 
 
 class Breaks(Verifier):
@@ -236,10 +208,9 @@ def test_what_cannot_be_pickled_or_brought_up_is_an_error_each_time():
         pool.close()
 
 
-class Sleepy(Verifier):
+class Sleeps(Verifier):
     def verify(self, problem, completion):
-        time.sleep(float(completion))
-        return Verdict(float(completion), {"pid": float(os.getpid())})
+        hang()
 
 
 class Comes(Verifier):
@@ -249,11 +220,11 @@ class Comes(Verifier):
         return time.sleep, (3600,)
 
 
-@pytest.mark.parametrize(("verifier", "text"), [(Sleepy(), "60"), (Comes(), "")])
-def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, text, monkeypatch):
+@pytest.mark.parametrize("verifier", [Sleeps(), Comes()])
+def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, monkeypatch):
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
     pool = Isolated(verifier, workers=1)
-    futures = pool.submit([ASKED] * 2, [text] * 2)
+    futures = pool.submit([ASKED] * 2, ["", ""])
     assert eventually(lambda: pool._threads.busy)
     closing = threading.Thread(target=pool.close, daemon=True)
     closing.start()
@@ -261,23 +232,7 @@ def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, text, mon
     closing.join(LATE)
     assert not closing.is_alive()
     with pytest.raises(RuntimeError, match="closed"):
-        pool.submit([ASKED], ["0"])
-
-
-def test_a_pool_may_be_closed_by_one_of_its_own_threads():
-    pool, faults = Isolated(Exact(), workers=2), []
-
-    def close(_):
-        try:
-            pool.close()
-        except RuntimeError as error:
-            faults.append(error)
-
-    futures = pool.submit([ASKED] * 2, ["2"] * 2)
-    futures[0].add_done_callback(close)
-    assert all(future.result(LATE).status in ("ok", "error") for future in futures)
-    assert eventually(lambda: not any(thread.is_alive() for thread in pool._threads.threads))
-    assert faults == []
+        pool.submit([ASKED], [""])
 
 
 def test_isolation_is_for_those_who_want_it():

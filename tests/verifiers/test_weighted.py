@@ -119,19 +119,17 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
 
 
 def test_async_reward_functions_run_side_by_side_and_an_error_is_that_of_the_function():
-    meeting = {}
+    meeting = {name: asyncio.Event() for name in ("first", "second")}
 
-    async def meet(own, other, completions):
-        here = meeting.setdefault(own, asyncio.Event())
-        here.set()
-        await asyncio.wait_for(meeting.setdefault(other, asyncio.Event()).wait(), 60)  # in turn, the first never ends
+    async def first(completions):
+        meeting["first"].set()
+        await asyncio.wait_for(meeting["second"].wait(), 60)  # in turn, the first never ends
         return [float(len(text)) for text in completions]
 
-    async def first(completions, **columns):
-        return await meet("first", "second", completions)
-
-    async def second(completions, **columns):
-        return await meet("second", "first", completions)
+    async def second(completions):
+        meeting["second"].set()
+        await asyncio.wait_for(meeting["first"].wait(), 60)
+        return [float(len(text)) for text in completions]
 
     async def fails(completions, **columns):
         raise ConnectionError("no judge")

@@ -166,17 +166,6 @@ def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
         assert problem.prompt.endswith(task.verifier.dialogue(problem).observation)
 
 
-def test_objects_are_made_once_and_reset_often():
-    Numbers.made = 0
-    made = make_verifier(Numbers)
-    for _ in range(3):
-        both = [made.dialogue(SEVEN) for _ in range(2)]
-        assert len({id(each.instance) for each in both}) == 2
-        for each in both:
-            each.close()
-    assert Numbers.made == 2
-
-
 class Count(gymnasium.Env):
     """Say the digit; each right one pays 0.5, and an x raises."""
 
