@@ -69,7 +69,7 @@ def evaluate(
 
 
 def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
-    """Return the rollouts of all processes as one; see `processes.whole`."""
+    """Return the rollouts of all processes as one; see `processes.merge_rollouts`."""
     numbered = env.metadata.get("group_size") is None or shares_stream(env)
     return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
 
