@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import click
 
 from .command import Command
-from .shell_completions import offer
 
 
 @click.command(
@@ -22,7 +20,7 @@ from .shell_completions import offer
         "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_benchmarks:BENCHMARKS")))
+@click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option("--minutes", type=float, show_default="no limit", help="Begin no other row of a benchmark after so many.")

@@ -10,11 +10,9 @@ import click
 
 from agents.algorithms import SETTINGS
 
-from .agent_names import agent_class, label
 from .command import Command
+from .names import Name, agent_class, short_name
 from .options import agent_arg
-from .shell_completions import offer
-from .verifier_names import OneName
 
 
 @click.command(
@@ -27,9 +25,7 @@ from .verifier_names import OneName
         "rlenv check-gradient dapo --tokens 2": "Resampling plays many rollouts; a smaller world has fewer",
     },
 )
-@click.argument(
-    "agent_names", metavar="AGENTS...", nargs=-1, required=True, type=OneName(), shell_complete=offer(SETTINGS.keys)
-)
+@click.argument("agent_names", metavar="AGENTS...", nargs=-1, required=True, type=Name(SETTINGS.keys))
 @click.option("--group-size", type=click.IntRange(min=1), default=3, help="Episodes that share a prompt.")
 @click.option(
     "--episodes", type=click.IntRange(min=1), default=None, show_default="--group-size",
@@ -66,8 +62,8 @@ def check_gradient(agent_names: tuple[str, ...], turns: int, tokens: int | None,
         cls = agent_class(name)
         settings = agent_arguments(name, cls, {key: given[key] for key in ("gamma", "agent_args")})
         one = check(cls, given["group_size"], given["episodes"], world, seed=given["seed"], **settings)
-        found[label(name)] = asdict(one) | {"meaning": one.meaning}
+        found[short_name(name)] = asdict(one) | {"meaning": one.meaning}
         if not given["as_json"]:
-            click.echo(f"{label(name):<20} {one}")
+            click.echo(f"{short_name(name):<20} {one}")
     if given["as_json"]:
         click.echo(json.dumps(found))

@@ -11,64 +11,48 @@ import click
 
 from agents.algorithms import SETTINGS
 
-from .agent_names import agent_class
 from .command import Command
-from .options import adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
-from .parameters import options
-from .shell_completions import POLICIES, offer
-from .verifier_names import OneName
+from .names import Name, agent_class, short_name
+from .options import COUNT, adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
+from .parameters import group, option
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
-compare_options = options(
-    click.option(
-        "--agents", default="all", shell_complete=offer(SETTINGS.keys),
-        help="all, or names separated by commas, such as reinforce,rloo or file.py:MyAgent.",
+compare_options = group(
+    "Comparison",
+    option("--agents", Name(SETTINGS.keys), "all, or names, such as reinforce,file.py:MyAgent.", "all"),
+    *agent_arg,
+    option("--seeds", COUNT, "Runs per agent; the first seed is --seed.", 5),
+    option("--jobs", COUNT, "Runs at a time, in each process.", shown="the number of cores; under torchrun 1"),
+    option(
+        "--model",
+        str,
+        "Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to start "
+        "from without a warm start.",
+        "auto",
+        "tiny for text, MlpPolicy for control",
     ),
-    agent_arg,
-    click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs per agent; the first seed is --seed."),
-    click.option(
-        "--jobs", type=click.IntRange(min=1), default=None, show_default="the number of cores; under torchrun 1",
-        help="Runs at a time; under torchrun, in each process.",
-    ),
-    click.option(
-        "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
-        shell_complete=offer(lambda: POLICIES, "dir"),
-        help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to "
-        "start from without a warm start.",
-    ),
-    click.option(
-        "--episodes", type=click.IntRange(min=1), default=None, show_default=f"{EPISODES} for text",
-        help="Episodes of each run.",
-    ),
-    click.option(
-        "--timesteps", type=click.IntRange(min=1), default=None, show_default=f"{TIMESTEPS} for control",
-        help="Steps of each run, instead of --episodes.",
-    ),
-    click.option(
-        "--stop-reward", type=float, default=None, show_default="the environment's registered threshold, if any",
-        help="A run stops when it reaches this; see train.",
-    ),
-    declared(
+    option("--episodes", COUNT, "Episodes of each run.", shown=f"{EPISODES} for text"),
+    option("--timesteps", COUNT, "Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"),
+    option("--stop-reward", float, "A run stops when it reaches this; see train.", shown="the environment's, if any"),
+    *declared(
         "compare",
         group_size={
-            "show_default": f"{GROUP}, if the environment has groups",
-            "help": "Episodes that share a prompt, for all agents.",
+            "shown": f"{GROUP}, if the environment has groups",
+            "about": "Episodes that share a prompt, for all agents.",
         },
     ),
-    click.option(
-        "--eval-episodes", type=click.IntRange(min=1), default=None, show_default="2000 for text, 100 for control",
-        help="Episodes of each evaluation.",
+    option("--eval-episodes", COUNT, "Episodes of each evaluation.", shown="2000 for text, 100 for control"),
+    option("--log-interval", COUNT, "Updates between points of a curve.", 5),
+    option("--figures/--no-figures", bool, "Write report.html.", True),
+    option(
+        "--log-dir",
+        click.Path(file_okay=False, path_type=Path),
+        "Folder of the comparison; an existing one is continued.",
+        shown="runs/compare-NAME",
     ),
-    click.option("--log-interval", type=click.IntRange(min=1), default=5, help="Updates between points of a curve."),
-    click.option("--figures/--no-figures", default=True, help="Write report.html."),
-    click.option(
-        "--log-dir", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="runs/compare-NAME",
-        help="Folder of the comparison; an existing one is continued.",
-    ),
-    click.option("--overwrite", is_flag=True, help="Delete an existing comparison and start again."),
-    heading="Comparison",
-)  # fmt: skip
+    option("--overwrite", bool, "Delete an existing comparison and start again.", False),
+)
 
 
 @click.command(
@@ -135,7 +119,7 @@ def _agents(names: str) -> list[str]:
 
     if names.strip() == "all":
         return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    asked = [OneName()(name.strip()) for name in names.split(",")]
+    asked = [name.strip() for name in names.split(",")]
     for name in asked:
         agent_class(name)
         if asked.count(name) > 1:
@@ -149,7 +133,6 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
     from .model_defaults import warm_start_steps
     from .settings import is_text
-    from .verifier_names import short_name
 
     given = one_budget(given)
     text = is_text(given["env_id"])

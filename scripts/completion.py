@@ -25,7 +25,7 @@ INSTALL = {  # what to do with the script, once
 @click.argument("shell", type=click.Choice(list(INSTALL)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes rlenv in SHELL: commands, options, verifiers, agents, presets, environments.
+    """Print the script that completes rlenv in SHELL: commands, options, agents, verifiers.
 
     Completion of a verifier's name lists those of installed plugins too, without importing them.
     """

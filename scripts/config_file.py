@@ -1,11 +1,9 @@
-"""Options from a file, YAML, TOML or JSON, or from a run folder: they become the defaults of the command."""
+"""Options from a file, YAML or JSON, or from a run folder: they become the defaults of the command."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,36 +36,29 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
     config = _parsed(value)
     if not isinstance(config, dict):
         raise click.BadParameter(f"{value} must hold a table of options")
-    names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
-    config = {names.get(str(key).replace("_", "-"), str(key)): option for key, option in config.items()}
-    known = [option.name for option in ctx.command.params if option.name]
-    several = [one for one in ctx.command.params if getattr(one, "multiple", False)]
-    repeated = [one.name for one in several if not isinstance(one.type, KeyValue)]
-    if isinstance(config.get("verifier"), list):
-        config["verifier"] = ",".join(map(str, config["verifier"]))
-    for key, option in config.items():
-        if isinstance(option, list) and key not in repeated:
+    flags = {flag.lstrip("-").replace("-", "_"): each for each in ctx.command.params for flag in each.opts}
+    known = flags | {str(each.name): each for each in ctx.command.params}
+    ctx.default_map = {}
+    for key, given in config.items():
+        option = known.get(str(key).replace("-", "_"))
+        if option is None:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = advice(str(key), ctx.command) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
+            raise click.BadParameter(f"{value} sets the unknown option {key!r}; {hint}")
+        if isinstance(given, list) and option.name == "verifier":
+            given = ",".join(map(str, given))
+        if isinstance(given, list) and (isinstance(option.type, KeyValue) or not getattr(option, "multiple", False)):
             allowed = "a value, or a table for KEY=VALUE options"
             raise click.BadParameter(f"{value} sets {key!r} to a list; allowed: {allowed}")
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = advice(key, ctx.command) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
-            raise click.BadParameter(f"{value} sets the unknown option {key!r}; {hint}")
-    ctx.default_map = {
-        **(ctx.default_map or {}),
-        # click takes (key, value) pairs for repeated KEY=VALUE options
-        **{key: list(option.items()) if isinstance(option, dict) else option for key, option in config.items()},
-    }
+        ctx.default_map[str(option.name)] = list(given.items()) if isinstance(given, dict) else given
     return value
 
 
 def _parsed(path: Path) -> Any:
-    """Return what a file holds: TOML or YAML by its suffix, else JSON."""
-    parsers: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
-    faults = (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError)
+    """Return what a file holds: YAML by its suffix, else JSON."""
+    kind, parse = ("YAML", yaml.safe_load) if path.suffix in (".yaml", ".yml") else ("JSON", json.loads)
     try:
-        return parsers.get(path.suffix, json.loads)(path.read_text(encoding="utf-8"))
-    except faults as error:
-        kind = path.suffix[1:].upper() if path.suffix in parsers else "JSON"
+        return parse(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = " ".join(str(error).split())  # YAML's messages have several lines
         raise click.BadParameter(f"{path} is not a valid {kind} file: {reason}") from error

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import click
 
@@ -19,34 +17,19 @@ MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was type
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
-def agent_settings(cls: type[AgentSettings]) -> dict[str, Any]:
-    """Return the settings that an agent's constructor takes, with their defaults."""
-    return {name: default for name, default in keywords(cls).items() if name not in NOT_SETTINGS}
-
-
-def common_settings() -> dict[str, Any]:
-    """Return the settings that every agent takes with the same default."""
-    from agents import AGENTS  # slow
-
-    first, *others = map(agent_settings, AGENTS.values())
-    return {name: value for name, value in first.items() if all((name, value) in each.items() for each in others)}
-
-
-def keywords(callable_: Callable[..., Any]) -> dict[str, Any]:
-    """Return the arguments that have a default, with it."""
-    parameters = inspect.signature(callable_).parameters.values()
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
+def agent_settings(cls: type[AgentSettings]) -> dict[str, Setting]:
+    """Return the settings of an agent that the command line may set."""
+    return {name: one for name, one in declared_by(cls).items() if name not in NOT_SETTINGS}
 
 
 def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str, dict[str, Setting]]:
-    """Return what is declared of each setting, by agent; first those that only some have.
+    """Return what is declared of each setting, by agent.
 
     Args:
         classes: of the agents; by default those that say what may have an option, which import no torch.
     """
-    of_agents = {agent: declared_by(cls) for agent, cls in classes.items()}
-    of_every = [name for name in declared_by(AgentSettings) if name not in NOT_SETTINGS]
-    names = [*(name for own in of_agents.values() for name in own if name not in declared_by(AgentSettings)), *of_every]
+    of_agents = {agent: agent_settings(cls) for agent, cls in classes.items()}
+    names = dict.fromkeys(name for own in of_agents.values() for name in own)
     return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
 
 
@@ -70,22 +53,12 @@ def about(of_agents: dict[str, Setting]) -> str:
 
 
 def shown_default(of_agents: Mapping[str, Setting]) -> str:
-    """Return the default of a setting for `--help`: the constructors', and for None the one of each kind of policy."""
-    first, values = next(iter(of_agents.values())), {agent: one.default for agent, one in of_agents.items()}
-    if first.shown:  # of most agents
-        return Counter(one.shown for one in of_agents.values()).most_common(1)[0][0]
-    if first.by_kind:
-        return ", ".join(_usual(of_agents, kind) for kind in KINDS)
-    if len(set(values.values())) == 1:
-        return str(first.default)
-    agents = {value: [agent for agent in values if values[agent] == value] for value in values.values()}
-    usual = max(agents, key=lambda value: len(agents[value])) if len(values) == len(SETTINGS) else None
-    said = {value: "most agents" if value == usual else ", ".join(those) for value, those in agents.items()}
-    return ", ".join(f"{value} for {those}" for value, those in said.items())
+    """Return the default of a setting in words: that of most agents."""
+    [(usual, count), *_] = Counter(map(_usual, of_agents.values())).most_common()
+    described = any(one.shown for one in of_agents.values())
+    return usual if described or count == len(of_agents) else f"{usual}, most agents"
 
 
-def _usual(of_agents: Mapping[str, Setting], kind: str) -> str:
-    """Return the default of most agents with this kind of policy."""
-    every = [one.by_kind.get(kind, one.by_kind.get(ANY)) for one in of_agents.values()]
-    [(value, count), *_] = Counter(every).most_common()
-    return f"{value:g} for {KINDS[kind]}" + ("" if count == len(every) else " (most agents)")
+def _usual(one: Setting) -> str:
+    by_kind = (f"{one.by_kind.get(kind, one.by_kind.get(ANY)):g} for {said}" for kind, said in KINDS.items())
+    return one.shown or (", ".join(by_kind) if one.by_kind else str(one.default))

@@ -11,30 +11,27 @@ import click
 
 from .command import Command
 from .options import common, processes, text
-from .parameters import KeyValue, flag_of, given_by_user, options, without
+from .parameters import KeyValue, flag_of, given_by_user, group, option
 
 if TYPE_CHECKING:
     from .subject import Subject
 
 MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
 
-of_a_policy = options(  # that is evaluated, or played with
-    click.option("--split", default="test", help="Split of the problems: train, test. Text only."),
-    click.option("--deterministic/--stochastic", default=True, help="Take the likeliest action, or draw one."),
-    click.option(
-        "--temperature", type=float, default=None, show_default="of the training; 1 for a model",
-        help="Of the probabilities that are drawn with; the policy itself keeps its own. Text only.",
+of_a_policy = group(  # that is evaluated, or played with
+    "Options",
+    option("--split", str, "Split of the problems: train, test. Text only.", "test"),
+    option("--deterministic/--stochastic", bool, "Take the likeliest action, or draw one.", True),
+    option(
+        "--temperature",
+        float,
+        "Of the probabilities that are drawn with; the policy itself keeps its own. Text only.",
+        shown="of the training; 1 for a model",
     ),
-    click.option("--top-p", type=float, default=1.0, help="Draw from the likeliest tokens of this probability."),
-    click.option(
-        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
-        help="Argument of a model, such as dtype=bfloat16.",
-    ),
-    click.option(
-        "--trust", is_flag=True,
-        help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
-    ),
-)  # fmt: skip
+    option("--top-p", float, "Draw from the likeliest tokens of this probability.", 1.0),
+    option("--policy-arg policy_args", KeyValue(), "Argument of a model, such as dtype=bfloat16.", multiple=True),
+    option("--trust", bool, "Import the modules of yours that the checkpoint names; this runs their code.", False),
+)
 
 
 @click.command(
@@ -76,7 +73,7 @@ of_a_policy = options(  # that is evaluated, or played with
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out.")
 @of_a_policy
-@without(text, "temperature", "curriculum", "prompt_choice")
+@text.without("temperature", "curriculum", "prompt_choice")
 @processes
 @common
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:

@@ -14,10 +14,10 @@ from agents import Agent, Rollout, processes
 from agents.files import reading
 
 from . import samples, session
-from .agent_names import label
 from .callbacks import Evaluations, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
 from .imitation import Imitation
+from .names import short_name
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
 from .reports.rules import CURVE_EPISODES
@@ -83,7 +83,7 @@ class Job:
 
     def do(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
-        name = f"{label(self.given['agent'])}-seed-{self.given['seed']}"
+        name = f"{short_name(self.given['agent'])}-seed-{self.given['seed']}"
         self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
         try:

@@ -7,12 +7,10 @@ import json
 import sys
 import time
 from pathlib import Path
-from pkgutil import resolve_name
 
 import click
 
 from .command import Command
-from .shell_completions import offer
 
 
 @click.command(
@@ -23,7 +21,7 @@ from .shell_completions import offer
         "rlenv lab kl --seed 3 --out figures": "With another seed; the figure and its numbers are kept",
     },
 )
-@click.argument("name", required=False, shell_complete=offer(lambda: resolve_name("_rlenv_labs:LABS")))
+@click.argument("name", required=False)
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="nothing is written",
     help="Folder for NAME.csv, NAME.png and NAME.json.",

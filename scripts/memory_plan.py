@@ -22,9 +22,9 @@ from agents.settings import default_of
 from agents.training.teacher import named_teacher
 
 from . import session
-from .agent_names import agent_class
 from .defaults import agent_settings
 from .errors import LOWER
+from .names import agent_class
 from .run import model_of
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .torchrun import count_here
@@ -59,7 +59,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     policy = policy_arguments(given)  # it asks for peft, if needed
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
-    defaults = {name: default for name, default in agent_settings(cls).items() if default is not None}
+    defaults = {name: one.default for name, one in agent_settings(cls).items() if one.default is not None}
     settings: dict[str, Any] = defaults | agent_arguments(given["agent"], cls, given)
 
     def setting(name: str) -> Any:

@@ -13,11 +13,10 @@ from agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
 from .children import rlenv_command
-from .defaults import common_settings
 from .evaluation_figures import table
+from .names import without_folders
 from .run import CHECKPOINT, CONFIG, Run
 from .subject import FOLDER, content_of
-from .verifier_names import without_folders
 
 HEADER = """---
 library_name: {library}
@@ -89,8 +88,7 @@ def _command(config: Mapping[str, Any]) -> str:
     from .train import train
 
     command = train if "agent" in config else reward_model if "pairs" in config else sft
-    usual = common_settings()
-    given = {name: _without_folders(value) for name, value in config.items() if value != usual.get(name)}
+    given = {name: _without_folders(value) for name, value in config.items()}
     return f"## Command\n\n```\n{shlex.join(['rlenv', *rlenv_command(command, given)[3:]])}\n```\n"
 
 

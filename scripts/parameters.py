@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,75 +10,73 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+class Options(tuple[click.Option, ...]):
+    """Options that commands share; as a decorator, they are added to a command in this order."""
 
-def options(*decorators: Decorator, heading: str | None = None) -> Decorator:
-    """Join click options into one decorator, shown in this order.
-
-    Args:
-        decorators: of `click.option`, `setting` and this function.
-        heading: under which `--help` shows those of the options that have none yet.
-    """
-
-    def apply(function: Any) -> Callable[..., Any]:
-        before = len(getattr(function, "__click_params__", ()))
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        for option in function.__click_params__[before:]:
-            option.heading = getattr(option, "heading", None) or heading
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Add the options to those of the decorators below."""
+        decorated: Any = function
+        decorated.__click_params__ = [*getattr(function, "__click_params__", ()), *reversed(self)]
         return function
 
-    return apply
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameters."""
+        return [str(option.name) for option in self]
+
+    def without(self, *names: str) -> Options:
+        """Return the same options but those of these parameters."""
+        return Options(option for option in self if option.name not in names)
 
 
-def names_of(decorator: Decorator) -> tuple[str, ...]:
-    """Return the parameter names of the options that a decorator adds."""
-    added: list[click.Parameter] = click.command()(decorator(lambda: None)).params
-    return tuple(str(option.name) for option in added)
+def option(
+    flags: str, kind: Any, about: str, default: Any = None, shown: str | None = None, **more: Any
+) -> click.Option:
+    """Return an option.
+
+    Args:
+        flags: such as "--json as_json": one or two, then the name of the parameter if it is another.
+        kind: type of the values; bool for an option without a value.
+        about: shown by `--help`.
+        default: None for an argument that is not passed on.
+        shown: the default in words.
+        more: attributes of `click.Option`.
+    """
+    attributes = {"type": kind, "help": about, "default": default, "show_default": shown, "is_flag": kind is bool}
+    return click.Option(flags.split(), **attributes | more)
 
 
-def without(decorator: Decorator, *names: str) -> Decorator:
-    """Return a decorator that adds the same options but those of these parameter names."""
-
-    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
-        before = list(getattr(function, "__click_params__", ()))
-        decorated: Any = decorator(function)
-        added = [option for option in decorated.__click_params__[len(before) :] if option.name not in names]
-        decorated.__click_params__ = before + added
-        return decorated
-
-    return apply
+def group(heading: str, *members: click.Option) -> Options:
+    """Return options that `--help` shows under a heading."""
+    own = [copy.copy(member) for member in members]  # other groups may have them, too
+    for member in own:
+        member.heading = heading  # type: ignore[attr-defined]
+    return Options(own)
 
 
 class KeyValue(click.ParamType):
-    """KEY=VALUE; VALUE is read as JSON, and as text if it is not valid JSON."""
+    """KEY=VALUE; VALUE is read as JSON, and as text if it is not valid JSON.
 
-    name = "KEY=VALUE"
+    Args:
+        text: whether values are texts even if they look like numbers, as names of columns may.
+    """
+
+    def __init__(self, text: bool = False) -> None:
+        self.text, self.name = text, "COLUMN=NAME" if text else "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """Split at the first equals sign."""
-        if isinstance(value, (tuple, list)):
-            return value[0], value[1]
-        key, equals, text = value.partition("=")
+        """Split at the first equals sign, if that has not been done."""
+        if not isinstance(value, str):
+            return value[0], str(value[1]) if self.text else value[1]
+        key, equals, literal = value.partition("=")
         if not equals or not key:
-            self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         try:
-            return key, json.loads(text)
+            found = json.loads(literal)
         except json.JSONDecodeError:
-            return key, text
-
-
-class ColumnName(KeyValue):
-    """COLUMN=NAME: what a file calls a column (prompt, answer, ...). NAME is text even if it looks like a number."""
-
-    name = "COLUMN=NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split at the first equals sign; a JSON string is read as JSON."""
-        column, name = super().convert(value, param, ctx)
-        literal = value.partition("=")[2] if isinstance(value, str) else str(name)
-        return column, name if isinstance(name, str) else literal
+            return key, literal
+        return key, literal if self.text and not isinstance(found, str) else found
 
 
 def typed(name: str) -> bool:

@@ -12,7 +12,7 @@ import click
 from .command import Command
 from .evaluate import of_a_policy
 from .options import common, environment, text
-from .parameters import flag_of, given_by_user, without
+from .parameters import flag_of, given_by_user
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
@@ -40,7 +40,7 @@ INTERRUPTED = 130  # exit code: 128 + SIGINT
 @click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed.")
 @of_a_policy
 @environment
-@without(text, "temperature", "curriculum", "prompt_choice", "activation_checkpointing")
+@text.without("temperature", "curriculum", "prompt_choice", "activation_checkpointing")
 @common
 def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.

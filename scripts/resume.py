@@ -7,13 +7,11 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-import click
-
 from agents import Agent, processes
 from agents.rollouts.envs import named_by_checkpoint
 
 from . import session, settings
-from .agent_names import check_trust
+from .names import class_saved
 from .parameters import flag_of, typed
 from .progress import say
 from .run import CONFIG, Run
@@ -40,7 +38,8 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
     processes.on_main(run.lock)
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
-    check_trust(given)
+    if not typed("agent"):
+        class_saved(given["agent"], given["trust_checkpoint"])
     begun = run.config
     _check_options(given, begun)
     if "agent" not in begun:
@@ -59,24 +58,16 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
-    options = {str(option.name): option for option in click.get_current_context().command.params}
     for name in ("log_dir", "overwrite"):
         if typed(name) and typed("resume"):
             raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
-            began = begun[name] if name in begun else _default(options[name])
-            allowed = ", ".join(map(flag_of, CHANGEABLE))
+            flag, allowed = flag_of(name), ", ".join(map(flag_of, CHANGEABLE))
             raise ValueError(
-                f"{flag_of(name)} {value} is not what the run began with ({began}); "
+                f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
                 f"with --resume these may change: {allowed}"
             )
     if typed("resume") and given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
         config = str(given["resume"] / CONFIG)
         raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
-
-
-def _default(option: click.Parameter) -> str:
-    """Return what `--help` says about the default of an option."""
-    said = getattr(option, "show_default", None)
-    return f"the default, {said if isinstance(said, str) else option.default}"

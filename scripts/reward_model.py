@@ -12,8 +12,7 @@ import click
 
 from .command import Command
 from .options import adapter, common, run_folder
-from .parameters import ColumnName, names_of
-from .shell_completions import POLICIES, offer
+from .parameters import KeyValue
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 
@@ -43,7 +42,7 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
 @click.option(
     "--column",
     "column_args",
-    type=ColumnName(),
+    type=KeyValue(text=True),
     multiple=True,
     help="Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
 )
@@ -51,7 +50,6 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
 @click.option(
     "--model",
     default="tiny",
-    shell_complete=offer(lambda: POLICIES, "dir"),
     help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run of rlenv sft; a run of "
     "rlenv reward-model goes on from its reward model.",
 )
@@ -166,7 +164,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     rows = [encode_pairs(encoder, part, chat) for part in parts]
     longest = max(len(row) for part in rows for side in part for row in side)
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
-    lora = {name: given[name] for name in names_of(adapter)}
+    lora = {name: given[name] for name in adapter.names}
     model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"], **lora).to(device)
     setattr(model.config, CHAT, chat)
     limit = getattr(model.config, "max_position_embeddings", None) or longest

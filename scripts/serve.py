@@ -7,11 +7,8 @@ from typing import Any
 import click
 
 from .command import Command
-from .options import problem_file
-from .parameters import KeyValue
-from .shell_completions import offer
-from .shell_completions import verifiers as verifier_names
-from .verifier_names import VerifierName
+from .names import Name, verifiers
+from .options import problem_file, verifier_arg
 
 
 @click.command(
@@ -23,10 +20,10 @@ from .verifier_names import VerifierName
     },
 )
 @click.option(
-    "--verifier", type=VerifierName(), required=True, shell_complete=offer(verifier_names, "file"),
+    "--verifier", type=Name(verifiers), required=True,
     help="Verifier: a name, file.py:function or module:Name.",
 )  # fmt: skip
-@click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier.")
+@verifier_arg
 @problem_file
 @click.option(
     "--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 is for other machines too, with --token."

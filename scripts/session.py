@@ -23,7 +23,7 @@ from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
-from .agent_names import agent_class, is_own
+from .names import agent_class
 from .parameters import given_by_user
 from .progress import Rate, Show, before_first_end, say
 from .run import model_of
@@ -59,7 +59,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
 
 def _tell_class(agent: Agent, name: str) -> None:
     """Have checkpoints name a class of the user's, so that the commands find it."""
-    if is_own(name):
+    if ":" in name:
         agent.origin["agent"] = name
 
 

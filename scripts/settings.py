@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from .defaults import agent_settings, common_settings, keywords
+from .defaults import agent_settings
 from .options import TEXT_ONLY, adapter
-from .parameters import flag_of, names_of, typed
+from .parameters import flag_of, typed
 from .run import LOCAL, config_of, model_of
 
 IN_TURN = {
@@ -23,7 +24,7 @@ IN_TURN = {
     "curriculum": None,
     "prompt_choice": None,
 }  # of TextGen-v0: every problem, from the first
-POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
+POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *adapter.names)  # of language models
 
 
 def is_text(env_id: str) -> bool:
@@ -36,12 +37,10 @@ def is_text(env_id: str) -> bool:
 
 
 def resolved(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the running command as `--config` reads them, defaults of settings filled in."""
-    defaults = common_settings()
-    options = {name: defaults.get(name) if value is None else value for name, value in given.items()}
+    """Return the options of the running command as `--config` reads them."""
     return {
         name: dict(value) if name.endswith("_args") else value
-        for name, value in options.items()
+        for name, value in given.items()
         if name not in LOCAL and value is not None
     }
 
@@ -55,7 +54,7 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     from agents import AGENTS  # slow
 
     accepted = agent_settings(cls)
-    known = set().union(*map(agent_settings, AGENTS.values()), accepted)
+    known = {name for agent in (*AGENTS.values(), cls) for name in agent_settings(agent)}
     given = {key: value for key, value in options.items() if key in known and value is not None}
     for key in given:
         if key not in accepted:
@@ -104,7 +103,7 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
     settings = {
-        **{name: options.get(name) for name in keywords(TextGenTask) if name != "group_size"},
+        **{name: options.get(name) for name in inspect.signature(TextGenTask).parameters if name != "group_size"},
         **problem_file_arguments(options),
         **_chat_arguments(options),
         "tokenizer": _tokenizer(options),

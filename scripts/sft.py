@@ -8,8 +8,6 @@ import click
 
 from .command import Command
 from .options import adapter, common, declared, environment, processes, run_folder, text, warm_start
-from .parameters import options
-from .shell_completions import POLICIES, offer
 
 
 @click.command(
@@ -31,7 +29,6 @@ from .shell_completions import POLICIES, offer
 @click.option(
     "--model",
     default="auto",
-    shell_complete=offer(lambda: POLICIES, "dir"),
     show_default="tiny",
     help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run folder.",
 )
@@ -43,7 +40,7 @@ from .shell_completions import POLICIES, offer
     default=None,
     help="Passes over all training problems of the file, instead of --sft-steps.",
 )
-@options(declared("sft"), heading="Updates")
+@declared("sft")
 @click.option(
     "--eval-episodes", type=click.IntRange(min=0), default=2000, help="Episodes of the evaluation; 0 for none."
 )

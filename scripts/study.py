@@ -21,12 +21,11 @@ from agents import processes
 from agents.files import Lock, read_table
 
 from . import session
-from .agent_names import label
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .comparison import write_report
 from .model_defaults import passes
+from .names import short_name
 from .options import TEXT_ONLY, adapter
-from .parameters import names_of
 from .run import LOCK, RESULT, check_place, model_of, write_json
 from .settings import is_text, resolved
 from .sft import sft
@@ -75,7 +74,9 @@ class Study:
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
         """Return the runs: all agents with the first seed, then all with the second."""
         numbers = range(self.given["seed"], self.given["seed"] + seeds)
-        return [Run(agent, seed, self.folder / label(agent) / f"seed-{seed}") for seed in numbers for agent in agents]
+        return [
+            Run(agent, seed, self.folder / short_name(agent) / f"seed-{seed}") for seed in numbers for agent in agents
+        ]
 
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
@@ -121,7 +122,7 @@ class Study:
             return model
         if finished(warm) is None:
             shutil.rmtree(warm, ignore_errors=True)
-            whole = dict.fromkeys(names_of(adapter))  # the warm start trains all weights, the runs an adapter
+            whole = dict.fromkeys(adapter.names)  # the warm start trains all weights, the runs an adapter
             own = {"log_dir": warm, "as_json": True, "overwrite": False, "device": self.device}
             job = Job(rlenv_command(sft, self.given | whole | own), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
@@ -163,8 +164,8 @@ class Study:
         """Write the report about every finished run; return what is in report.json."""
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
         named = [(path, result) for path, result in done.items() if result is not None]
-        results = [result | {"run_dir": str(path), "agent": label(result["agent"])} for path, result in named]
-        return write_report(self.folder, self.given, list(map(label, self.agents)), results, failed)
+        results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]
+        return write_report(self.folder, self.given, list(map(short_name, self.agents)), results, failed)
 
 
 def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_token
 from agents.training.checkpoint import Checkpoint
 
 from . import settings
-from .agent_names import class_saved
+from .names import class_saved
 from .parameters import given_by_user
 from .run import MODEL, NotARunError, checkpoint_of
 

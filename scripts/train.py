@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+from agents.algorithms import SETTINGS
+
 from .command import Command
-from .options import adapter, common, environment, processes, run_folder, text, warm_start
-from .train_options import agent_options, checkpoints, evaluation, sharding, update_options
+from .config_file import read_run
+from .names import Name
+from .options import (
+    COUNT,
+    FROM_ZERO,
+    adapter,
+    agent_arg,
+    common,
+    declared,
+    environment,
+    processes,
+    run_folder,
+    text,
+    warm_start,
+)  # fmt: skip
+from .parameters import KeyValue, group, option
+
+agent_options = group(
+    "Agent, policy and budget",
+    option("--agent", Name(SETTINGS.keys), "Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.", "reinforce-baseline"),
+    *agent_arg,
+    option(
+        "--model",
+        str,
+        "Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run. Your own policy: Python.",
+        "auto",
+        "tiny for text, MlpPolicy for control",
+    ),
+    option(
+        "--policy-arg policy_args",
+        KeyValue(),
+        "Argument of the policy, such as critic=separate (text), net_arch=[64,64], activation_fn=ReLU (control).",
+        multiple=True,
+    ),
+    option("--timesteps", COUNT, "Steps of the environment; for text: all tokens sampled.", shown="the policy's"),
+    option("--episodes", COUNT, "Episodes, instead of --timesteps."),
+)
+evaluation = group(
+    "Evaluation and logs",
+    option("--eval-episodes", FROM_ZERO, "Of each evaluation; 0 for none.", shown="2000 for text, 100 for control"),
+    option(
+        "--eval-every",
+        FROM_ZERO,
+        "Updates between two evaluations; 0 for never. If given, the best checkpoint is kept in RUN/best.",
+        shown="text: ten times, briefly, for a curve; control: never",
+    ),
+    option("--stop-reward", float, "Stop at this mean reward of an evaluation, minus two standard errors."),
+    option("--log-interval", COUNT, "Updates between two log entries.", 10),
+    option(
+        "--track",
+        click.Choice(["wandb", "trackio", "mlflow"]),
+        "Also send configuration, metrics, samples and result to this tracker.",
+    ),
+    option(
+        "--report/--no-report", bool, "Write report.html at the end; see rlenv report.", True, envvar="RLENV_REPORT"
+    ),
+    option("--log-kl", bool, "Log the KL to the policy that training starts from (rollout/kl_start).", False),
+    option("--dry-run", bool, "Say whether the run fits in memory; train nothing.", False),
+)
+checkpoints = group(
+    "Run folder and checkpoints",
+    option(
+        "--resume",
+        click.Path(exists=True, file_okay=False, path_type=Path),
+        "Continue the run in this folder, with its own options; after a kill, from its last checkpoint.",
+        is_eager=True,
+        callback=read_run,
+    ),
+    option("--save-every", click.FloatRange(min=0), "Minutes between two checkpoints.", 10.0),
+    option("--save-every-updates", COUNT, "Updates between two checkpoints, instead of --save-every."),
+    option("--keep", COUNT, "Checkpoints that are kept, besides the best.", 2),
+    option("--trust trust_checkpoint", bool, "With --resume: import your modules that the checkpoint names.", False),
+)
 
 
 @click.command(
@@ -30,13 +104,13 @@ from .train_options import agent_options, checkpoints, evaluation, sharding, upd
 @environment
 @text
 @agent_options
-@update_options
+@declared("train")
 @adapter
 @warm_start
 @evaluation
 @checkpoints
 @run_folder
-@sharding
+@declared("train", "Every run")
 @processes
 @common
 def train(**given: Any) -> None:

@@ -16,10 +16,10 @@ from agents.checks import check_number, first_line
 from verifiers.plugins.registry import trusting
 
 from . import model_defaults, session
-from .agent_names import label, resume_command
 from .errors import explain
 from .job import Job
 from .memory_plan import dry_run
+from .names import resume_command, short_name
 from .options import one_budget
 from .parameters import flag_of, typed
 from .progress import Interrupt, say
@@ -28,7 +28,6 @@ from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
 from .settings import is_text
 from .torchrun import join, restarts
 from .trackers import library
-from .verifier_names import short_name
 
 
 def run_training(given: dict[str, Any]) -> None:
@@ -182,5 +181,5 @@ def _new(given: dict[str, Any]) -> tuple[Agent, Run]:
     if given["log_kl"] and agent.anchor.reference is not None:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(given["verifier"])] if is_text(given["env_id"]) else []
-    name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])]).lower()
+    name = "-".join([given["env_id"].split(":")[-1], *of_text, short_name(given["agent"])]).lower()
     return agent, Run(processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], name)))

@@ -13,19 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from .command import Group
-from .options import problem_file
-from .parameters import KeyValue
-from .shell_completions import offer
-from .shell_completions import verifiers as verifier_names
+from .names import Name
+from .names import verifiers as verifier_names
+from .options import problem_file, verifier_arg
 from .terminal import console, plain
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier
     from verifiers.lint.report import Report
 
-arguments = click.option(
-    "--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."
-)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 
 
@@ -87,11 +83,11 @@ def list_command(as_json: bool) -> None:  # fmt: skip
         "rlenv verifiers show rewards.py:f --problems FILE --completion 42": "Your own, with an answer of yours",
     },
 )
-@click.argument("name", shell_complete=offer(verifier_names, "file"))
+@click.argument("name", shell_complete=Name(verifier_names).shell_complete)
 @click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
 @click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
-@arguments
+@verifier_arg
 @problem_file
 @as_json
 def show(
@@ -184,9 +180,9 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
         "rlenv verifiers lint --all --json": "Every verifier that needs no argument, for a program",
     },
 )
-@click.argument("names", nargs=-1, shell_complete=offer(verifier_names, "file"))
+@click.argument("names", nargs=-1, shell_complete=Name(verifier_names).shell_complete)
 @click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
-@arguments
+@verifier_arg
 @problem_file
 @as_json
 def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:

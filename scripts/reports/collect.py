@@ -11,11 +11,10 @@ from typing import Any
 
 from agents.files import is_locked, read_table
 
-from ..agent_names import label, resume_command
+from ..names import resume_command, short_name
 from ..run import CHECKPOINT, CSV, LOCAL, LOCK
 from ..run import Run as RunFolder
 from ..terminal import plain
-from ..verifier_names import short_name
 from .history import History, read_run
 from .rules import Finding, findings_of
 from .tokens import Row, checked
@@ -141,7 +140,7 @@ def kinds_of(runs: Sequence[Run]) -> list[Kind]:
 
 def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
     rest = [f"{name} {shown_value(config.get(name))}" for name in differing if name != "agent"]
-    return plain(", ".join([label(config["agent"]), *rest] if "agent" in differing or not rest else rest))
+    return plain(", ".join([short_name(config["agent"]), *rest] if "agent" in differing or not rest else rest))
 
 
 def shown_value(value: Any) -> str:

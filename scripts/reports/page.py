@@ -10,7 +10,7 @@ from typing import Any
 
 from rlenv.version import __version__
 
-from ..agent_names import label
+from ..names import short_name
 from ..options import TEXT_ONLY
 from ..run import write_text
 from ..terminal import plain
@@ -107,7 +107,7 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
 
 
 def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
-    agents = {label(run.config["agent"]) for run in runs}
+    agents = {short_name(run.config["agent"]) for run in runs}
     who = agents.pop() if len(agents) == 1 else f"{len(agents)} agents"
     models = {str(run.config.get("model")) for run in runs if run.is_text}
     if len(models) == 1 and not models & {"None", "auto"}:

@@ -37,7 +37,7 @@ def run(pole_copy):
 @pytest.mark.parametrize(
     ("option", "begun"),
     [
-        (["--gamma", 0.5], "the default, 0.99 for control, 1 for text"),
+        (["--gamma", 0.5], "no --gamma"),
         (["--seed", 4], "3"),
         (["--agent", "a2c"], "ppo"),
         (["--env", "Acrobot-v1"], "CartPole-v1"),

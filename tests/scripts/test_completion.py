@@ -1,4 +1,4 @@
-"""Shell completion: commands, options, and the names of everything that has one."""
+"""Shell completion: commands, options, agents and verifiers."""
 
 import os
 import shutil
@@ -23,12 +23,8 @@ verifiers l | list lint
 train --kl-c | --kl-coef
 train --agent gr | grpo
 compare --agents rloo,gr | rloo,grpo
-train --model ti | tiny
 train --verifier arith,countd | arith,countdown
 verifiers lint arith countd | countdown
-train --env CartPole-v | CartPole-v0 CartPole-v1
-lab band | bandit
-bench trl-gr | trl-grpo
 """
 
 

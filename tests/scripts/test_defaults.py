@@ -44,7 +44,7 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
     assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
     imitating = click.command()(declared("sft")(lambda: None)).params
-    assert [one.opts + one.secondary_opts for one in imitating][:2] == [["--side"], ["--soft", "--no-soft"]]
+    assert [one.opts + one.secondary_opts for one in imitating][-2:] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()
 

@@ -74,7 +74,7 @@ train --problems my.py | .py .jsonl
 train --problems . | read
 train --problems sums.jsonl | column prompt question target
 train --problems sums.jsonl --column prompt=qestion | --column prompt=question
-train --problems sums.jsonl --column question | question KEY=VALUE
+train --problems sums.jsonl --column question | question COLUMN=NAME
 train --prompt-template {{question}} | --prompt-template --problems
 train --column prompt=question | --column --problems
 train {sums} --max-prompt-tokens 3 --long-prompts error | line 3 max_prompt_tokens

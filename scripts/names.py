@@ -1,0 +1,142 @@
+"""Names of agents, verifiers, environments and tools on the command line; those of the user's are file.py:Name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from agents import Agent
+
+
+class Name(click.ParamType):
+    """A name, or several with commas; files and folders in it become absolute, for a run continued from elsewhere.
+
+    Args:
+        offered: returns the names that a shell completes.
+    """
+
+    name = "NAME"
+
+    def __init__(self, offered: Callable[[], Iterable[str]] = tuple) -> None:
+        self.offered = offered
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the same names; a module of the current directory is named by its file."""
+        return _renamed(str(value), _absolute)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that fit, also at the end of a list; else what the shell itself knows: files."""
+        before, comma, last = incomplete.rpartition(",")
+        found = [CompletionItem(before + comma + name) for name in self.offered() if name.startswith(last)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+def verifiers() -> list[str]:
+    """Return the names of verifiers, also those of installed plugins."""
+    from verifiers.plugins.registry import list_verifiers
+
+    return list_verifiers()
+
+
+def without_folders(spec: str) -> str:
+    """Return names with only the last part of absolute paths, for other machines than this one."""
+    return _renamed(spec, lambda name: ":".join(map(_last_part, name.split(":"))))
+
+
+def short_name(spec: str) -> str:
+    """Return a name for a part of a folder's: my_agent.MyAgent for /path/my_agent.py:MyAgent."""
+    return "-".join(re.sub(r"[^\w.-]+", ".", _short(name)) for name, _ in _members(spec))
+
+
+def resume_command(run: Path, options: Mapping[str, Any]) -> str:
+    """Return the command that continues a run, with `--trust` if that imports a module of the user's."""
+    from verifiers.plugins.registry import is_listed
+
+    env = str(options.get("env_id") or "").removeprefix("rlenv:")
+    named = [str(options.get("agent")), env, *(options.get("tools") or ())]
+    judges = [name.partition(":")[0] for name, _ in _members(options.get("verifier") or "arith")]
+    own = any(":" in name for name in named) or not all(map(is_listed, judges)) or options.get("unsafe_local_exec")
+    return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
+
+
+def agent_class(name: str) -> type[Agent]:
+    """Return the class that a name stands for, importing its module if it is the user's.
+
+    Raises:
+        ValueError: for an unknown name, with the closest match; a module that cannot be imported; no agent.
+    """
+    import agents
+    from verifiers.plugins.registry import reason_of
+    from verifiers.plugins.user_code import import_user_module
+
+    module, own, attribute = name.rpartition(":")
+    if not own:
+        if name.endswith(".py"):
+            raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
+        return agents.find_agent(name)
+    try:
+        found = getattr(import_user_module(module), attribute)
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, agents.Agent)):
+        raise ValueError(f"agent {name!r} is not a class of agents: it must be a subclass of agents.Agent, or of GRPO")
+    return found
+
+
+def class_saved(name: str | None, trust: bool) -> type[Agent]:
+    """Return the class whose `load` reads a checkpoint of this agent: of the user's only with trust, else `Agent`.
+
+    Raises:
+        ValueError: if the class is the user's, and is not trusted or cannot be imported.
+    """
+    import agents
+
+    if name is None or ":" not in name:
+        return agents.Agent
+    if not trust:
+        raise ValueError(f"the checkpoint names the agent {name!r} and may run any code; if you trust it, pass --trust")
+    return agent_class(name)
+
+
+def _members(spec: str) -> list[tuple[str, float]]:
+    """Return the names in a list of verifiers with their weights; any other name alone."""
+    from verifiers.plugins.registry import split_list, split_weight
+
+    members = split_list(spec)
+    return [(spec, 1.0)] if members is None else list(map(split_weight, members))
+
+
+def _renamed(spec: str, rename: Callable[[str], str]) -> str:
+    return ",".join(rename(name) + ("" if weight == 1 else f"={weight!r}") for name, weight in _members(spec))
+
+
+def _absolute(name: str) -> str:
+    from verifiers.plugins.registry import ENVIRONMENT, is_listed
+    from verifiers.plugins.user_code import find_module_file
+
+    module, _, attribute = name.rpartition(":")
+    if module.startswith(f"{ENVIRONMENT}:"):
+        return f"{ENVIRONMENT}:{_absolute(name.partition(':')[2])}"
+    if module == "reward_model" and Path(attribute).is_dir():
+        return f"{module}:{Path(attribute).absolute()}"
+    file = find_module_file(module) if module and not is_listed(module) else None
+    return name if file is None else f"{file}:{attribute}"
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of an absolute path; any other text unchanged, also what follows the colon of a URL."""
+    return Path(text).name if Path(text).is_absolute() and not text.startswith("//") else text
+
+
+def _short(name: str) -> str:
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        return f"{Path(module).stem}.{attribute}"
+    return f"{module}.{_last_part(attribute)}" if module and Path(attribute).is_absolute() else name
