@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import click
 
 LARGEST = 2**63 - 1
 ALL = "all options"  # in a context's `meta`, if they are asked for
-LONGEST_DEFAULT = 24  # characters of one that `--help` shows: with more, most options need a further line
 
 
 class Examples:
@@ -28,23 +26,17 @@ class Examples:
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each as a comment and a line that is never wrapped."""
-        if not self.examples:
-            return
         with formatter.section("Examples"):
-            for number, (line, about) in enumerate(self.examples.items()):
-                gap = "\n" if number else ""
-                indent = " " * formatter.current_indent
-                formatter.write(f"{gap}{indent}# {about}\n{indent}{line}\n")
+            formatter.write_text("\n\n".join(f"\b\n# {about}\n{line}" for line, about in self.examples.items()))
 
 
 class Command(Examples, click.Command):
-    """A command with examples, and with its options under the headings that `options` in parameters.py gives them.
+    """A command with examples, and with its options under the headings of their groups.
 
     No option takes a number that is not finite or has more than 64 bits, or bytes that are not UTF-8.
 
     Args:
-        often: {heading: names of options} that `--help` shows, a sentence and a default each; `--help-all` shows all.
-            Without it, `--help` does.
+        often: {heading: names of options} that `--help` shows; `--help-all` shows all. Without it, `--help` does.
     """
 
     def __init__(self, *args: Any, often: Mapping[str, Sequence[str]] | None = None, **attributes: Any) -> None:
@@ -54,75 +46,54 @@ class Command(Examples, click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, with `--help-all` if `--help` shows a part of them."""
         every = super().get_params(ctx)
-        return [*every[:-1], _help_all(len(every)), every[-1]] if self.often else every
+        return [*every[:-1], HELP_ALL, every[-1]] if self.often else every
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse a second --verifier, of which click would take the last; see the base class about the rest."""
-        if sum(arg.partition("=")[0] == "--verifier" for arg in args) > 1:
-            several = "name several in one, with their weights: --verifier exact,rewards.py:short=0.5"
-            raise click.UsageError(f"--verifier is given twice; {several}", ctx)
-        return super().parse_args(ctx, args)
-
-    def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Read the options, and check them.
 
         Raises:
             BadParameter: naming the first that no option takes.
+            UsageError: for a second --verifier, of which click would take the last.
         """
-        context = super().make_context(*args, **more)
+        if sum(arg.partition("=")[0] == "--verifier" for arg in args) > 1:
+            several = "name several in one, with their weights: --verifier exact,rewards.py:short=0.5"
+            raise click.UsageError(f"--verifier is given twice; {several}", ctx)
+        left = super().parse_args(ctx, args)
         for parameter in self.params:
-            reason = _no_value(context.params.get(str(parameter.name)))
-            if reason:
-                raise click.BadParameter(reason, context, parameter)
-        return context
+            if reason := _no_value(ctx.params.get(str(parameter.name))):
+                raise click.BadParameter(reason, ctx, parameter)
+        return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the headings in the order in which they first occur."""
-        if self.often and ALL not in ctx.meta:
-            self._format_often(ctx, formatter)
-            return
+        usual = {name: heading for heading, names in self.often.items() for name in (*names, "help_all")}
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            if record is not None:
-                sections.setdefault(getattr(parameter, "heading", None) or "Options", []).append(record)
+            heading, record = getattr(parameter, "heading", "Options"), parameter.get_help_record(ctx)
+            if self.often and ALL not in ctx.meta:
+                heading = usual.get(str(parameter.name), "")
+            if record is not None and heading:
+                sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
 
-    def _format_often(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        every = self.get_params(ctx)
-        by_name = {parameter.name: parameter for parameter in every}
-        sections = {heading: [by_name[name] for name in names] for heading, names in self.often.items()}
-        next(reversed(sections.values())).extend(every[-2:])  # --help-all and --help
-        for heading, parameters in sections.items():
-            records = filter(None, (parameter.get_help_record(ctx) for parameter in parameters))
-            with formatter.section(heading):
-                formatter.write_dl([(option, _first_sentence(about)) for option, about in records])
+
+def _show_all(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        ctx.meta[ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
-def _help_all(count: int) -> click.Option:
-    """Return the option that shows all so many options and exits."""
-
-    def show(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
-        if asked and not ctx.resilient_parsing:
-            ctx.meta[ALL] = True
-            click.echo(ctx.get_help(), color=ctx.color)
-            ctx.exit()
-
-    return click.Option(
-        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show,
-        help=f"Show all {count} options and exit.",
-    )  # fmt: skip
-
-
-def _first_sentence(about: str) -> str:
-    """Return the first sentence of an option's help, and its default if that is a value."""
-    text, _, extra = about.partition("  [")
-    first = re.split(r"(?<=\w)[.;] ", text)[0].rstrip(" .,")
-    value = re.match(r"default: (?:\(([^)]+)\)|([^;\]]+))", extra)
-    shown = value and (value[2] or re.sub(r"([,;] | \().*", ", ...", value[1]))
-    return f"{first}  [{shown}]" if shown and len(shown) <= LONGEST_DEFAULT else first
+HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options, and exit.",
+)
 
 
 def _no_value(value: Any) -> str:

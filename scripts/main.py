@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 
 from . import DISTRIBUTION, torchrun
 from .command import Group
-from .errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
+from .errors import USER, explain, one_line, reader_gone
 
 COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is imported when it is used
     "train": "Train an agent: a warm start, reinforcement learning, evaluation.",
@@ -45,16 +46,15 @@ class Commands(Group):
     """A group that prints errors of the user in one line (exit code 1 or 2), and bugs with their traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table, then those that were added in Python."""
-        return [*COMMANDS, *(name for name in self.commands if name not in COMMANDS)]
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command and return it; None if there is no such command."""
         if cmd_name not in COMMANDS:
-            return super().get_command(ctx, cmd_name)
+            return None
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f".{name}", __package__), name)
-        command.short_help = COMMANDS[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -66,8 +66,8 @@ class Commands(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is run; the error for an unknown one names the closest match."""
-        if args[0][:1] != "-" and self.get_command(ctx, args[0]) is None:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+        if args[0][:1] != "-" and args[0] not in COMMANDS:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "rlenv --help lists them"
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -77,12 +77,9 @@ class Commands(Group):
         run: Any = super().main
         if not standalone_mode:
             return run(*args, standalone_mode=False, **extra)
+        warnings.formatwarning = one_line
         try:
-            take_streams()
-            with thread_faults() as faults, warnings_in_one_line():
-                code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
-            for fault in faults:
-                raise fault
+            code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
         except click.ClickException as error:
             _fail(_message(error), error.exit_code)
         except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
@@ -92,8 +89,6 @@ class Commands(Group):
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
             explained = explain(error)
-            if explained is None and torchrun.is_lost(error):
-                explained = (torchrun.LOST, 1)
             if explained is None:
                 sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise
@@ -112,11 +107,11 @@ def _message(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    message = torchrun.said_once(message)
+    """Print an error and exit; what is wrong with the options is the same in all processes of a machine."""
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end
         message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
-    with suppress(OSError):  # standard error may be closed
-        if message:
+    if code != USER or torchrun.number("LOCAL_RANK") == 0:
+        with suppress(OSError):  # standard error may be closed
             click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if torchrun.count() > 1 else None)
     sys.exit(code)
 

@@ -182,7 +182,7 @@ text = Options([*verifier, *problems, *tokens])
 
 warm_start = group(
     "Supervised warm start (text)",
-    option("--sft-steps", int, "Steps of it; 0 for none.", shown="500 for a preset, 0 for a model of your own"),
+    option("--sft-steps", int, "Warm-start steps; 0 for none.", shown="500 for a preset, 0 for a model of your own"),
     option("--sft-examples", int, "Demonstrations that the warm start uses.", 650),
     option("--sft-batch-size", int, "Demonstrations per step.", 128),
     option(

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
-from rich.console import Console
+import click
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from .terminal import console, interactive, plain
 
-LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either,
-LEAST_SECONDS = 2.0  # but no sooner than this after the one before
-REDRAWN, FIGURES = 4, 90  # live lines per second; columns of one without its bar
+LINE_SECONDS = 20.0  # between two plain lines
+REDRAWN, BAR = 4, 20  # live lines per second; columns of a bar
 Show = Callable[..., None]  # of the amount done and a note; see `progress_bar`
-_bars: list[Console] = []  # of the bars on the screen: lines printed by their console go above them
 
 
-def say(text: str, quiet: bool = False) -> None:
-    """Print a line on stderr; a `quiet` one only where no bar is shown."""
-    if not (quiet and interactive(sys.stderr)):
-        _console().print(plain(text), markup=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    return _bars[-1] if _bars else console(error=True)
+def say(text: str) -> None:
+    """Print a line on stderr, above a bar if there is one."""
+    click.echo(plain(text), err=True)
 
 
 @contextmanager
@@ -45,51 +39,58 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         passing: whether the line vanishes at the end, and short work prints none.
 
     Yields:
-        A function of the amount done and a note.
+        A function of the amount done, a note, and the texts of a sample, which get a line below on a terminal.
     """
-    if not interactive(sys.stderr):
+    if not interactive():
         yield _lines(title, total, done, passing)
         return
-    _bars.append(_console())
-    try:
-        with _live(_bars[-1], passing) as progress:
-            task = progress.add_task(title, total=total, completed=done, note="")
+    with _Live(passing) as progress:
+        task = progress.add_task(title, total=total, completed=done, note="")
 
-            def show(amount: int, note: str = "") -> None:
-                progress.update(task, completed=amount, note=plain(note))
+        def show(amount: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
+            progress.sample = sample or progress.sample
+            progress.update(task, completed=amount, note=plain(note))
 
-            yield show
-    finally:
-        _bars.pop()
+        yield show
 
 
-def _live(screen: Console, passing: bool) -> Progress:
-    """Return a line of progress that is cut at the width of the terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        *([BarColumn(min(screen.width - FIGURES, 40))] if screen.width > FIGURES else []),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
-    )
-    return Progress(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
+class _Live(Progress):
+    """A line of progress, and one with a sample if there is any, both cut at the width of the terminal."""
+
+    sample = ("", "")
+
+    def __init__(self, passing: bool) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(BAR),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+        )
+        screen = console(error=True)
+        super().__init__(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the line, and that of the sample."""
+        yield self.make_tasks_table(self.tasks)
+        if any(self.sample):
+            prompt, completion = (plain(text).replace("\t", r"\t").replace("\n", r"\n") for text in self.sample)
+            yield Text(f"{prompt[-(self.console.width // 2) :]} -> {completion}", no_wrap=True, overflow="ellipsis")
 
 
 def _lines(title: str, total: int, before: int, passing: bool) -> Show:
-    """Return what prints a line after a minute, or after 5 % of the work and two seconds, and at the end."""
-    shown, started = before, time.monotonic()
-    at = started
+    """Return what prints a line now and then, and at the end."""
+    started = at = time.monotonic()
+    shown = before
 
-    def show(done: int, note: str = "") -> None:
-        nonlocal shown, at
+    def show(done: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
+        nonlocal at, shown
         now = time.monotonic()
-        complete = not passing and done >= total > shown
-        enough = done - shown >= LINE_SHARE * total and now - at >= LEAST_SECONDS
-        if complete or enough or now - at >= LINE_SECONDS:
-            shown, at, moved = done, now, max(done - before, 1)
-            took = now - started
-            passed, left = (timedelta(seconds=round(each)) for each in (took, took * max(total - done, 0) / moved))
-            say(f"{title}: {min(done / total, 1):4.0%}  {passed}, {left} left  {note}".rstrip())
+        if now - at >= LINE_SECONDS or (done >= total > shown and not passing):
+            at, shown, took = now, done, now - started
+            left = took * max(total - done, 0) / max(done - before, 1)
+            passed, coming = (timedelta(seconds=round(each)) for each in (took, left))
+            say(f"{title}: {min(done / total, 1):4.0%}  {passed}, {coming} left  {note}".rstrip())
 
     return show
 

@@ -120,7 +120,7 @@ class Saver(BetweenRollouts):
     def _on_rollout_start(self) -> None:
         if self.due() and self._saved != self._content():
             self.save()
-            say(f"checkpoint after {self.agent.num_updates} updates", quiet=True)
+            say(f"checkpoint after {self.agent.num_updates} updates")
 
     def _write(self, folder: Path, previous: Path | None) -> None:
         self.state["seconds"] = self.seconds

@@ -5,10 +5,7 @@ Colors are rich's decision, with NO_COLOR and FORCE_COLOR; bars need a terminal.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from typing import Any
 
 from rich.console import Console
 
@@ -22,18 +19,15 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def interactive(stream: Any) -> bool:
-    """Tell whether the cursor of a stream can be moved: whether it is a terminal, and not a dumb one."""
-    return _is_terminal(stream) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+def interactive() -> bool:
+    """Tell whether the cursor of standard error can be moved: whether it is a terminal, and not a dumb one."""
+    screen = console(error=True)
+    return screen.is_interactive and screen.file.isatty()
 
 
 def console(error: bool = False) -> Console:
     """Return a console for standard output, or for standard error, as they are now."""
-    width = None if _is_terminal(sys.stderr if error else sys.stdout) or "COLUMNS" in os.environ else WIDE
-    if os.environ.get("NO_COLOR"):
-        return Console(stderr=error, color_system=None, width=width, highlight=False)
-    return Console(stderr=error, width=width, highlight=False)
-
-
-def _is_terminal(stream: Any) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
+    made = Console(stderr=error, highlight=False)
+    if not made.file.isatty():
+        made.width = WIDE
+    return made

@@ -7,13 +7,10 @@ import re
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 FOREVER = 1e8  # seconds
-MEETING = 60.0  # seconds
 LOST = "another process has ended, or has not answered within --process-timeout; this one ends with it"
 _LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|NCCL|Timed? ?out", re.IGNORECASE)
-_store: Any = None  # shared by the processes, once they have met
 
 
 def count() -> int:
@@ -49,7 +46,6 @@ def join(device: str, limit: float | None) -> str:
         ValueError: for more processes than devices on this machine, a device with a number, a torch without processes,
             or a meeting that fails.
     """
-    global _store
     if count() == 1:
         return device
     import torch
@@ -73,12 +69,8 @@ def join(device: str, limit: float | None) -> str:
         device = f"cuda:{number('LOCAL_RANK')}"
         torch.cuda.set_device(device)
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))
-        _store = dist.PrefixStore(f"rlenv/{restarts()}", store)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            store=_store, rank=rank, world_size=size, timeout=timedelta(seconds=min(FOREVER, limit or FOREVER)),
-        )  # fmt: skip
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=min(FOREVER, limit or FOREVER)))
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {count()} processes of torchrun did not meet: {reason}") from error
@@ -87,20 +79,6 @@ def join(device: str, limit: float | None) -> str:
     return device
 
 
-def is_lost(error: Exception) -> bool:
+def is_lost(error: BaseException) -> bool:
     """Tell whether this is how the end of another process shows in this one."""
     return count() > 1 and isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
-
-
-def said_once(message: str) -> str:
-    """Return what this process prints of an error: nothing if another one has printed the same, or has failed before.
-
-    The processes read the same options, so that most errors come up in all of them.
-    """
-    if _store is None:  # before they have met, those of a machine fail alike
-        return message if number("LOCAL_RANK") == 0 else ""
-    try:
-        first, new = _store.add("errors", 1) == 1, _store.add(message, 1) == 1
-    except RuntimeError:  # the store is lost, too
-        return message
-    return message if first or (new and message != LOST) else ""

@@ -104,7 +104,7 @@ def test_a_terminal_that_cannot_be_written_to_does_not_get_in_the_way_of_a_signa
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("rich.console.Console.print", fail)
+    monkeypatch.setattr("click.echo", fail)
     with progress.Interrupt() as interrupt:
         signal.raise_signal(signal.SIGHUP)
         assert interrupt.asked == signal.SIGHUP

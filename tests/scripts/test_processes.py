@@ -17,12 +17,12 @@ from inprocess import error_of, run
 from processes import until
 
 
-def test_an_error_is_printed_once_and_none_that_follows_from_it(monkeypatch):
-    monkeypatch.setattr(torchrun, "_store", dist.HashStore())
-    errors = ["no file", "no file", torchrun.LOST, "no memory"]
-    assert [torchrun.said_once(each) for each in errors] == ["no file", "", "", "no memory"]
-    monkeypatch.setattr(torchrun, "_store", dist.HashStore())
-    assert [torchrun.said_once(torchrun.LOST) for _ in range(2)] == [torchrun.LOST, ""]
+def test_an_error_of_the_user_is_printed_once_per_machine(monkeypatch, capfd):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert run("train", "--agent", "nosuch").exit_code == 2
+    assert capfd.readouterr().err.count("Error:") == 1
 
 
 def test_a_new_run_that_torchrun_starts_again_is_not_begun_anew(tmp_path, monkeypatch):
