@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 from agents import Agent
 from agents.policies import NAMES
@@ -62,30 +58,13 @@ def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
     from agents.language import memory
 
-    model = model_of(given["model"])
-    if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:
+    if model_of(given["model"]) in ("auto", "tiny", "small"):
         return None
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
-    if free is None or plan.parameters < LARGE:
+    if free is None or plan.parameters < LARGE or plan.peak <= (budget := int(SHARE * free / together)):
         return None
-    budget = int(SHARE * free / together)
-    if plan.peak <= budget:
-        return None
-    longest = work.context - 1
-    return max(memory.fitting_micro_batch_tokens(config, work, budget), longest)
-
-
-def count_parameters(folder: Path) -> int:
-    """Return the number of weights in the safetensors files of a folder, without reading them; 0 if damaged."""
-    count = 0
-    try:
-        for path in folder.glob("*.safetensors"):
-            with safe_open(path, framework="pt") as file:
-                count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError):  # the model's loader says what is wrong
-        return 0
-    return count
+    return max(memory.fitting_micro_batch_tokens(config, work, budget), work.context - 1)
 
 
 def announce(agent: Agent, given: dict[str, Any]) -> None:
@@ -93,16 +72,11 @@ def announce(agent: Agent, given: dict[str, Any]) -> None:
     if not is_text(given["env_id"]):
         return
     policy: Any = agent.policy
-    count = policy.model.num_parameters()
+    count, tokens, rate = policy.model.num_parameters(), agent.micro_batch_tokens, agent.learning_rate
     if given["model"] in NAMES and count < LARGE:
         return
-    steps, tokens = given["sft_steps"], agent.micro_batch_tokens
-    rate = agent.learning_rate
     said = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
-    said.append(f"{steps} steps of warm start" if steps else "no warm start")
+    said.append(f"{given['sft_steps'] or 'no'} steps of warm start")
     if agent.micro_batch_size is None:
         said.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
-    kind = "adapter on " if policy.adapter is not None else ""
-    say(
-        f"{kind}{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)"
-    )
+    say(f"{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)")

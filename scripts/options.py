@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from agents.checks import MOST_SLOTS
 from agents.settings import Setting
 
 from .config_file import read_config
@@ -14,6 +15,7 @@ from .defaults import about, by_agent, shown_default
 from .names import Name, verifiers
 from .parameters import KeyValue, Options, group, option, typed
 
+MOST_RATE = 1e30  # of learning: with more, Adam's step overflows
 COUNT, FROM_ZERO = click.IntRange(min=1), click.IntRange(min=0)
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
@@ -182,12 +184,12 @@ text = Options([*verifier, *problems, *tokens])
 
 warm_start = group(
     "Supervised warm start (text)",
-    option("--sft-steps", int, "Warm-start steps; 0 for none.", shown="500 for a preset, 0 for a model of your own"),
-    option("--sft-examples", int, "Demonstrations that the warm start uses.", 650),
-    option("--sft-batch-size", int, "Demonstrations per step.", 128),
+    option("--sft-steps", FROM_ZERO, "Of the warm start; 0 for none.", shown="500 for a preset, 0 for your own model"),
+    option("--sft-examples", COUNT, "Demonstrations that the warm start uses.", 650),
+    option("--sft-batch-size", click.IntRange(1, MOST_SLOTS), "Demonstrations per step.", 128),
     option(
         "--sft-learning-rate",
-        float,
+        click.FloatRange(0, MOST_RATE, min_open=True),
         "Learning rate of the warm start; it falls linearly to a tenth.",
         shown="2e-3 for tiny, less for larger models",
     ),

@@ -14,7 +14,6 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
-from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.language.gguf import model_folder
 from agents.policies import NAMES
 from agents.rollouts.envs import LOOP_OFFERS, full_id
@@ -34,7 +33,6 @@ transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
-MOST_RATE = 1e30  # of learning: with more, Adam's step overflows
 
 
 def build_agent(name: str, options: dict[str, Any]) -> Agent:
@@ -43,8 +41,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     Raises:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
-    cls = agent_class(name)
-    model = model_of(options["model"])
+    cls, model = agent_class(name), model_of(options["model"])
     arguments = {
         "policy_kwargs": policy_arguments(options),
         "env_kwargs": env_arguments(options),
@@ -85,11 +82,10 @@ def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iter
     env_kwargs = dict(facts["env_kwargs"] or {})
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
-    changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
-    changes["shard"] = bool(options["shard"])
-    if options["learning_rate"] is not None:
-        changes["learning_rate"] = options["learning_rate"]
-    agent: Agent = cls.load(checkpoint, continue_env=True, **changes)
+    where = {"device": options["device"], "shard": bool(options["shard"])}
+    rate = {} if options["learning_rate"] is None else {"learning_rate": options["learning_rate"]}
+    trust = options["trust_checkpoint"]
+    agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **where, **rate)
     _tell_class(agent, options["agent"])
     return agent
 
@@ -109,14 +105,11 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     """Return the verifier's demonstrations of the first `sft_examples` training problems; None without a warm start.
 
     Raises:
-        ValueError: for options of the warm start out of range, or a demonstration that is missing or too long.
+        ValueError: for a demonstration that is missing or too long.
     """
-    steps = check_count("sft_steps", options["sft_steps"], low=0)
-    examples = check_count("sft_examples", options["sft_examples"])
-    check_count("sft_batch_size", options["sft_batch_size"], high=MOST_SLOTS)
-    if options["sft_learning_rate"] is not None:
-        check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, high=MOST_RATE, above=True)
-    return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
+    if options["sft_steps"] == 0:
+        return None
+    return first_demonstrations(task_of(agent.env), options["sft_examples"], options["seed"], agent.device)
 
 
 def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
@@ -203,13 +196,12 @@ def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
 
 def describe(figures: dict[str, Any]) -> str:
     """Return an evaluation in one line."""
-    success = figures["success_rate"]
     parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
     if "mean_turns" in figures:
         parts.append(f"mean turns {figures['mean_turns']:.2f}")
-    if success is not None:
+    if figures["success_rate"] is not None:
         known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
-        parts.insert(0, f"success {success:.3f}{known}")
-    mode = "greedy" if figures["deterministic"] else "sampled"
+        parts.insert(0, f"success {figures['success_rate']:.3f}{known}")
     where = f", {figures['split']} split" if figures["split"] else ""
+    mode = "greedy" if figures["deterministic"] else "sampled"
     return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"

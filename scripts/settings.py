@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,12 @@ from agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from .defaults import agent_settings
+from .defaults import agent_settings, by_agent
 from .options import TEXT_ONLY, adapter
 from .parameters import flag_of, typed
 from .run import LOCAL, config_of, model_of
 
-IN_TURN = {
-    "first_problem": 0,
-    "curriculum": None,
-    "prompt_choice": None,
-}  # of TextGen-v0: every problem, from the first
+IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *adapter.names)  # of language models
 
 
@@ -51,20 +48,23 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     Raises:
         ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
     """
-    from agents import AGENTS  # slow
-
     accepted = agent_settings(cls)
-    known = {name for agent in (*AGENTS.values(), cls) for name in agent_settings(agent)}
+    known = by_agent() | accepted
     given = {key: value for key, value in options.items() if key in known and value is not None}
-    for key in given:
-        if key not in accepted:
-            raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
-    for key, value in dict(options.get("agent_args", ())).items():
-        if key in options:
-            raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
-        check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
-        given[key] = value
-    return given
+    if strange := next((key for key in given if key not in accepted), None):
+        raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
+    more = dict(options.get("agent_args", ()))
+    _check_free("--agent-arg", more, options)
+    for key in more:
+        check_choice(f"--agent-arg of {name!r}", key, sorted(accepted.keys() - options.keys()))
+    return given | more
+
+
+def _check_free(flag: str, given: dict[str, Any], options: Collection[str]) -> None:
+    """Refuse what has an option of its own."""
+    for name in given:
+        if name in options:
+            raise ValueError(f"{flag} {name}: there is an option for it, --{name.replace('_', '-')}")
 
 
 def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
@@ -76,14 +76,11 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options.get("policy_args", ()))
     if not is_text(options["env_id"]):
         return given
-    for name in given:
-        if name in POLICY_OPTIONS:
-            raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
+    _check_free("--policy-arg", given, POLICY_OPTIONS)
     if options.get("lora_rank") is not None or has_adapter(model_of(options["model"])):
         library()
     values = {name: options.get(name) for name in POLICY_OPTIONS}
-    own = {name: value for name, value in values.items() if value is not None and value is not False}
-    return own | given
+    return {name: value for name, value in values.items() if value is not None and value is not False} | given
 
 
 def env_arguments(options: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_larger_models_move_less_and_adapters_more():
 def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
     result, said = run("--model", folder, "--log-dir", tmp_path / "run")
     assert result["sft_steps"] == 0
-    assert "no warm start" in said and "learning rate 0.0003" in said and "--learning-rate" in said
+    assert "no steps of warm start" in said and "learning rate 0.0003" in said and "--learning-rate" in said
     given = {"model": "auto", "sft_steps": None, "micro_batch_size": None, "micro_batch_tokens": None}
     preset = model_defaults.fill_in(given | {"env_id": "TextGen-v0"})
     assert preset["sft_steps"] == model_defaults.STEPS, "a preset learns from demonstrations first"

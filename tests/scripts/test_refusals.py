@@ -36,7 +36,7 @@ train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
 train --policy-arg lora_rank=4 | --lora-rank
 train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
-train --sft-steps -1 | sft_steps -1
+train --sft-steps -1 | --sft-steps -1
 train --max-new-tokens 10000000 | max_new_tokens
 train --verifier guess --max-turns 0 | max_turns 0
 train --verifier guess --max-reply-tokens 0 | max_reply_tokens
@@ -44,8 +44,8 @@ train --verifier guess --max-context-tokens 5 | max_context_tokens 7
 train --max-prompt-tokens 10101010101010101010101010 | --max-prompt-tokens 92233
 train --num-envs 10000000 | num_envs 1048576
 train --seed 9999999999999999999999 | --seed 9223372036854775807
-train --sft-batch-size 999999999999999999 | sft_batch_size
-train --sft-learning-rate 1e300 | sft_learning_rate
+train --sft-batch-size 999999999999999999 | --sft-batch-size
+train --sft-learning-rate 1e300 | --sft-learning-rate
 train --lerning-rate 1 | --learning-rate
 train --config no-such-file.json | no-such-file.json
 train --config typo.json | learning_rate
@@ -117,7 +117,7 @@ compare --episodes 5 --timesteps 5 | --timesteps --episodes
 compare --group-size 1 --agents reinforce,rloo | group_size
 compare {pole_env} --group-size 4 | group_size=4
 compare {pole_env} --sft-steps 5 | --sft-steps
-compare --sft-examples 0 | sft_examples 0
+compare --sft-examples 0 | --sft-examples 0
 compare {pole_env} --log-dir papers | compare.json
 compare {pole_env} --log-dir papers --overwrite | compare.json
 evaluate none | none 'run folder' --verifier
@@ -274,7 +274,7 @@ def test_no_option_of_any_command_takes_what_is_no_number():
         command = main.get_command(click.Context(main), name)
         for option in command.params:
             if isinstance(option.type, click.types.FloatParamType):
-                for value in ("nan", "inf"):
+                for value in ("nan",) if getattr(option.type, "max", None) else ("nan", "inf"):
                     with pytest.raises(click.BadParameter, match="finite"):
                         command.make_context(name, [f"{option.opts[0]}={value}"], resilient_parsing=True)
                     found += 1
