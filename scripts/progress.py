@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
 import click
-from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
-from rich.text import Text
 
 from .terminal import console, interactive, plain
 
@@ -39,43 +37,22 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         passing: whether the line vanishes at the end, and short work prints none.
 
     Yields:
-        A function of the amount done, a note, and the texts of a sample, which get a line below on a terminal.
+        A function of the amount done and a note.
     """
     if not interactive():
         yield _lines(title, total, done, passing)
         return
-    with _Live(passing) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(BAR),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+    )
+    screen = console(error=True)
+    with Progress(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True) as progress:
         task = progress.add_task(title, total=total, completed=done, note="")
-
-        def show(amount: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
-            progress.sample = sample or progress.sample
-            progress.update(task, completed=amount, note=plain(note))
-
-        yield show
-
-
-class _Live(Progress):
-    """A line of progress, and one with a sample if there is any, both cut at the width of the terminal."""
-
-    sample = ("", "")
-
-    def __init__(self, passing: bool) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(BAR),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
-        )
-        screen = console(error=True)
-        super().__init__(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Return the line, and that of the sample."""
-        yield self.make_tasks_table(self.tasks)
-        if any(self.sample):
-            prompt, completion = (plain(text).replace("\t", r"\t").replace("\n", r"\n") for text in self.sample)
-            yield Text(f"{prompt[-(self.console.width // 2) :]} -> {completion}", no_wrap=True, overflow="ellipsis")
+        yield lambda amount, note="": progress.update(task, completed=amount, note=plain(note))
 
 
 def _lines(title: str, total: int, before: int, passing: bool) -> Show:
@@ -83,7 +60,7 @@ def _lines(title: str, total: int, before: int, passing: bool) -> Show:
     started = at = time.monotonic()
     shown = before
 
-    def show(done: int, note: str = "", sample: tuple[str, str] | None = None) -> None:
+    def show(done: int, note: str = "") -> None:
         nonlocal at, shown
         now = time.monotonic()
         if now - at >= LINE_SECONDS or (done >= total > shown and not passing):
