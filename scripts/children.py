@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from .parameters import KeyValue
 from .progress import Interrupt
 
 POLL_SECONDS, GRACE_SECONDS = 0.05, 5.0
@@ -55,10 +56,10 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
         if value is None or value is False or value == parameter.default:
             continue
         flag = parameter.opts[-1]
-        if parameter.multiple and parameter.type is click.STRING:
-            arguments += [f"{flag}={each}" for each in value]
-        elif parameter.multiple:
+        if isinstance(parameter.type, KeyValue):
             arguments += [f"{flag}={key}={json.dumps(setting)}" for key, setting in dict(value).items()]
+        elif parameter.multiple:
+            arguments += [f"{flag}={each}" for each in value]
         else:
             arguments.append(flag if value is True else f"{flag}={value}")
     return tuple(arguments)

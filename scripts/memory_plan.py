@@ -18,7 +18,6 @@ from agents.language.adapters import base_of, has_adapter
 from agents.language.loading import config_of, find_config
 from agents.language.memory import Workload
 from agents.rollouts.envs import resolve_device
-from agents.settings import default_of
 from agents.training.teacher import named_teacher
 
 from . import session
@@ -59,15 +58,13 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     policy = policy_arguments(given)  # it asks for peft, if needed
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
-    defaults = {name: one.default for name, one in agent_settings(cls).items() if one.default is not None}
-    settings: dict[str, Any] = defaults | agent_arguments(given["agent"], cls, given)
-
-    def setting(name: str) -> Any:
-        return settings[name] if name in settings else default_of(name, cls, "language-model")
-
-    episodes, vocabulary = setting("episodes_per_update"), int(envs.single_action_space.n)
-    steps = settings["num_minibatches"] if settings.get("num_minibatches") else 1
-    slots = settings.get("num_envs") or min(setting("num_envs"), episodes)
+    asked = agent_arguments(given["agent"], cls, given)
+    settings = {
+        name: one.by_kind.get("language-model", one.default) for name, one in agent_settings(cls).items()
+    } | asked
+    episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
+    steps = settings.get("num_minibatches") or 1
+    slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
     work = Workload(
         task.max_prompt_tokens,

@@ -47,12 +47,12 @@ def verifiers() -> list[str]:
 
 def without_folders(spec: str) -> str:
     """Return names with only the last part of absolute paths, for other machines than this one."""
-    return _renamed(spec, lambda name: ":".join(map(_last_part, name.split(":"))))
+    return _renamed(spec, _without_folders)
 
 
 def short_name(spec: str) -> str:
     """Return a name for a part of a folder's: my_agent.MyAgent for /path/my_agent.py:MyAgent."""
-    return "-".join(re.sub(r"[^\w.-]+", ".", _short(name)) for name, _ in _members(spec))
+    return "-".join(re.sub(r"[^\w.-]+", ".", _without_folders(name)) for name, _ in _members(spec)).replace(".py.", ".")
 
 
 def resume_command(run: Path, options: Mapping[str, Any]) -> str:
@@ -130,13 +130,7 @@ def _absolute(name: str) -> str:
     return name if file is None else f"{file}:{attribute}"
 
 
-def _last_part(text: str) -> str:
-    """Return the last part of an absolute path; any other text unchanged, also what follows the colon of a URL."""
-    return Path(text).name if Path(text).is_absolute() and not text.startswith("//") else text
-
-
-def _short(name: str) -> str:
-    module, _, attribute = name.rpartition(":")
-    if module.endswith(".py"):
-        return f"{Path(module).stem}.{attribute}"
-    return f"{module}.{_last_part(attribute)}" if module and Path(attribute).is_absolute() else name
+def _without_folders(name: str) -> str:
+    """Return a name with the last part of each absolute path; what follows the colon of a URL stays."""
+    parts = name.split(":")
+    return ":".join(Path(part).name if Path(part).is_absolute() and part[:2] != "//" else part for part in parts)

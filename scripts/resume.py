@@ -19,8 +19,7 @@ from .run import CONFIG, Run
 # These may differ from what the run began with.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "track",
-    "verifier_workers", "device", "shard", "learning_rate",
+    "track", "verifier_workers", "device", "shard", "learning_rate",
 )  # fmt: skip
 
 
@@ -59,7 +58,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
     for name in ("log_dir", "overwrite"):
-        if typed(name) and typed("resume"):
+        if typed(name):
             raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
@@ -68,6 +67,6 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
                 f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
                 f"with --resume these may change: {allowed}"
             )
-    if typed("resume") and given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
+    if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
         config = str(given["resume"] / CONFIG)
         raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")

@@ -15,7 +15,7 @@ from agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from .defaults import agent_settings, by_agent
+from .defaults import NOT_SETTINGS, by_agent
 from .options import TEXT_ONLY, adapter
 from .parameters import flag_of, typed
 from .run import LOCAL, config_of, model_of
@@ -48,15 +48,15 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     Raises:
         ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
     """
-    accepted = agent_settings(cls)
-    known = by_agent() | accepted
+    accepted = inspect.signature(cls).parameters.keys() - {"policy", "env", *NOT_SETTINGS}
+    known = accepted | by_agent().keys()
     given = {key: value for key, value in options.items() if key in known and value is not None}
     if strange := next((key for key in given if key not in accepted), None):
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = dict(options.get("agent_args", ()))
     _check_free("--agent-arg", more, options)
     for key in more:
-        check_choice(f"--agent-arg of {name!r}", key, sorted(accepted.keys() - options.keys()))
+        check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - options.keys()))
     return given | more
 
 
