@@ -17,19 +17,14 @@ MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was type
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
-def agent_settings(cls: type[AgentSettings]) -> dict[str, Setting]:
-    """Return the settings of an agent that the command line may set."""
-    return {name: one for name, one in declared_by(cls).items() if name not in NOT_SETTINGS}
-
-
 def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str, dict[str, Setting]]:
     """Return what is declared of each setting, by agent.
 
     Args:
         classes: of the agents; by default those that say what may have an option, which import no torch.
     """
-    of_agents = {agent: agent_settings(cls) for agent, cls in classes.items()}
-    names = dict.fromkeys(name for own in of_agents.values() for name in own)
+    of_agents = {agent: declared_by(cls) for agent, cls in classes.items()}
+    names = dict.fromkeys(name for own in of_agents.values() for name in own if name not in NOT_SETTINGS)
     return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
 
 

@@ -18,10 +18,10 @@ from agents.language.adapters import base_of, has_adapter
 from agents.language.loading import config_of, find_config
 from agents.language.memory import Workload
 from agents.rollouts.envs import resolve_device
+from agents.settings import declared_by
 from agents.training.teacher import named_teacher
 
 from . import session
-from .defaults import agent_settings
 from .errors import LOWER
 from .names import agent_class
 from .run import model_of
@@ -59,9 +59,8 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
     asked = agent_arguments(given["agent"], cls, given)
-    settings = {
-        name: one.by_kind.get("language-model", one.default) for name, one in agent_settings(cls).items()
-    } | asked
+    usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
+    settings = usual | asked
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
     steps = settings.get("num_minibatches") or 1
     slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
