@@ -96,8 +96,11 @@ class Study:
         limit = self.given["jobs"] or (cores if processes.size() == 1 else 1)
         together = min(limit, len(missing))
         options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
-        jobs = {self._job(run, options[run.agent]): run for run in missing}
-        failed = []
+        jobs, failed = {}, []
+        for run in missing:
+            run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
+            command = rlenv_command(train, options[run.agent] | {"seed": run.seed, "log_dir": run.folder})
+            jobs[Job(command, run.folder.with_name(f"{run.folder.name}.log"))] = run
         with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
             for count, (job, code) in enumerate(ended, 1):
                 run, result = jobs[job], finished(jobs[job].folder)
@@ -121,9 +124,8 @@ class Study:
         if not self.text or not self.given["sft_steps"] or model_of(model) != model:
             return model
         if finished(warm) is None:
-            shutil.rmtree(warm, ignore_errors=True)
             whole = dict.fromkeys(adapter.names)  # the warm start trains all weights, the runs an adapter
-            own = {"log_dir": warm, "as_json": True, "overwrite": False, "device": self.device}
+            own = {"log_dir": warm, "as_json": True, "overwrite": True, "device": self.device}
             job = Job(rlenv_command(sft, self.given | whole | own), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended
@@ -140,25 +142,12 @@ class Study:
         settings, of_train = dict(options["agent_args"]), {option.name for option in train.params}
         options |= {name: settings.pop(name) for name in of_train & settings.keys()}  # which train refuses there
         options |= {"agent": agent, "agent_args": settings, "model": model, "device": self.device}
-        options |= {"as_json": True, "overwrite": False, "log_kl": True, "report": False}
+        options |= {"as_json": True, "overwrite": True, "log_kl": True, "report": False}
         if self.text:
             options["sft_steps"] = 0
             with processes.alone():  # as each run is
                 options["micro_batch_tokens"] = passes(options, together)
         return options
-
-    def _job(self, run: Run, options: dict[str, Any]) -> Job:
-        """Return the command of a run; delete what an interrupted one left.
-
-        Raises:
-            ValueError: if it still writes there: `kill -9` ends a comparison without its runs.
-        """
-        if run.folder.exists():
-            Lock(run.folder / LOCK, f"an earlier run still writes to {str(run.folder)!r}; end it").close()
-        shutil.rmtree(run.folder, ignore_errors=True)
-        run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
-        command = rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder})
-        return Job(command, run.folder.with_name(f"{run.folder.name}.log"))
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the report about every finished run; return what is in report.json."""

@@ -132,17 +132,22 @@ def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
 
 
-def test_two_comparisons_do_not_share_a_folder_and_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
-    """The latter as after `kill -9` of the comparison."""
+def test_two_comparisons_do_not_share_a_folder(tmp_path, monkeypatch):
     given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
     jobs_of(monkeypatch, *given)
     with Lock(tmp_path / "run" / ".lock", "busy"):
         assert "another rlenv compare is running in" in error_of(compare(*given))
-    folder = tmp_path / "run" / "rloo" / "seed-0"
-    folder.mkdir()
-    with Lock(folder / ".lock", "busy"):
-        assert "an earlier run still writes to" in error_of(compare(*given))
-        assert folder.is_dir()
+
+
+def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
+    """As after `kill -9` of the comparison."""
+    given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
+    jobs_of(monkeypatch, *given)
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", inprocess.run_jobs)
+    (tmp_path / "run" / "rloo" / "seed-0").mkdir()
+    with Lock(tmp_path / "run" / "rloo" / "seed-0" / ".lock", "busy"):
+        report = result_of(compare(*given, "--no-figures", "--json"), code=1)
+    assert "another run is writing" in report["failed"][0]["error"]
 
 
 @pytest.mark.parametrize("text", ['{"stopped": "why", "interrupted": false}', '{"interrupted": true}', '{"interrup'])
