@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,10 @@ def run_imitation(given: dict[str, Any]) -> None:
     agent = _agent(given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     shown = session.demonstrations(agent, given)
-    evaluation = (given["env_id"], session.arguments_of(agent), agent.device)
-    envs = session.held_out_envs(*evaluation, given["eval_episodes"]) if judged and given["eval_episodes"] else None
-    held_out = None if shown is None else _held_out(agent, envs, partial(session.evaluation_envs, *evaluation), given)
+    envs, episodes = None, given["eval_episodes"]
+    if judged and episodes:
+        envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
+    held_out = None if shown is None else _held_out(agent, given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run, given = own_run(Run(place), given)
@@ -123,9 +124,7 @@ def run_imitation(given: dict[str, Any]) -> None:
         "initial_eval_loss": before,
         "eval_loss": _loss(agent, held_out, given),
         "seconds": round(seconds, 3),
-        "eval": session.run_evaluation(agent, envs, given["eval_episodes"], given["seed"])[0]
-        if envs is not None
-        else None,
+        "eval": None if envs is None else session.run_evaluation(agent, envs, episodes, given["seed"])[0],
         "interrupted": bool(interrupt.asked),
     }
     _show(run, result, 0 if held_out is None else len(held_out), given["as_json"])
@@ -183,31 +182,20 @@ def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
     return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
 
 
-def _held_out(agent: Agent, envs: Any, make: Callable[[int, str], Any], given: dict[str, Any]) -> Any:
-    """Return demonstrations of problems in the test split; None if it is empty.
-
-    Args:
-        agent: for its device.
-        envs: of the evaluation, used if they are of the test split; None without one.
-        make: makes environments of a split, with so many slots.
-        given: the options.
-    """
-    judged = envs is not None and session.task_of(envs).split == "test"
+def _held_out(agent: Agent, given: dict[str, Any]) -> Rollout | None:
+    """Return demonstrations of problems in the test split; None if it is empty."""
     try:
-        own = envs if judged else make(1, "test")
+        envs = session.evaluation_envs(given["env_id"], session.arguments_of(agent), agent.device, 1, "test")
     except EmptySplitError:
         return None
-    task = session.task_of(own)
-    count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
-    try:
+    with closing(envs):
+        task = session.task_of(envs)
+        count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
         return session.first_demonstrations(task, count, given["seed"], agent.device)
-    finally:
-        if not judged:
-            own.close()
 
 
-def _loss(agent: Agent, held_out: Any, given: dict[str, Any]) -> float | None:
-
+def _loss(agent: Agent, held_out: Rollout | None, given: dict[str, Any]) -> float | None:
+    """Return the loss on held-out demonstrations; None without any."""
     if held_out is None:
         return None
     return demonstration_loss(agent.policy, held_out, given["sft_batch_size"], agent.micro_batch_tokens)

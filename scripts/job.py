@@ -150,7 +150,7 @@ class Job:
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""
-        self.saver.start_clock()
+        self.saver.count_seconds(True)
         left, counter = self.goal - getattr(self.agent, self.counter), self.counter
         try:
             if left > 0:
@@ -175,7 +175,7 @@ class Job:
                 say(f"nothing was saved after the error: {type(second).__name__}: {second}")
             raise
         self.saver.save_changes()
-        self.saver.stop_clock()
+        self.saver.count_seconds(False)
         if processes.any_of(bool(self.interrupt.asked)):
             raise SignalError
 

@@ -58,11 +58,10 @@ class NotARunError(ValueError):
 
 
 class LogPlace(TypedDict):
-    """How far the log of a run goes: rows of the table, bytes of the other files."""
+    """How far the log of a run goes: rows of the table, and bytes of the other files by their paths."""
 
     rows: int
-    events: dict[str, int]
-    samples: int
+    files: dict[str, int]
 
 
 class Run:
@@ -136,34 +135,35 @@ class Run:
 
     def log_place(self) -> LogPlace:
         """Force the log to the disk; return how far it goes."""
-        rows, samples = 0, 0
+        rows = 0
         if (self.path / CSV).is_file():
             sync(self.path / CSV)
             with (self.path / CSV).open("rb") as table:
                 rows = max(sum(line.endswith(b"\n") for line in table) - 1, 0)
-        if (self.path / EPISODES).is_file():
-            sync(self.path / EPISODES)
-            samples = (self.path / EPISODES).stat().st_size
-        for path in self.event_files():
+        for path in self._appended():
             sync(path)
-        events = {path.relative_to(self.path).as_posix(): path.stat().st_size for path in self.event_files()}
-        return {"rows": rows, "events": events, "samples": samples}
+        return {"rows": rows, "files": {self._relative(path): path.stat().st_size for path in self._appended()}}
 
     def cut_log(self, place: LogPlace | None) -> None:
         """Remove what was logged after a checkpoint, whose steps are played again; None removes everything."""
-        place = place or {"rows": 0, "events": {}, "samples": 0}
-        for path in self.event_files():
-            size = place["events"].get(path.relative_to(self.path).as_posix())
+        place = place or {"rows": 0, "files": {}}
+        for path in self._appended():
+            size = place["files"].get(self._relative(path))
             if size is None:
                 path.unlink()
-            else:
-                _cut(path, size)
-        if (self.path / EPISODES).is_file():
-            _cut(self.path / EPISODES, place["samples"])
+            elif path.stat().st_size > size:
+                os.truncate(path, size)
         if (self.path / CSV).is_file():
             text = (self.path / CSV).read_bytes().decode("utf-8", "replace")
             lines = text.split("\n")[:-1][: place["rows"] + 1] if place["rows"] else []
             write_text(self.path / CSV, "".join(f"{line}\n" for line in lines))
+
+    def _appended(self) -> list[Path]:
+        """Return the files of the log that only grow."""
+        return [*self.event_files(), *self.path.glob(EPISODES)]
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
 
     # Writing.
 
@@ -401,9 +401,3 @@ def write_text(path: Path, text: str) -> None:
 def _fresh(name: str) -> str:
     """Return the name under which a file is written before it takes the place of the old one."""
     return f".{name}-new"
-
-
-def _cut(path: Path, size: int) -> None:
-    if path.stat().st_size > size:
-        with path.open("r+b") as file:
-            file.truncate(size)

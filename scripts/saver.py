@@ -47,8 +47,6 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: if it is not a `RunState`.
     """
-    for name in state.keys() - RunState.__annotations__.keys():
-        raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
     log = state.get("log")
     if wrong := misfit(state, RunState) or ("" if log is None else misfit(log, LogPlace)):
         raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
@@ -72,7 +70,7 @@ class Saver(BetweenRollouts):
         self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
         self._last = time.monotonic()
         self._saved = self._content() if self.state else None
-        self._clock: tuple[float, float, float] | None = None  # while training; see `seconds`
+        self._training, self._counted = False, 0.0
 
     def save(self) -> None:
         """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
@@ -95,21 +93,16 @@ class Saver(BetweenRollouts):
         """Write the checkpoint of the best evaluation so far."""
         self._write(self.run.path / BEST, None)
 
-    @property
-    def seconds(self) -> float:
-        """Of training so far, without evaluations."""
-        if self._clock is None:
-            return self.state.get("seconds", 0.0)
-        before, started, evaluations = self._clock
-        return before + time.perf_counter() - started - (self.agent.evaluation_seconds - evaluations)
+    def count_seconds(self, training: bool) -> None:
+        """Add the time since the last call to the run's seconds, if that was training; evaluations do not count.
 
-    def start_clock(self) -> None:
-        """Count the time from now on as training."""
-        self._clock = (self.seconds, time.perf_counter(), self.agent.evaluation_seconds)
-
-    def stop_clock(self) -> None:
-        """Stop counting."""
-        self.state["seconds"], self._clock = self.seconds, None
+        Args:
+            training: whether the time from now on is.
+        """
+        now = time.perf_counter() - self.agent.evaluation_seconds
+        if self._training:
+            self.state["seconds"] = self.state.get("seconds", 0.0) + now - self._counted
+        self._training, self._counted = training, now
 
     def due(self) -> bool:
         """Tell whether it is time for a checkpoint."""
@@ -123,7 +116,7 @@ class Saver(BetweenRollouts):
             say(f"checkpoint after {self.agent.num_updates} updates")
 
     def _write(self, folder: Path, previous: Path | None) -> None:
-        self.state["seconds"] = self.seconds
+        self.count_seconds(self._training)
         with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
             flush(self.agent.logger)
             self.state["log"] = self.run.log_place()

@@ -259,7 +259,7 @@ NONSENSE = {  # one of each kind, and what would hang
     "long text": settings(num_envs="x" * 1_000_000),
     "no arguments": facts(env_kwargs=None),
     "NaN seconds": state(["extra", "seconds"], math.nan),
-    "log size": state(["extra", "log"], {"dict": [["rows", 1], ["events", {"dict": [["../x", -1]]}]]}),
+    "log size": state(["extra", "log"], {"dict": [["rows", -1], ["files", {"dict": []}]]}),
     "extra": state(["extra"], {"list": [1]}),
     "generator": state(["moments", 0, "generators", "actions"], "state"),
     "slots of the environment": state(["moments", 0, "envs", "env", "parts"], {"list": []}),
