@@ -156,14 +156,11 @@ def _check(agents: list[str], given: dict[str, Any]) -> bool:
     Returns:
         Whether there is a warm start.
     """
-    from agents.checks import check_number
     from agents.rollouts.envs import resolve_device
 
     from . import session, settings
 
     resolve_device(given["device"], given["env_id"])
-    if given["stop_reward"] is not None:
-        check_number("stop_reward", given["stop_reward"])
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
         if agent.needs_teacher:

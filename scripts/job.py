@@ -36,38 +36,44 @@ class Job:
 
     Args:
         agent: new, or loaded from a checkpoint of the run.
-        envs: of the evaluations; None for no evaluation.
-        episodes: of each evaluation.
-        shown: demonstrations for the warm start; None without one.
         given: the options of the command.
         run: new, or the one that is resumed.
         interrupt: whether a signal came.
 
     Attributes:
+        envs: of the evaluations; None for no evaluation.
+        episodes: of each evaluation.
+        shown: demonstrations for the warm start; None without one, or if it is over.
         shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
         config: the options as `--config` reads them, with the steps or episodes that the run ends after.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        envs: Any,
-        episodes: int,
-        shown: Rollout | None,
-        given: dict[str, Any],
-        run: Run,
-        interrupt: Interrupt,
-    ) -> None:
-        self.agent, self.envs, self.episodes, self.shown = agent, envs, episodes, shown
-        self.given, self.run, self.interrupt = given, run, interrupt
+    def __init__(self, agent: Agent, given: dict[str, Any], run: Run, interrupt: Interrupt) -> None:
+        self.agent, self.given, self.run, self.interrupt = agent, given, run, interrupt
         self.saver = Saver(run, agent, given["save_every"], given["save_every_updates"], given["keep"])
         self.state = self.saver.state
+        self.is_text = is_text(given["env_id"])
+        self.unit = "tokens" if self.is_text else "steps"
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
         self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
         self.sample_log = samples.SampleLog(run.path / EPISODES)
-        if is_text(given["env_id"]):
-            agent.updater.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
+        self.episodes = given["eval_episodes"]
+        if self.episodes is None:
+            self.episodes = session.evaluation_episodes(self.is_text)
+        self.shown = self.envs = None
+        if self.is_text:
+            task = session.task_of(agent.env)
+            agent.updater.watchers.append(self.sample_log.watcher(agent, task))
+            if given["eval_episodes"] is None:  # no problem twice
+                sizes = task.stream.sizes
+                self.episodes = min(self.episodes, sizes.get("test") or sizes.get("train") or self.episodes)
+            if "warm_start" not in self.state or "imitation" in self.state:
+                self.shown = session.warm_start(agent, given)
+                given["sft_steps"] = 0 if self.shown is None else given["sft_steps"]
+        if self.episodes:
+            kwargs = session.arguments_of(agent)
+            self.envs = session.held_out_envs(given["env_id"], kwargs, agent.device, self.episodes)
         self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
         self.doctor = LiveDoctor(run.path, self.config)
 
@@ -75,11 +81,6 @@ class Job:
     def finished(self) -> bool:
         """Whether as many steps or episodes have been taken as were asked for."""
         return getattr(self.agent, self.counter) >= self.goal
-
-    @property
-    def unit(self) -> str:
-        """What a step of the environment is called."""
-        return "tokens" if is_text(self.given["env_id"]) else "steps"
 
     def do(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
@@ -95,7 +96,7 @@ class Job:
             self._learn()
             final = self._last_evaluation()
             if tracker is not None:
-                tracker.conclude(self.result(final))
+                tracker.result = self.result(final)
         except SignalError:
             pass
         finally:
@@ -182,7 +183,7 @@ class Job:
     def _callbacks(self) -> list[Any]:
         callbacks: list[Any] = [self.sample_log]
         every = self.given["eval_every"]
-        if every is None and is_text(self.given["env_id"]) and self.envs is not None:
+        if every is None and self.is_text and self.envs is not None:
 
             def stage(count: int) -> int:
                 return min(POINTS * count // self.goal, POINTS - 1)  # at the end of the run is the last evaluation
@@ -214,7 +215,7 @@ class Job:
         for key, figure in outcome.items():
             self.agent.logger.record(key, figure)
         rows: list[samples.Row] = []
-        if is_text(self.given["env_id"]):
+        if self.is_text:
             rows = samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
             log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
         if when != "during":

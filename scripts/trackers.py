@@ -37,6 +37,9 @@ class Tracker(KVWriter):
     Steps that a resumed run takes again are sent again. A failure of the library never ends the training. A subclass
     has `_begin`, which takes the known id, if any, and returns it, `_send`, `_table` and `_end`.
 
+    Attributes:
+        result: of the run, which is sent at the end; None if it did not come to its end.
+
     Raises:
         ValueError: if the tracker's library is missing or refuses to begin; one line that says what to do.
     """
@@ -46,7 +49,8 @@ class Tracker(KVWriter):
     _send: Any
     _table: Any
     _end: Any
-    failing = concluded = False
+    result: dict[str, Any] | None = None
+    failing = False
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self.folder, self.library = folder, library(self.module)
@@ -57,7 +61,7 @@ class Tracker(KVWriter):
     @override
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         if figures := {name: float(value) for name, value in key_values.items() if isinstance(value, Real)}:
-            self._try(self._send, figures, step, STEPS)
+            self._try(self._send, figures, step)
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Send one figure that has its own count of steps."""
@@ -67,15 +71,9 @@ class Tracker(KVWriter):
         """Send a table of samples."""
         self._try(self._table, name, columns, rows, step)
 
-    def conclude(self, result: Mapping[str, Any]) -> None:
-        """Send the result of the run and end it."""
-        self.concluded = True
-        self._try(self._end, dict(result))
-
     @override
     def close(self) -> None:
-        if not self.concluded:
-            self._try(self._end, None)
+        self._try(self._end)
 
     def _try(self, function: Any, *arguments: Any) -> None:
         try:
@@ -106,18 +104,18 @@ class Wandb(Tracker):
         self.run.define_metric("sft/*", step_metric="sft/step")
         return name
 
-    def _send(self, row: dict[str, Any], step: int, axis: str) -> None:
+    def _send(self, row: dict[str, Any], step: int, axis: str = STEPS) -> None:
         self.run.log(row | {axis: step})
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         cells, titles = [[str(cell) for cell in row] for row in rows], [column or "note" for column in columns]
-        self._send({name: self.library.Table(columns=titles, data=cells)}, step, STEPS)
+        self._send({name: self.library.Table(columns=titles, data=cells)}, step)
 
-    def _end(self, result: dict[str, Any] | None) -> None:
+    def _end(self) -> None:
         try:
-            self.run.summary.update({} if result is None else {"result": result})
+            self.run.summary.update({} if self.result is None else {"result": self.result})
         finally:
-            self.run.finish(exit_code=int(result is None))
+            self.run.finish(exit_code=int(self.result is None))
 
 
 class Trackio(Wandb):
@@ -131,10 +129,10 @@ class Trackio(Wandb):
             self.run = self.library.init(project=PROJECT, name=name, resume="allow", config=config, embed=False)
         return name
 
-    def _send(self, row: dict[str, Any], step: int, axis: str) -> None:
+    def _send(self, row: dict[str, Any], step: int, axis: str = STEPS) -> None:
         self.run.log(row, step=step)
 
-    def _end(self, result: dict[str, Any] | None) -> None:
+    def _end(self) -> None:
         self.library.finish()
 
 
@@ -156,18 +154,18 @@ class MLflow(Tracker):
             raise ValueError(message) from error
         return str(run.info.run_id)
 
-    def _send(self, figures: dict[str, float], step: int, axis: str) -> None:
+    def _send(self, figures: dict[str, float], step: int, axis: str = STEPS) -> None:
         self.library.log_metrics({_mlflow_name(name): value for name, value in figures.items()}, step=step)
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         self.library.log_text(markdown(columns, rows), f"{name}/{step:09d}.md")
 
-    def _end(self, result: dict[str, Any] | None) -> None:
+    def _end(self) -> None:
         try:
-            if result is not None:
-                self.library.log_dict(result, "result.json")
+            if self.result is not None:
+                self.library.log_dict(self.result, "result.json")
         finally:
-            self.library.end_run("KILLED" if result is None else "FINISHED")
+            self.library.end_run("KILLED" if self.result is None else "FINISHED")
 
 
 def _mlflow_name(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from agents import Agent, DivergedError, VerifierError, processes
-from agents.checks import check_number, first_line
+from agents.checks import first_line
 from verifiers.plugins.registry import trusting
 
 from . import model_defaults, session
@@ -47,7 +47,7 @@ def run_training(given: dict[str, Any]) -> None:
         here = given | {"device": device}
         agent, run = continued(here) if resumed else _new(here)
         run, given = own_run(run, given)
-        job = _job(agent, given, run, interrupt)
+        job = Job(agent, given, run, interrupt)
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         _open_folder(job, given, resumed)
@@ -111,38 +111,19 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options, without those that a typed one replaces.
 
     Raises:
-        ValueError: for options that exclude each other, or a --stop-reward that is not finite.
+        ValueError: for options that exclude each other.
     """
     given = one_budget(given)
     if typed("save_every"):
         if typed("save_every_updates"):
             raise ValueError("--save-every and --save-every-updates exclude each other")
         given["save_every_updates"] = None
-    if given["stop_reward"] is not None:
-        check_number("stop_reward", given["stop_reward"])
     for name in ("eval_every", "stop_reward"):
         if given["eval_episodes"] == 0 and given[name]:
             raise ValueError(f"--eval-episodes 0 and {flag_of(name)} {given[name]:g} exclude each other")
     if given["track"] is not None:
         library(given["track"])  # before any work
     return given
-
-
-def _job(agent: Agent, given: dict[str, Any], run: Run, interrupt: Interrupt) -> Job:
-    """Return the run, with its evaluation environments and, if its warm start is not over, demonstrations."""
-    text, episodes = is_text(given["env_id"]), given["eval_episodes"]
-    if episodes is None:
-        sizes = session.task_of(agent.env).stream.sizes if text else {}
-        held_out = sizes.get("test") or sizes.get("train")
-        most = session.evaluation_episodes(text)
-        episodes = min(most, held_out or most)  # no problem twice
-    shown = envs = None
-    if text and ("warm_start" not in agent.extra_state or "imitation" in agent.extra_state):
-        shown = session.warm_start(agent, given)
-        given["sft_steps"] = 0 if shown is None else given["sft_steps"]
-    if episodes:
-        envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
-    return Job(agent, envs, episodes, shown, given, run, interrupt)
 
 
 def _show(job: Job, result: dict[str, Any], given: dict[str, Any]) -> None:
