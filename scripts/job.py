@@ -64,7 +64,7 @@ class Job:
         self.shown = self.envs = None
         if self.is_text:
             task = session.task_of(agent.env)
-            agent.updater.watchers.append(self.sample_log.watcher(agent, task))
+            agent.updater.watchers.append(self.sample_log.watch)
             if given["eval_episodes"] is None:  # no problem twice
                 sizes = task.stream.sizes
                 self.episodes = min(self.episodes, sizes.get("test") or sizes.get("train") or self.episodes)
@@ -216,7 +216,9 @@ class Job:
             self.agent.logger.record(key, figure)
         rows: list[samples.Row] = []
         if self.is_text:
-            rows = samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
+            task, few = session.task_of(self.envs), range(min(samples.SHOWN, len(rollout)))
+            facts = {"kind": "evaluation", "when": when, "updates": self.agent.num_updates, "split": task.split}
+            rows = samples.episode_rows(task, rollout, few, **facts)
             log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
         if when != "during":
             self.sample_log.add(rows)

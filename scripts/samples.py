@@ -10,14 +10,13 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from agents import Agent, Batch, Rollout
+from agents import Batch, Rollout
 from agents.rollout import EARNED, PARTS, STATUSES
 from rlenv.task import TextGenTask
 from verifiers import Problem
@@ -51,7 +50,8 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
     """Return what was said in each episode and what it earned.
 
     Returns:
-        Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token),
+        Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token; of
+        a prompt whose problem is unknown, its tokens without those of the template),
         `answer` (the reference; None if unknown), `reward`, `success` (None if the verifier does not say), `truncated`,
         `status` and `parts` of the reward. Of a dialogue also `dialogue`, its turns (see `turns_of`), of which
         `completion` is the last.
@@ -67,7 +67,7 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
         prompt = prompts[i][: sizes[i]]
         problem = problem_of(task, int(rollout.groups[i]), prompt)
         row = {
-            "prompt": shown_prompt(task, problem, prompt),
+            "prompt": text_of(problem.prompt) if problem else task.tokenizer.decode(prompt, skip_special_tokens=True),
             "answer": None if problem is None else problem.answer,
             "completion": dialogue[-1]["text"] if dialogue else completions[i],
             "reward": round(returns[i], DIGITS),
@@ -110,35 +110,6 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     return found
 
 
-class Segment(NamedTuple):
-    """A turn of an episode: its actions, from the first to behind the last, and the tokens of the reply to it."""
-
-    begin: int
-    end: int
-    reply: list[int]
-
-
-def segments(
-    columns: Sequence[int], context: Sequence[int], ends_turn: Callable[[Sequence[int]], bool]
-) -> list[Segment]:
-    """Return the turns of an episode, which end where the environment wrote something, and where the model ended them.
-
-    Args:
-        columns: of its actions in the context.
-        context: its final tokens.
-        ends_turn: whether a turn that has these tokens is over.
-    """
-    cuts: list[int] = []
-    begin = columns[0]
-    for step, (before, column) in enumerate(pairwise(columns), start=1):
-        if column > before + 1 or ends_turn(context[begin:column]):
-            cuts.append(step)
-            begin = column
-    ends = [*cuts, len(columns)]
-    replies = [list(context[columns[end - 1] + 1 : columns[end]]) for end in cuts]
-    return [Segment(*each) for each in zip([0, *cuts], ends, [*replies, []], strict=True)]
-
-
 def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     """Return the turns of each episode of a rollout of dialogues.
 
@@ -150,20 +121,27 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
         return [[] for _ in range(len(rollout))]
     assert isinstance(rollout.observations, dict)
     lengths, rewards = rollout.lengths.tolist(), rollout.rewards.tolist()
-    changed = not torch.allclose(rollout.extras.get(EARNED, rollout.returns), rollout.returns, atol=1e-5)
+    changed = not torch.allclose(earned(rollout), rollout.returns, atol=1e-5)
     actions, columns = rollout.actions.tolist(), rollout.columns.tolist()
     contexts = rollout.observations["tokens"].tolist()
     found = []
     for row, length in enumerate(lengths):
-        for step in range(length):  # without replies, observations are first ones
-            contexts[row][columns[row][step]] = actions[row][step]
-        parts = segments(columns[row][:length], contexts[row], lambda turn: task.encoding.ending(turn) is not None)
-        texts = task.encoding.texts([actions[row][part.begin : part.end] for part in parts])
-        paid = [None if changed else sum(rewards[row][part.begin : part.end]) for part in parts]
-        replies = [task.tokenizer.decode(part.reply, skip_special_tokens=True) for part in parts]
-        counts = [part.end - part.begin for part in parts]
-        names = ("text", "tokens", "reply", "reward")
-        found.append([dict(zip(names, each, strict=True)) for each in zip(texts, counts, replies, paid, strict=True)])
+        own, context = columns[row][:length], contexts[row]
+        for column, token in zip(own, actions[row], strict=False):  # without replies, observations are first ones
+            context[column] = token
+        begins = [0]
+        for step in range(1, length):
+            replied = own[step] > own[step - 1] + 1
+            if replied or task.encoding.ending(context[own[begins[-1]] : own[step]]) is not None:
+                begins.append(step)
+        parts = list(zip(begins, [*begins[1:], length], strict=True))
+        turns = []
+        for (begin, end), text in zip(parts, task.encoding.texts([actions[row][b:e] for b, e in parts]), strict=True):
+            reply = context[own[end - 1] + 1 : own[end]] if end < length else []
+            turn = {"text": text, "tokens": end - begin}
+            turn["reply"] = task.tokenizer.decode(reply, skip_special_tokens=True)
+            turns.append(turn | {"reward": None if changed else sum(rewards[row][begin:end])})
+        found.append(turns)
     return found
 
 
@@ -182,13 +160,6 @@ def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | No
     stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
     problem = stream[task.first_problem + group]
     return problem if task.encoder.prompts([problem.prompt])[0] == prompt else None
-
-
-def shown_prompt(task: TextGenTask, problem: Problem | None, prompt: list[int]) -> str:
-    """Return a prompt in roles and words; if its problem is unknown, its tokens without those of the template."""
-    if problem is None:
-        return str(task.tokenizer.decode(prompt, skip_special_tokens=True))
-    return text_of(problem.prompt)
 
 
 def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
@@ -216,12 +187,6 @@ def is_kept(update: int) -> bool:
     while update % 2 == 0 and update > 3:
         update //= 2
     return update in (1, 2, 3)
-
-
-def evaluation_rows(task: TextGenTask, rollout: Rollout, when: str, updates: int) -> list[Row]:
-    """Return the first episodes of an evaluation, which was "before", "during" or "after" training."""
-    facts = {"kind": "evaluation", "when": when, "updates": updates, "split": task.split}
-    return episode_rows(task, rollout, range(min(SHOWN, len(rollout))), **facts)
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
@@ -258,17 +223,13 @@ class SampleLog(BetweenRollouts):
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
 
-    def watcher(self, agent: Agent, task: TextGenTask) -> Callable[[Batch], None]:
-        """Return what takes a few episodes, with their credit, of the updates that `is_kept` names."""
-
-        def watch(batch: Batch) -> None:
-            update = agent.num_updates + 1
-            if is_kept(update):
-                facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
-                few = batch.select(torch.as_tensor(contrasting(batch), dtype=torch.long, device=batch.mask.device))
-                self.pending = partial(episode_rows, task, few, range(len(few)), **facts)
-
-        return watch
+    def watch(self, batch: Batch) -> None:
+        """Take a few episodes, with their credit, of the updates that `is_kept` names."""
+        update, task = self.model.num_updates + 1, self.model.env.unwrapped.task
+        if is_kept(update):
+            facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
+            few = batch.select(torch.as_tensor(contrasting(batch), dtype=torch.long, device=batch.mask.device))
+            self.pending = partial(episode_rows, task, few, range(len(few)), **facts)
 
     def write_pending(self) -> None:
         """Append the episodes of the last update."""
