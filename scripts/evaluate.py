@@ -118,14 +118,14 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     from .progress import progress_bar
     from .run import said
     from .settings import is_text
-    from .subject import find
+    from .subject import content_of, find
 
     subject = find(run, given)
     text, seed, samples, split = is_text(subject.env_id), given["seed"], given["samples"], given["split"]
     _check(text, subject.env_id, given)
     with processes.alone():  # the updates of the agent may not be for so many processes
         loaded = subject.load(given)
-    processes.check_equal(str(subject.content))
+    processes.check_equal(str(content_of(subject.path)))
     policy, env_kwargs = loaded.policy, subject.env_kwargs
     count = given["episodes"] or (200 if samples else session.evaluation_episodes(text))
     if text:
@@ -184,12 +184,12 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return what decides what an evaluation of text finds."""
     from rlenv.version import __version__
 
-    from .subject import policy_arguments
+    from .subject import content_of, policy_arguments
 
     return {
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
-        "content": subject.content,
+        "content": content_of(subject.path),
         "policy_args": policy_arguments(given),
         "env_kwargs": subject.env_kwargs,
         **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 from agents import Agent, Rollout, processes
 from agents.training.supervised import WarmStart, demonstration_loss
@@ -20,7 +19,7 @@ from rlenv.stream import EmptySplitError
 from . import model_defaults, session
 from .names import short_name
 from .parameters import given_by_user, typed
-from .progress import Interrupt, Rate, progress_bar, say
+from .progress import Interrupt, progress_bar, say
 from .run import CHECKPOINT, RESULT, Run, choose, own_run
 from .settings import is_text, resolved
 from .torchrun import join
@@ -28,66 +27,33 @@ from .torchrun import join
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
-class Imitation:
-    """The warm start of a run, on demonstrations drawn with the run's seed; its state can be saved and continued."""
-
-    def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
-        self.generator = torch.Generator().manual_seed(options["seed"])
-        self.count = len(episodes)
-        self.tokens = 0  # imitated so far, in this process
-        lengths = episodes.lengths.cpu()
-
-        def batch(size: int) -> Rollout:
-            drawn = self.draw(size)
-            self.tokens += int(lengths[drawn].sum())
-            return episodes.select(drawn)
-
-        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
-        rate = agent.usual("sft_learning_rate") if rate is None else rate
-        passes: dict[str, Any] = {
-            "micro_batch_size": agent.micro_batch_size,
-            "micro_batch_tokens": agent.micro_batch_tokens,
-        }
-        self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
-
-    def draw(self, size: int) -> torch.Tensor:
-        """Return which demonstrations are the next batch: drawn with replacement."""
-        return torch.randint(self.count, (size,), generator=self.generator)
-
-    def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
-        """Take the steps that are left, until a signal comes; return all losses."""
-        rate = Rate("tokens")
-        with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
-
-            def each(step: int, loss: float) -> bool:
-                show(step + 1, f"{rate(self.tokens)}, loss {loss:.3f}")
-                if on_step is not None:
-                    on_step(step, loss)
-                return not interrupt.asked
-
-            return self.loop.run(each)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps besides the policy."""
-        return {"loop": self.loop.state_dict(), "generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.loop.load_state_dict(state["loop"])
-        self.generator.set_state(state["generator"])
+def warm_start(agent: Agent, shown: Rollout, options: dict[str, Any], in_passes: bool = False) -> WarmStart:
+    """Return the loop of a warm start on demonstrations, drawn with the run's seed."""
+    rate = options["sft_learning_rate"]
+    return WarmStart(
+        agent.policy,
+        shown,
+        options["sft_steps"],
+        options["sft_batch_size"],
+        agent.usual("sft_learning_rate") if rate is None else rate,
+        micro_batch_size=agent.micro_batch_size,
+        micro_batch_tokens=agent.micro_batch_tokens,
+        seed=options["seed"],
+        in_passes=in_passes,
+    )
 
 
-class EpochImitation(Imitation):
-    """Imitation that sees every demonstration once before any of them again, in a new order each time."""
+def imitate(loop: WarmStart, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
+    """Take the steps that are left, until a signal comes; return all losses."""
+    with progress_bar("warm start", loop.steps, len(loop.losses)) as show:
 
-    order = torch.empty(0, dtype=torch.long)
+        def each(step: int, loss: float) -> bool:
+            show(step + 1, f"loss {loss:.3f}")
+            if on_step is not None:
+                on_step(step, loss)
+            return not interrupt.asked
 
-    def draw(self, size: int) -> torch.Tensor:
-        """Return which demonstrations are the next batch; the last one of a pass may be smaller."""
-        if not len(self.order):
-            self.order = torch.randperm(self.count, generator=self.generator)
-        batch, self.order = self.order[:size], self.order[size:]
-        return batch
+        return loop.run(each)
 
 
 def run_imitation(given: dict[str, Any]) -> None:
@@ -110,8 +76,9 @@ def run_imitation(given: dict[str, Any]) -> None:
     run.create(resolved(given), given["overwrite"])
     started, before = time.perf_counter(), _loss(agent, held_out, given)
     with Interrupt() as interrupt:
-        imitation = Imitation if given["epochs"] is None else EpochImitation
-        losses = [] if shown is None else imitation(agent, shown, given).run(interrupt)
+        losses = []
+        if shown is not None:
+            losses = imitate(warm_start(agent, shown, given, given["epochs"] is not None), interrupt)
     seconds = time.perf_counter() - started
     agent.save(run.path / CHECKPOINT)
     result = {

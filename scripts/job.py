@@ -16,7 +16,7 @@ from agents.files import reading
 from . import samples, session
 from .callbacks import Evaluations, KLFromStart, ShowProgress, StopOnReward
 from .errors import is_out_of_memory
-from .imitation import Imitation
+from .imitation import imitate, warm_start
 from .names import short_name
 from .progress import Interrupt, SignalError, progress_bar, say
 from .reports.live_doctor import LiveDoctor
@@ -110,10 +110,10 @@ class Job:
         losses: list[float] = []
         started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
         if self.shown is not None:
-            imitation = Imitation(self.agent, self.shown, self.given)
+            loop = warm_start(self.agent, self.shown, self.given)
             if "imitation" in self.state:
                 with reading("the warm start of the checkpoint"):
-                    imitation.load_state_dict(self.state["imitation"])
+                    loop.load_state_dict(self.state["imitation"])
 
             def on_step(step: int, loss: float) -> None:
                 log_scalar(self.agent.logger, "sft/loss", loss, step)
@@ -122,11 +122,11 @@ class Job:
 
             def keep() -> None:
                 seconds = before + time.perf_counter() - started
-                self.state |= {"imitation": imitation.state_dict(), "warm_start": {"seconds": seconds}}
+                self.state |= {"imitation": loop.state_dict(), "warm_start": {"seconds": seconds}}
                 self.saver.save()
 
-            losses = imitation.run(self.interrupt, on_step)
-            if len(losses) < imitation.loop.steps:
+            losses = imitate(loop, self.interrupt, on_step)
+            if len(losses) < loop.steps:
                 keep()
                 raise SignalError
         self.state.pop("imitation", None)

@@ -168,17 +168,13 @@ class Run:
     # Writing.
 
     def lock(self, advice: str = "wait for it, or stop it") -> None:
-        """Keep other commands from writing here until the running one ends; once is enough.
+        """Keep other commands from writing here until the running one ends.
 
         Raises:
             ValueError: if another run is writing here.
         """
-        context = click.get_current_context()
-        held = context.meta.setdefault(__name__, set())
-        if self.path not in held:
-            busy = f"another run is writing to the run folder {str(self.path)!r}; {advice}"
-            context.with_resource(Lock(self.path / LOCK, busy))
-            held.add(self.path)
+        busy = f"another run is writing to the run folder {str(self.path)!r}; {advice}"
+        click.get_current_context().with_resource(Lock(self.path / LOCK, busy))
 
     def create(self, config: Mapping[str, Any], overwrite: bool) -> None:
         """Make the folder, with config.json alone in it, and lock it until the command ends.

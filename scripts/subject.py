@@ -61,11 +61,6 @@ class Subject:
         """The folder of its evaluations."""
         return Path(FOLDER) if self.saved is None else self.path.parent / FOLDER
 
-    @property
-    def content(self) -> str | None:
-        """A digest of the checkpoint; None for a model."""
-        return content_of(self.path)
-
     def load(self, given: Mapping[str, Any]) -> Loaded:
         """Return the policy; see `find` about errors."""
         if self.saved is not None:

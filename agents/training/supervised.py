@@ -52,13 +52,7 @@ def warm_start(
         ValueError: for hyper-parameters out of range.
     """
     sizes = (batch_size, learning_rate, max_grad_norm, micro_batch_size, micro_batch_tokens)
-    draw = _drawn_from(demonstrations, seed) if isinstance(demonstrations, Rollout) else demonstrations
-    return WarmStart(policy, draw, steps, *sizes).run(on_step)
-
-
-def _drawn_from(episodes: Rollout, seed: int) -> Callable[[int], Rollout]:
-    generator = torch.Generator().manual_seed(seed)
-    return lambda count: episodes.select(torch.randint(len(episodes), (count,), generator=generator))
+    return WarmStart(policy, demonstrations, steps, *sizes, seed=seed).run(on_step)
 
 
 @torch.no_grad()
@@ -77,7 +71,11 @@ def demonstration_loss(
 
 
 class WarmStart:
-    """The loop of `warm_start`, which can be saved and continued; the arguments are explained there.
+    """The loop of `warm_start`, which can be saved and continued; the other arguments are explained there.
+
+    Args:
+        in_passes: whether every demonstration is seen once before any of them again, in a new order each time; the last
+            batch of a pass may be smaller.
 
     Attributes:
         losses: of the steps so far, in nats per token.
@@ -86,15 +84,18 @@ class WarmStart:
     def __init__(
         self,
         policy: Policy,
-        demonstrations: Callable[[int], Rollout],
+        demonstrations: Rollout | Callable[[int], Rollout],
         steps: int,
         batch_size: int = 128,
         learning_rate: float = 2e-3,
         max_grad_norm: float = 1.0,
         micro_batch_size: int | None = None,
         micro_batch_tokens: int | None = None,
+        seed: int = 0,
+        in_passes: bool = False,
     ) -> None:
-        self.policy, self.demonstrations = policy, demonstrations
+        self.policy, self.demonstrations, self.in_passes = policy, demonstrations, in_passes
+        self.generator, self.order = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
         check_number("learning_rate", learning_rate, low=0.0, above=True)
@@ -110,7 +111,7 @@ class WarmStart:
         for step in range(len(self.losses), self.steps):
             self.optimizer.set_progress(1.0 - step / self.steps, step)
             self.optimizer.zero_grad()
-            self.losses.append(self._backward(self.demonstrations(self.batch_size)))
+            self.losses.append(self._backward(self._batch()))
             self.optimizer.step()
             if processes.any_of(on_step is not None and not on_step(step, self.losses[-1])):
                 break
@@ -118,6 +119,17 @@ class WarmStart:
         if hasattr(critic, "renew"):
             critic.renew(self.policy)
         return self.losses
+
+    def _batch(self) -> Rollout:
+        shown = self.demonstrations
+        if not isinstance(shown, Rollout):
+            return shown(self.batch_size)
+        if not self.in_passes:
+            return shown.select(torch.randint(len(shown), (self.batch_size,), generator=self.generator))
+        if not len(self.order):
+            self.order = torch.randperm(len(shown), generator=self.generator)
+        batch, self.order = self.order[: self.batch_size], self.order[self.batch_size :]
+        return shown.select(batch)
 
     def _backward(self, shown: Rollout) -> float:
         """Make the gradient of one step, in micro-batches; return its loss."""
@@ -138,9 +150,11 @@ class WarmStart:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint besides the policy."""
-        return {"optimizer": self.optimizer.state_dict(), "losses": self.losses}
+        drawing = {"generator": self.generator.get_state(), "order": self.order}
+        return {"optimizer": self.optimizer.state_dict(), "losses": self.losses, **drawing}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self.optimizer.load_state_dict(state["optimizer"])
-        self.losses = list(state["losses"])
+        self.losses, self.order = list(state["losses"]), state["order"]
+        self.generator.set_state(state["generator"])
