@@ -1,10 +1,8 @@
-"""What `rlenv train` does between the steps of training: show progress, log a KL, evaluate, stop."""
+"""What `rlenv train` does between the steps of training: show progress, log a KL, other work."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
@@ -54,28 +52,18 @@ class ShowProgress(BaseCallback):
         return not self.interrupt.asked
 
 
-class Evaluations(BetweenRollouts):
-    """Evaluates between two updates, each time that a run has come to another stage.
+class BeforeRollouts(BaseCallback):
+    """Does some work before every rollout; training stops once it has returned False."""
 
-    Args:
-        counter: attribute of the agent that counts how far the run is.
-        stage: of a count; it never falls.
-        evaluate: does it.
-        state: of the run, which remembers the count at the last evaluation under `name`, also for a resumed run.
-        name: in the state.
-    """
-
-    def __init__(
-        self, counter: str, stage: Callable[[int], int], evaluate: Callable[[], None], state: dict[str, Any], name: str
-    ) -> None:
+    def __init__(self, work: Callable[[], bool]) -> None:
         super().__init__()
-        self.counter, self.stage, self.evaluate, self.state, self.name = counter, stage, evaluate, state, name
+        self.work, self.goes_on = work, True
 
     def _on_rollout_start(self) -> None:
-        now = getattr(self.model, self.counter)
-        if self.stage(now) > self.stage(self.state.get(self.name, 0)):
-            self.evaluate()
-            self.state[self.name] = now  # not before: a signal may end the evaluation
+        self.goes_on = self.goes_on and self.work()
+
+    def _on_step(self) -> bool:
+        return self.goes_on
 
 
 class KLFromStart(BetweenRollouts):
@@ -108,34 +96,3 @@ class KLFromStart(BetweenRollouts):
             start_log_probs = self.start.evaluate(rows)["log_probs"]
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))
-
-
-class StopOnReward(BaseCallback):
-    """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
-
-    Evaluates before a rollout, so that the policy that passed is kept, at most after every second update, and only if
-    the last rollout's mean was at least goal - |goal| / 2.
-
-    Args:
-        goal: the mean reward to reach.
-        evaluate: returns the rewards of new episodes [n].
-    """
-
-    def __init__(self, goal: float, evaluate: Callable[[], torch.Tensor]) -> None:
-        super().__init__()
-        self.goal, self.evaluate = goal, evaluate
-        self.reached = False
-        self._evaluated = -1  # the updates after which it was done last; a callback may be asked several times
-
-    def _on_rollout_start(self) -> None:
-        latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
-        done = self.model.num_updates
-        if done != self._evaluated and latest >= self.goal - abs(self.goal) / 2 and done % 2 == 1:
-            self._evaluated = done
-            returns = self.evaluate()
-            # The margin is needed because the first evaluation to pass is often lucky.
-            bound = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns))
-            self.reached = bool(bound >= self.goal)
-
-    def _on_step(self) -> bool:
-        return not self.reached

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from typing import Any
 
 import numpy as np
-import torch
 from stable_baselines3.common.logger import HParam
 
 from agents import Agent, Rollout, processes
 from agents.files import reading
 
 from . import samples, session
-from .callbacks import Evaluations, KLFromStart, ShowProgress, StopOnReward
+from .callbacks import BeforeRollouts, KLFromStart, ShowProgress
 from .errors import is_out_of_memory
 from .imitation import imitate, warm_start
 from .names import short_name
@@ -57,7 +57,8 @@ class Job:
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
         self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
-        self.sample_log = samples.SampleLog(run.path / EPISODES)
+        self._tried = -1  # the updates after which --stop-reward was looked at last
+        self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
         self.episodes = given["eval_episodes"]
         if self.episodes is None:
             self.episodes = session.evaluation_episodes(self.is_text)
@@ -160,9 +161,9 @@ class Job:
                     progress = ShowProgress(
                         lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
                     )
-                    callbacks = [progress, *self._callbacks(), self.doctor, self.saver]
-                    again = self.agent.num_updates > 0
-                    interval = self.given["log_interval"]
+                    again, interval = self.agent.num_updates > 0, self.given["log_interval"]
+                    kl = [KLFromStart(interval)] if self.given["log_kl"] else []
+                    callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor, self.saver]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
                 self.sample_log.write_pending()
         except Exception as error:
@@ -180,23 +181,39 @@ class Job:
         if processes.any_of(bool(self.interrupt.asked)):
             raise SignalError
 
-    def _callbacks(self) -> list[Any]:
-        callbacks: list[Any] = [self.sample_log]
-        every = self.given["eval_every"]
+    def _before_rollout(self) -> bool:
+        """Write samples of the last update, and evaluate if it is time; return whether training goes on."""
+        self.sample_log.write_pending()
+        now, updates, every = getattr(self.agent, self.counter), self.agent.num_updates, self.given["eval_every"]
+        other = self.given["seed"] + 1  # than the episodes of the first and last evaluation
         if every is None and self.is_text and self.envs is not None:
+            points = [min(POINTS * count // self.goal, POINTS - 1) for count in (self.state.get("curve", 0), now)]
+            if points[0] < points[1]:
+                self._evaluate("during", other, min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES)))
+                self.state["curve"] = now  # not before: a signal may end the evaluation
+        if every and self.state.get("evaluated", 0) // every < updates // every:
+            figures = self._evaluate("during", other, self.episodes)
+            say(f"after {updates} updates: {session.describe(figures)}")
+            if "best" not in self.state or figures["mean_reward"] > self.state["best"]["mean_reward"]:
+                self.state["best"] = {"updates": updates, **figures}
+                self.saver.save_best()
+            self.state["evaluated"] = updates
+        return not self._reaches_goal()
 
-            def stage(count: int) -> int:
-                return min(POINTS * count // self.goal, POINTS - 1)  # at the end of the run is the last evaluation
+    def _reaches_goal(self) -> bool:
+        """Tell whether the mean reward of new episodes, minus two standard errors, reaches --stop-reward.
 
-            callbacks.append(Evaluations(self.counter, stage, self._evaluate_for_the_curve, self.state, "curve"))
-        if every:
-            best = self._evaluate_for_the_best
-            callbacks.append(Evaluations("num_updates", lambda count: count // every, best, self.state, "evaluated"))
-        if self.given["stop_reward"] is not None:
-            callbacks.append(StopOnReward(self.given["stop_reward"], self._fresh_returns))
-        if self.given["log_kl"]:
-            callbacks.append(KLFromStart(self.given["log_interval"]))
-        return callbacks
+        Without that margin a lucky evaluation passes. They are played before a rollout, so that the policy that passed
+        is kept, at most after every second update, and only if the last rollout's mean was at least goal - |goal| / 2.
+        """
+        goal, updates = self.given["stop_reward"], self.agent.num_updates
+        latest = self.agent.last_metrics.get("rollout/ep_rew_mean", -math.inf)
+        if goal is None or updates == self._tried or updates % 2 == 0 or latest < goal - abs(goal) / 2:
+            return False
+        self._tried = updates  # an update may have several rollouts
+        seed = int(np.random.SeedSequence([self.given["seed"], updates]).generate_state(1)[0])
+        returns = self._play(seed, self.episodes)[1].returns
+        return bool(returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= goal)
 
     def _play(self, seed: int, episodes: int) -> tuple[dict[str, Any], Rollout]:
         with progress_bar("evaluation", episodes, passing=True) as show:
@@ -230,25 +247,6 @@ class Job:
             self.agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
         self.agent.dump_logs()
         return figures
-
-    def _evaluate_for_the_best(self) -> None:
-        """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
-        figures = self._evaluate("during", self.given["seed"] + 1, self.episodes)
-        say(f"after {self.agent.num_updates} updates: {session.describe(figures)}")
-        best = self.state.get("best")
-        if best is None or figures["mean_reward"] > best["mean_reward"]:
-            self.state["best"] = {"updates": self.agent.num_updates, **figures}
-            self.saver.save_best()
-
-    def _evaluate_for_the_curve(self) -> None:
-        """Evaluate on a few other episodes than those of the first and last evaluation."""
-        few = min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES))
-        self._evaluate("during", self.given["seed"] + 1, few)
-
-    def _fresh_returns(self) -> torch.Tensor:
-        """Return the returns of episodes that depend on the seed and the number of updates [n]."""
-        seed = int(np.random.SeedSequence([self.given["seed"], self.agent.num_updates]).generate_state(1)[0])
-        return self._play(seed, self.episodes)[1].returns
 
     def _last_evaluation(self) -> dict[str, Any] | None:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from agents import Batch, Rollout
+from agents import Agent, Batch, Rollout
 from agents.rollout import EARNED, PARTS, STATUSES
 from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
 
 from .run import said
-from .run_log import BetweenRollouts, markdown
+from .run_log import markdown
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -203,16 +203,16 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     return ["prompt", "completion", *answer, "reward", *parts, ""], cells
 
 
-class SampleLog(BetweenRollouts):
+class SampleLog:
     """Writes samples.jsonl, at the end of the file.
 
     Args:
         path: of the file.
+        agent: whose training is watched.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
+    def __init__(self, path: Path, agent: Agent) -> None:
+        self.path, self.agent = path, agent
         # Makes the rows of an update that may not have ended: no error in them, and no full disk, ends it halfway.
         self.pending: Callable[[], list[Row]] | None = None
 
@@ -225,7 +225,7 @@ class SampleLog(BetweenRollouts):
 
     def watch(self, batch: Batch) -> None:
         """Take a few episodes, with their credit, of the updates that `is_kept` names."""
-        update, task = self.model.num_updates + 1, self.model.env.unwrapped.task
+        update, task = self.agent.num_updates + 1, self.agent.env.unwrapped.task
         if is_kept(update):
             facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
             few = batch.select(torch.as_tensor(contrasting(batch), dtype=torch.long, device=batch.mask.device))
@@ -236,9 +236,6 @@ class SampleLog(BetweenRollouts):
         if self.pending is not None:
             rows, self.pending = self.pending(), None
             self.add(rows)
-
-    def _on_rollout_start(self) -> None:
-        self.write_pending()
 
 
 def page(rows: Sequence[Row]) -> str:
