@@ -113,7 +113,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     from verifiers.conversation import text_of
 
     from . import session
-    from .completions import completion_rows, file_of, write
+    from .evaluation import completion_rows, file_of, write
     from .evaluation_figures import of_attempts, with_intervals
     from .progress import progress_bar
     from .run import said
