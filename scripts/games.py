@@ -31,8 +31,6 @@ QUIT, HELP, END = "/quit", "/help", "/end"
 MORE = f"{QUIT} stops, {HELP} repeats this."
 AGAIN = "play again? (Enter for yes, n for no) "
 BAR = 20  # characters of the bar of a probability of 1
-VIEW, POLE = 61, 6  # columns between the ends of CartPole's track, rows of the pole
-LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
 LETTERS = string.ascii_lowercase  # choose from a list
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
@@ -161,7 +159,7 @@ class TextGame:
 
 
 class ControlGame:
-    """An environment with discrete actions: CartPole is drawn, others are shown as their text or their numbers."""
+    """An environment with discrete actions, shown as its own text or as the numbers of the observation."""
 
     def __init__(self, env: gym.Env) -> None:
         if not isinstance(env.action_space, gym.spaces.Discrete):
@@ -169,9 +167,7 @@ class ControlGame:
             raise ValueError(f"{name} has actions in {env.action_space}; play supports discrete actions")
         self.env, self.first = env, int(env.action_space.start)
         self.last = self.first + int(env.action_space.n) - 1
-        self.is_pole = type(env.unwrapped).__name__ == "CartPoleEnv"
-        push = " (0 pushes left, 1 right)" if self.is_pole else ""
-        self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. {MORE}"
+        self.help = f"Type an action, {self.first} to {self.last}, or several in a line. {MORE}"
         self._steps = 0
 
     def begin(self, info: Mapping[str, Any]) -> None:
@@ -183,9 +179,8 @@ class ControlGame:
         if self.env.render_mode == "ansi":
             show(str(self.env.render()).rstrip("\n"))
         else:
-            drawn = cartpole(self.env.unwrapped, observation) if self.is_pole else []
             with np.printoptions(precision=3, sign="+", suppress=True):
-                show("\n".join([*drawn, f"step {self._steps}  observation {observation}"]))
+                show(f"step {self._steps}  observation {observation}")
         if choices is not None:
             actions = range(len(choices.log_probs))
             show("policy  " + "  ".join(f"{self.name(action)} {choices.probability(action):.3f}" for action in actions))
@@ -326,16 +321,6 @@ def show(text: str = "", **style: Any) -> None:
 def quoted(text: str) -> str:
     """Return a text in double quotes, on one line, with control characters spelled out."""
     return plain(json.dumps(text, ensure_ascii=False))
-
-
-def cartpole(env: Any, observation: Any) -> list[str]:
-    """Return CartPole as characters, at its true angle: a character is about twice as high as it is wide."""
-    place, _, angle, _ = map(float, observation)  # m and rad
-    cart = 1 + round((place / env.x_threshold + 1) / 2 * (VIEW - 1))  # its column
-    lean = 2 * angle  # columns per row, for angles as small as those that end an episode
-    stick = "|" if abs(lean) < LEANS else "/" if lean > 0 else "\\"
-    rows = [" " * (cart + round(lean * row)) + stick for row in range(POLE, 0, -1)]
-    return [*rows, " " * (cart - 1) + "[=]", "-" * (VIEW + 2)]
 
 
 def _whole(text: str, low: int, high: int, what: str) -> int:

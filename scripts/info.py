@@ -15,17 +15,6 @@ import click
 from . import DISTRIBUTION
 from .command import Command
 
-MAIN = [
-    "torch",
-    "numpy",
-    "gymnasium",
-    "transformers",
-    "tokenizers",
-    "stable-baselines3",
-    "click",
-    "rich",
-    "tensorboard",
-]
 SETTINGS = re.compile(
     r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
     r"|NO_COLOR|(CLI|FORCE_)COLOR(_FORCE)?|COLUMNS|TERM|PYTHON(HASHSEED|WARNINGS|UTF8|DONTWRITEBYTECODE|UNBUFFERED)"
@@ -33,6 +22,7 @@ SETTINGS = re.compile(
 )
 SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|USER|AUTH|HOST|ADDR|URI|URL|ENDPOINT|HOME|DIR|PATH", re.IGNORECASE)
 PLAIN = re.compile(r"[\w.,:;=+-]{0,60}", re.ASCII)  # no path, no address
+MISSING = "not installed"
 
 
 @click.command(
@@ -45,9 +35,14 @@ def info(as_json: bool) -> None:
 
     The output has no path, no name of a user or a machine, and of environment variables only harmless values.
     """
+    needed = required()
     versions = {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()}
-    versions |= {name: _version(name) for name in MAIN}
-    found = {"versions": versions, "extras": extras(), "machine": machine(), "environment": environment()}
+    versions |= {name: _version(name) for name in needed.pop("")}
+    extras = {}
+    for extra, names in needed.items():
+        missing = [name for name in names if _version(name) == MISSING]
+        extras[extra] = f"missing: {', '.join(missing)}" if missing else "complete"
+    found = {"versions": versions, "extras": extras, "machine": machine(), "environment": environment()}
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -57,14 +52,13 @@ def info(as_json: bool) -> None:
             click.echo(f"  {name}: {value}")
 
 
-def extras() -> dict[str, str]:
-    """Return for each extra "complete", or which packages are missing."""
-    needed: dict[str, list[str]] = {}
-    for line in metadata.requires(DISTRIBUTION) or []:
-        if match := re.match(r"""([\w.-]+).*;.*extra == ['"]([\w-]+)['"]""", line):
-            needed.setdefault(match[2], []).append(match[1])
-    missing = {extra: [name for name in names if not _version(name)[0].isdigit()] for extra, names in needed.items()}
-    return {extra: f"missing: {', '.join(names)}" if names else "complete" for extra, names in missing.items()}
+def required() -> dict[str, list[str]]:
+    """Return the packages that each extra needs; those that are always needed under ""."""
+    needed: dict[str, list[str]] = {"": []}
+    lines = "\n".join(metadata.requires(DISTRIBUTION) or [])
+    for name, extra in re.findall(r"(?m)^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", lines):
+        needed.setdefault(extra, []).append(name)
+    return needed
 
 
 def machine() -> dict[str, Any]:
@@ -96,4 +90,4 @@ def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return MISSING

@@ -65,20 +65,20 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
 
 
 def _data(facts: Mapping[str, Any]) -> str:
-    """Return what the model was trained on."""
+    """Return a table of what the model was trained on, without the folders of this machine, which are private."""
     kwargs = facts.get("env_kwargs") or {}
-    verifiers, problems = kwargs.get("verifier") or [], kwargs.get("problems") or "sampled by the verifier"
-    own = (f"{key}={_shared(value)}" for key, value in (kwargs.get("verifier_kwargs") or {}).items())
+    problems = kwargs.get("problems") or ""
     rows = {
         "agent": facts.get("agent"),
-        "verifier": ",".join(map(_shared, [verifiers] if isinstance(verifiers, str) else verifiers)),
-        "its arguments": ", ".join(own),
-        "problems": kwargs and (_shared(problems) if isinstance(problems, str) else f"a list of {len(problems)}"),
         "episodes": facts.get("num_episodes"),
         "updates": facts.get("num_updates"),
+        "verifier": _without_folders(kwargs.get("verifier")),
+        "its arguments": _without_folders(kwargs.get("verifier_kwargs")),
+        "problems": without_folders(problems) if isinstance(problems, str) else f"a list of {len(problems)}",
     }
-    lines = [f"| {title} | {_cell(value)} |" for title, value in rows.items() if value not in (None, "", {})]
-    return "\n".join(["## Training data", "", "| | |", "|---|---|", *lines, ""])
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in rows.items() if value}
+    cells = {name: text.replace("|", "\\|").replace("\n", " ") for name, text in texts.items()}
+    return "\n".join(["## Training data", "", "| | |", "|---|---|", *(f"| {n} | {c} |" for n, c in cells.items()), ""])
 
 
 def _command(config: Mapping[str, Any]) -> str:
@@ -114,17 +114,6 @@ def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
     splits = ", ".join(sorted({str(figures["split"]) for figures in rows.values() if figures.get("split")}))
     text = "Greedy unless it says sampled; 95 % bootstrap intervals over problems in brackets."
     return f"## Evaluation\n\n{text}{splits and f' Split: {splits}.'}\n\n{table(rows)}\n" if rows else ""
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
-
-
-def _shared(value: Any) -> str:
-    """Return a value as text, without the folders of this machine, which are private."""
-    if isinstance(value, str):
-        return without_folders(value)
-    return json.dumps(_without_folders(value))
 
 
 def _without_folders(value: Any) -> Any:

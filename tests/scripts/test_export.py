@@ -81,7 +81,7 @@ def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_
     [
         ("{here}/a.py:f,{here}/b.py:g=0.5,arith", "a.py:f,b.py:g=0.5,arith"),
         ("reward_model:{here}/judge", "reward_model:judge"),
-        (["{here}/a.py:f", "arith=2"], "a.py:f,arith=2"),
+        (["{here}/a.py:f", "arith=2"], '["a.py:f", "arith=2"]'),
     ],
 )
 def test_the_card_names_every_verifier_without_importing_one_and_no_folder_of_this_machine(verifier, shown, tmp_path):
@@ -94,8 +94,8 @@ def test_the_card_names_every_verifier_without_importing_one_and_no_folder_of_th
     config = {"agent": "reinforce", "env_id": "TextGen-v0", "verifier": verifier}
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     card = card_of(tmp_path / "run", tmp_path / "out")
-    assert f"| verifier | {shown} |\n" in card and "sampled by the verifier" in card and str(tmp_path) not in card
-    assert 'members={"a": ["a.py:f", 1]}, file=private' in card
+    assert f"| verifier | {shown} |\n" in card and str(tmp_path) not in card
+    assert '| its arguments | {"members": {"a": ["a.py:f", 1]}, "file": "private"} |' in card
     [command] = [line for line in card.splitlines() if line.startswith("rlenv train")]
     assert isinstance(verifier, list) or shown in command
 
