@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import click
 
 from .command import Command
 from .reports.history import read_run
-from .reports.rules import Finding, findings_of
+from .reports.rules import findings_of
 
 
 @click.command(
@@ -40,16 +39,10 @@ def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({run: [asdict(finding) for finding in findings] for run, findings in found.items()}))
     else:
-        click.echo("\n\n".join(_text(run, findings) for run, findings in found.items()))
+        for run, findings in found.items():
+            click.echo(f"{run}:" if findings else f"{run}: nothing found")
+            for each in findings:
+                click.echo(f"  {each.severity}: {each.title}  [{each.rule}]")
+                click.echo(f"    evidence  {each.evidence}\n    fix       {each.fix}\n")
     severities = {finding.severity for findings in found.values() for finding in findings}
     sys.exit(fail_on in severities or (fail_on == "warning" and "error" in severities))
-
-
-def _text(run: str, findings: list[Finding]) -> str:
-    """Return the findings of a run as plain text."""
-    lines = [f"{run}:" if findings else f"{run}: nothing found"]
-    for each in findings:
-        lines += ["", f"  {each.severity}: {each.title}  [{each.rule}]"]
-        for name, text in (("evidence", each.evidence), ("fix", each.fix)):
-            lines += textwrap.wrap(f"    {name:<10}{text}", 110, subsequent_indent=" " * 14, break_on_hyphens=False)
-    return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -18,29 +17,11 @@ from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .rules import Finding
 from .statistics import interquartile_mean
-from .tokens import MOST_TOKENS, Row, Token, shortened, tokens_of
+from .tokens import MOST_TOKENS, Row, shortened, tokens_of
 
 NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
 HELD_OUT = 8  # problems shown before and after
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A completion: when or by whom it was written, its row of samples.jsonl and its first tokens."""
-
-    name: str
-    row: Row
-    tokens: list[Token]
-
-
-@dataclass(frozen=True)
-class Card:
-    """Completions of one prompt, and its reference answer."""
-
-    prompt: str
-    answer: str | None
-    samples: list[Sample]
 
 
 def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
@@ -173,7 +154,7 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     return sorted(((name, values, len({*values}) > 1) for name, values in rows), key=lambda row: not row[2])
 
 
-def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
+def held_out_cards(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
     """Return problems of the evaluations, each with what was written before training and after it, by kind."""
     shown = []
     for number, kind in enumerate(kinds):
@@ -182,11 +163,11 @@ def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
             when, is_start = row["when"], row["when"] == "before"
             if not (is_start and one_start and number):  # shown with the first kind
                 name = when if len(kinds) == 1 or (is_start and not number) else f"{when}, {kind.label}"
-                shown.append(Sample(name, row, tokens_of(row)))
+                shown.append(_sample(row, name))
     return _cards(shown)[:HELD_OUT]
 
 
-def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
+def training_cards(kind: Kind) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return the first and the last update of which episodes were kept, each with its episodes by prompt."""
     rows = _rows_of(kind, "training")
     updates = list(dict.fromkeys(row["updates"] for row in rows))
@@ -194,17 +175,21 @@ def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
     for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
         own = [row for row in rows if row["updates"] == update]
         credits = [abs(credit or 0.0) for row in own for credit in (row["advantages"] or ())[:MOST_TOKENS]]
-        found.append((update, _cards(Sample("", row, tokens_of(row, max(credits, default=0.0))) for row in own)))
+        found.append((update, _cards(_sample(row, scale=max(credits, default=0.0)) for row in own)))
     return found
 
 
-def _cards(shown: Iterable[Sample]) -> list[Card]:
-    """Return samples by the problem of their rows."""
-    cards: dict[tuple[str, str | None], Card] = {}
-    for sample in shown:
-        prompt, answer = sample.row["prompt"], sample.row["answer"]
-        card = cards.setdefault((prompt, answer), Card(shortened(prompt), answer and shortened(answer), []))
-        card.samples.append(sample)
+def _sample(row: Row, name: str = "", scale: float | None = None) -> dict[str, Any]:
+    return {"row": row, "name": name, "tokens": tokens_of(row, scale)}
+
+
+def _cards(samples: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return prompt, reference answer and samples of each problem."""
+    cards: dict[tuple[str, str], dict[str, Any]] = {}
+    for sample in samples:
+        texts = sample["row"]["prompt"], sample["row"]["answer"] or ""
+        prompt, answer = map(shortened, texts)
+        cards.setdefault(texts, {"prompt": prompt, "answer": answer, "samples": []})["samples"].append(sample)
     return list(cards.values())
 
 

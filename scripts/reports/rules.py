@@ -40,6 +40,11 @@ TOO_LONG = {  # shares of the time that a part may take, with what it is called 
     "acting": (0.95, "acting", "play more episodes at a time (--num-envs), or shorter ones (--max-new-tokens)"),
     "training": (0.95, "training", "take fewer passes (--agent-arg num_epochs=1), or raise --micro-batch-tokens"),
 }
+NEAR_START = "hold the policy near its start (a larger --kl-coef, such as 0.05)"
+EASIER = (
+    "easier problems (--verifier-arg: `rlenv verifiers show NAME` lists the arguments; of several levels, the easiest "
+    "first: --curriculum 0.8)"
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def nothing_learned(run: History) -> Finding | None:
             "no episode has ever been rewarded, so nothing can be learned",
             f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
             "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
-            f"{_easier(run)} or a denser reward; for control, another agent or --env-arg",
+            f"{EASIER} or a denser reward; for control, another agent or --env-arg",
             "error",
         )
     rise, error = reward.trend()
@@ -124,7 +129,7 @@ def equal_groups(run: History) -> Finding | None:
         return Finding(
             f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
             f"eval/success_rate is {first.first:.4f} at update 0",
-            f"use a longer warm start (--sft-steps, --sft-examples), {_easier(run)}, or more tries per prompt "
+            f"use a longer warm start (--sft-steps, --sft-examples), {EASIER}, or more tries per prompt "
             f"(--group-size {4 * size if size > 0 else 16:.0f}); docs/recipes.md says what helped elsewhere",
         )
     share = run["rollout/frac_reward_zero_std"].end if size > 1 else float(run["rollout/reward_std"].end == 0)
@@ -186,7 +191,7 @@ def length_collapse(run: History) -> Finding | None:
     return Finding(
         "answers have become much shorter, and no better",
         f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens at update {run.updates}",
-        f"see in samples.md what the short answers earn and repair the verifier, or {_near_start(run)}",
+        f"see in samples.md what the short answers earn and repair the verifier, or {NEAR_START}",
     )
 
 
@@ -203,7 +208,7 @@ def entropy_collapse(run: History) -> Finding | None:
         "the entropy has collapsed: one action is taken every time, and it is not a good one",
         f"entropy from {start:.3g} to {end:.3g} nats per step at update {run.updates}, reward from "
         f"{run.reward.start:.3g} to {run.reward.end:.3g}",
-        f"lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or {_near_start(run)}",
+        f"lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or {NEAR_START}",
         "error",
     )
 
@@ -256,7 +261,7 @@ def held_out_falls_behind(run: History) -> Finding | None:
         f"the reward rises while {what} falls: the policy games the reward",
         f"{said}; the reward rose by {gain:.3g}",
         "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
-        f"or lower the part of the reward that is gamed, or {_near_start(run)}",
+        f"or lower the part of the reward that is gamed, or {NEAR_START}",
         "error",
     )
 
@@ -274,14 +279,11 @@ def worse_than_before(run: History) -> Finding | None:
     said += [f"worse than before: {compared}"] if compared else []
     if not said:
         return None
-    rate = run.config.get("learning_rate")
-    slower = "lower --learning-rate to a third or less"
     return Finding(
         "the policy has lost what it could do" if lost else "training has made the model worse",
         "; ".join(said),
-        (slower if rate is None else f"leave --learning-rate {rate} out: the default suits the model")
-        + f"; or {_near_start(run)}. RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every "
-        "keeps RUN/best",
+        f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "
+        "RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every keeps RUN/best",
         "error" if lost else "warning",
     )
 
@@ -299,20 +301,12 @@ def too_slow(run: History) -> Finding | None:
 
 
 RULES: dict[str, Callable[[History], Finding | None]] = {
-    "verdicts-fail": verdicts_fail,
-    "nothing-learned": nothing_learned,
-    "same-reward": same_reward,
-    "held-out-falls-behind": held_out_falls_behind,
-    "worse-than-before": worse_than_before,
-    "entropy-collapse": entropy_collapse,
-    "equal-groups": equal_groups,
-    "cut-off": cut_off,
-    "length-collapse": length_collapse,
-    "special-tokens": special_tokens,
-    "kl-runaway": kl_runaway,
-    "acting-differs": acting_differs,
-    "too-slow": too_slow,
-}
+    rule.__name__.replace("_", "-"): rule
+    for rule in (
+        verdicts_fail, nothing_learned, same_reward, held_out_falls_behind, worse_than_before, entropy_collapse,
+        equal_groups, cut_off, length_collapse, special_tokens, kl_runaway, acting_differs, too_slow,
+    )
+}  # fmt: skip
 EXPLAINS = {  # what a finding explains is not said as well
     "nothing-learned": {"equal-groups", "special-tokens"},
     "same-reward": {"equal-groups"},
@@ -329,18 +323,6 @@ def findings_of(run: History) -> list[Finding]:
         found = [finding for finding in found if (finding.rule, finding.severity) != ("nothing-learned", "warning")]
     explained = set().union(*(EXPLAINS.get(finding.rule, set()) for finding in found))
     return sorted((each for each in found if each.rule not in explained), key=lambda each: each.severity)
-
-
-def _near_start(run: History) -> str:
-    """Return how to hold a policy near its start, by what the run does already."""
-    weight = run.config.get("kl_coef")
-    return f"raise --kl-coef {weight:g}" if weight else "hold the policy near its start (--kl-coef 0.05)"
-
-
-def _easier(run: History) -> str:
-    """Return how to ask for easier problems, by what the run does not do yet."""
-    first = "" if run.config.get("curriculum") else "; of several levels, the easiest first: --curriculum 0.8"
-    return f"easier problems (--verifier-arg: `rlenv verifiers show NAME` lists the arguments{first})"
 
 
 def _gained(success: Series) -> bool:
