@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import string
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,9 +27,7 @@ from .terminal import plain
 
 QUIT, HELP, END = "/quit", "/help", "/end"
 MORE = f"{QUIT} stops, {HELP} repeats this."
-AGAIN = "play again? (Enter for yes, n for no) "
 BAR = 20  # characters of the bar of a probability of 1
-LETTERS = string.ascii_lowercase  # choose from a list
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
 }  # arguments that an environment of one episode does not take  # fmt: skip
@@ -79,50 +75,42 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
 
 
 class TextGame:
-    """TextGen-v0: an action is a token. If there is a policy, its `top` likeliest ones are `listed`."""
+    """TextGen-v0: an action is a token. If there is a policy, its `top` likeliest ones are listed."""
 
     first = 0  # the number of the first action
+    help = (
+        f"Type tokens: a line is text, #17 is token 17, {END} the end token;\nwith a policy, Enter takes its first "
+        f"choice. {MORE}"
+    )
 
-    def __init__(self, env: gym.Env, top: int, listed: bool) -> None:
-        self.inner = cast(Any, env.unwrapped)
+    def __init__(self, env: gym.Env, top: int) -> None:
+        self.env, self.inner = env, cast(Any, env.unwrapped)
         self.task, self.top = self.inner.task, top
-        letters = "a letter chooses from the list, Enter takes the first, other lines are text"
-        choosing = letters if listed else "a line is text"
-        literal = '"a is the text a, ' if listed else ""
-        self.help = f"Type tokens: {choosing}.\n{literal}#17 is token 17, {END} the end token; {MORE}"
         self._written: list[int] = []  # in this turn
 
     def begin(self, info: Mapping[str, Any]) -> None:
         """Show the start of an episode."""
         self._written = []
-        show(f"prompt  {quoted(info['prompt'])}", bold=True)
+        click.echo(f"prompt  {quoted(info['prompt'])}")
         turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
-        show(f"        at most {self.task.max_new_tokens} tokens{turns}")
+        click.echo(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show what can be chosen now: the likeliest tokens, each after its letter."""
+        """Show what was written in this turn, and the likeliest tokens."""
         if self._written:
-            show(f"so far  {self._names()}")
-        listed = [] if choices is None else [(self.name(token), p) for token, p in choices.likeliest(self.top)]
-        width = max((len(name) for name, _ in listed), default=0)
-        for letter, (name, p) in zip(LETTERS, listed, strict=False):
-            show(f"    {letter}  {name:<{width}}  {p:6.3f}  {'#' * round(BAR * p)}".rstrip())
+            click.echo(f"so far  {self._names()}")
+        for token, p in [] if choices is None else choices.likeliest(self.top):
+            click.echo(f"    #{token:<6} {self.name(token):<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
 
-    def parse(self, line: str, choices: Choices | None) -> list[int]:
+    def parse(self, line: str) -> list[int]:
         """Return the tokens that a line stands for; a `ValueError` of one line if it stands for none."""
         if line == END:
             return [self.task.encoding.end_token(self.inner.problem)]
         if line[:1] == "#" and len(line) > 1:
             return [_whole(line[1:], 0, self.task.vocab_size - 1, "a token")]
-        if choices is not None and len(line) == 1 and line in LETTERS:
-            listed = dict(zip(LETTERS, choices.likeliest(self.top), strict=False))
-            if line not in listed:
-                raise ValueError(f"{quoted(line)} is not a letter of the list; allowed: a to {max(listed)}")
-            return [listed[line][0]]
-        text = line[1:].removesuffix('"') if line[:1] == '"' else line
-        tokens = self.task.encoder.spell("answer", [text])[0] if text else []
+        tokens = self.task.encoder.spell("answer", [line])[0] if line else []
         if not tokens:
-            raise ValueError(f"{quoted(line)} has no tokens; {self.help}")
+            raise ValueError(f"{quoted(line)} has no tokens")
         return list(tokens)
 
     def name(self, action: int) -> str:
@@ -134,25 +122,25 @@ class TextGame:
         """Keep what was played; show the reply to a turn, and what it earned."""
         self._written.append(action)
         if "reply" in info:
-            show(f"turn    {quoted(str(info['turn']))}")
-            show(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""), bold=True)
+            click.echo(f"turn    {quoted(str(info['turn']))}")
+            click.echo(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""))
             self._written = []
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
         left = "token" if self.task.dialogues is None else "turn or token"
         if "turns" in info:
-            show(f"turns   {info['turns']}")
-        show(f"answer  {self._names()}" + (f"  (cut: no {left} is left)" if cut else ""))
+            click.echo(f"turns   {info['turns']}")
+        click.echo(f"answer  {self._names()}" + (f"  (cut: no {left} is left)" if cut else ""))
         ok = info["verdict_status"] == "ok"
         said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
-        show(f"reward  {said}", fg="green" if info["is_success"] else "red" if ok else "yellow")
+        click.echo(f"reward  {said}")
         for part, value in info["verdict"].items():
-            show(f"        {plain(part)} {value:g}")
+            click.echo(f"        {plain(part)} {value:g}")
         if info["verdict_reason"]:
-            show(f"reason  {plain(str(info['verdict_reason']))}")
+            click.echo(f"reason  {plain(str(info['verdict_reason']))}")
         if self.inner.problem.answer:
-            show(f"right   {quoted(self.inner.problem.answer)}")
+            click.echo(f"right   {quoted(self.inner.problem.answer)}")
 
     def _names(self) -> str:
         return " ".join(map(self.name, self._written))
@@ -177,18 +165,18 @@ class ControlGame:
     def offer(self, observation: Any, choices: Choices | None) -> None:
         """Show where the environment is, and what the policy would do."""
         if self.env.render_mode == "ansi":
-            show(str(self.env.render()).rstrip("\n"))
+            click.echo(str(self.env.render()).rstrip("\n"))
         else:
             with np.printoptions(precision=3, sign="+", suppress=True):
-                show(f"step {self._steps}  observation {observation}")
+                click.echo(f"step {self._steps}  observation {observation}")
         if choices is not None:
-            actions = range(len(choices.log_probs))
-            show("policy  " + "  ".join(f"{self.name(action)} {choices.probability(action):.3f}" for action in actions))
+            each = (f"{self.name(i)} {choices.probability(i):.3f}" for i in range(len(choices.log_probs)))
+            click.echo(f"policy  {'  '.join(each)}")
 
-    def parse(self, line: str, choices: Choices | None) -> list[int]:
+    def parse(self, line: str) -> list[int]:
         """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
         if not line.strip():
-            raise ValueError(f"nothing was typed; {self.help}")
+            raise ValueError("nothing was typed")
         return [_whole(word, self.first, self.last, "an action") - self.first for word in line.split()]
 
     def name(self, action: int) -> str:
@@ -201,8 +189,8 @@ class ControlGame:
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the return."""
-        show(f"over    after {self._steps} steps" + (" (the time is up)" if cut else ""))
-        show(f"return  {reward:g}", bold=True)
+        click.echo(f"over    after {self._steps} steps" + (" (the time is up)" if cut else ""))
+        click.echo(f"return  {reward:g}")
 
 
 Game = TextGame | ControlGame
@@ -219,16 +207,16 @@ def person(game: Game) -> Choose:
             line = read("> ")
             try:
                 if line.strip() == HELP:
-                    show(game.help)
+                    click.echo(game.help)
                 elif not line and choices is not None:
                     waiting.append(choices.draw(deterministic=True))
                 else:
-                    waiting.extend(game.parse(line, choices))
+                    waiting.extend(game.parse(line))
             except ValueError as error:
-                show(f"  {error}")
+                click.echo(f"  {error}")
         action = waiting.pop(0)
         if choices is not None and isinstance(game, TextGame):  # a typed text need not be in the list
-            show(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
+            click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
         return action
 
     return choose
@@ -236,7 +224,7 @@ def person(game: Game) -> Choose:
 
 def watched(game: Game, deterministic: bool, generator: torch.Generator) -> Choose:
     """Return the choice of a policy, which is shown, for one episode: the likeliest action, or one that is drawn."""
-    show("  step  action       probability  entropy (nats)  instead", underline=True)
+    click.echo("  step  action       probability  entropy (nats)  instead")
     steps = itertools.count(1)
 
     def choose(observation: Any, choices: Choices | None) -> int:
@@ -245,28 +233,26 @@ def watched(game: Game, deterministic: bool, generator: torch.Generator) -> Choo
         others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
         instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
         name, p = game.name(action), choices.probability(action)
-        show(f"  {next(steps):>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
+        click.echo(f"  {next(steps):>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
         return action
 
     return choose
 
 
 def play_episodes(
-    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int, wanted: int | None
+    game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int, wanted: int | None
 ) -> dict[str, Any]:
     """Play so many episodes, or until somebody stops; return what --json prints."""
     played: list[dict[str, Any]] = []
     ended = "all episodes played"
     try:
         while wanted is None or len(played) < wanted:
-            if wanted is None and played and read(AGAIN).strip().lower() in ("n", "no"):
-                raise StoppedError("no more")
-            show(f"\nepisode {len(played) + 1}", bold=True)
-            played.append(_episode(env, game, player, onlooker, None if played else seed))
+            click.echo(f"\nepisode {len(played) + 1}")
+            played.append(_episode(game, player, onlooker, None if played else seed))
     except StoppedError as stopped:
         ended = str(stopped)
     except KeyboardInterrupt:
-        show()
+        click.echo()
         ended = "Ctrl-C"
     judged = [one["is_success"] for one in played if one["is_success"] is not None]
     return {
@@ -278,10 +264,8 @@ def play_episodes(
     }
 
 
-def _episode(
-    env: gym.Env, game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int | None
-) -> dict[str, Any]:
-    observation, info = env.reset(seed=seed)
+def _episode(game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int | None) -> dict[str, Any]:
+    observation, info = game.env.reset(seed=seed)
     game.begin(info)
     choose = player()
     if onlooker is not None:
@@ -289,7 +273,7 @@ def _episode(
     total, steps, over, cut = 0.0, 0, False, False
     while not (over or cut):
         action = choose(observation, None if onlooker is None else onlooker.look(observation))
-        observation, reward, over, cut, info = env.step(game.first + action)
+        observation, reward, over, cut, info = game.env.step(game.first + action)
         total, steps = total + float(reward), steps + 1
         game.played(action, float(reward), info)
     game.finish(total, info, cut)
@@ -302,20 +286,15 @@ def read(prompt: str) -> str:
     try:
         line = input(prompt)
     except EOFError:
-        show()
+        click.echo()
         raise StoppedError("the input has ended") from None
     except UnicodeDecodeError:
         raise StoppedError("the input is not UTF-8 text") from None
     if not sys.stdin.isatty():
-        show(line)
+        click.echo(line)
     if line.strip() == QUIT:
         raise StoppedError(QUIT)
     return line
-
-
-def show(text: str = "", **style: Any) -> None:
-    """Print lines; click removes the color where standard output is not a terminal."""
-    click.echo(click.style(text, **style) if style and not os.environ.get("NO_COLOR") else text)
 
 
 def quoted(text: str) -> str:

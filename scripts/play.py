@@ -34,7 +34,7 @@ INTERRUPTED = 130  # exit code: 128 + SIGINT
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")
 @click.option(
-    "--episodes", type=click.IntRange(min=1), default=None, show_default="1 with --watch, else until you stop",
+    "--episodes", type=click.IntRange(min=1), default=None, show_default="1 with --watch, else until /quit",
     help="Episodes to play.",
 )  # fmt: skip
 @click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed.")
@@ -46,26 +46,25 @@ def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.
 
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
-    their probabilities, and letters choose from them. The verifier judges the episode. In a pipe, lines of standard
-    input are the moves.
+    their probabilities. The verifier judges the episode. In a pipe, lines of standard input are the moves.
     """
     import torch
 
-    from .games import ControlGame, TextGame, open_subject, person, play_episodes, show, watched
+    from .games import ControlGame, TextGame, open_subject, person, play_episodes, watched
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
     try:
         text = hasattr(env.unwrapped, "task")
-        game = TextGame(env, given["top"], onlooker is not None) if text else ControlGame(env)
+        game = TextGame(env, given["top"]) if text else ControlGame(env)
         player = partial(person, game)
         if given["watch"]:
             generator = torch.Generator().manual_seed(given["seed"])
             player = partial(watched, game, given["deterministic"], generator)
         else:
-            show(game.help)
+            click.echo(game.help)
         wanted = given["episodes"] or (1 if given["watch"] else None)
-        result = play_episodes(env, game, player, onlooker, given["seed"], wanted)
+        result = play_episodes(game, player, onlooker, given["seed"], wanted)
     finally:
         env.close()
     count = result["episodes"]
