@@ -218,26 +218,21 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
 
 
 def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
-    table = Table("verifier", "problems", "attacks", "paid for", "right answers", "rejected", "median", "p99", "")
+    table = Table("verifier", "problems", "attacks", "paid for", "right answers", "rejected", "median", "")
     for report in reports:
-        declared = f" ({sum(report.declared.values())} declared)" if report.declared else ""
-        counts = (report.problems, report.attacks, f"{report.false_accepts}{declared}", report.honest)
-        times = (f"{1000 * seconds:.3f} ms" for seconds in (report.median, report.p99))
+        counts = (report.problems, report.attacks, report.false_accepts, report.honest, report.false_rejects)
         result = "passes" if report.passed else f"{len(report.findings)} findings"
-        table.add_row(escape(report.verifier), *map(str, (*counts, report.false_rejects)), *times, result)
+        table.add_row(escape(report.verifier), *map(str, counts), f"{1000 * report.median:.3f} ms", result)
     if reports:
         console().print(table)
-    for report in reports:
-        for note in _notes(report):
-            click.echo(f"{report.verifier}: {note}")
-    for name, reason in skipped.items():
-        click.echo(f"{name}: not linted: {reason}")
+    notes = [f"{report.verifier}: {note}" for report in reports for note in _notes(report)]
+    click.echo("\n".join([*notes, *(f"{name}: not linted: {reason}" for name, reason in skipped.items())]))
 
 
 def _notes(report: Report) -> Iterator[str]:
     """Yield the declared weaknesses, what was not checked, and the findings."""
-    for family, count in report.declared.items():
-        yield f"declared: {family} is paid for, {count} times"
+    for what, found in (("declared", report.declared), ("hedge", report.hedges)):
+        yield from (f"{what}: {form!r} is paid for, {count} times" for form, count in found.items())
     if report.without_demonstration:
         yield (
             f"{report.without_demonstration} of {report.problems} problems have no reference answer; "
@@ -245,11 +240,7 @@ def _notes(report: Report) -> Iterator[str]:
         )
     if report.partial:
         yield f"{report.partial} attacks earn part of a success, at most {report.most:g}"
-    for form, count in report.hedges.items():
-        yield f"the hedge {form!r} is paid for, {count} times"
     for finding in report.findings:
-        times = f" ({finding.times} times)" if finding.times > 1 else ""
-        where = f"{finding.family}{times}: " if finding.family else ""
-        case = f"; {finding.problem} <- {finding.completion}" if finding.completion else ""
-        reward = "" if finding.reward is None else f"; reward {finding.reward:g}"
-        yield f"{finding.rule}: {where}{finding.explanation}{case}{reward}"
+        case = f"{finding.problem} <- {finding.completion}" if finding.completion else ""
+        reward = "" if finding.reward is None else f"reward {finding.reward:g}, {finding.times} times"
+        yield f"{finding.rule}: {'; '.join(filter(None, (finding.family, finding.explanation, case, reward)))}"
