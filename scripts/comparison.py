@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .reports import page
 from .reports.curves import merge_equal, read_curves
-from .reports.statistics import Row, tabulate, worse
+from .reports.statistics import tabulate, worse
 from .run import CSV, write_json
 from .settings import is_text
 
@@ -46,11 +45,11 @@ def write_report(
     ]
     rows = tabulate(runs, agents, goal, text)
     report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal}
-    report |= {"rows": [asdict(row) for row in rows], "runs": runs, "failed": failed}
+    report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
     files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
     drawn = merge_equal({agent: [curve for path in own for curve in read_curves(path)] for agent, own in files.items()})
-    notes = [*_notes(runs, agents, failed), *(_same(names) for names in drawn.values() if len(names) > 1)]
+    notes = [*_notes(runs, agents, failed), *(_same(names) for names in drawn if len(names) > 1)]
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
     if given["figures"] and runs:
         page.write_report([folder], folder / page.NAME)
@@ -74,7 +73,9 @@ def _same(names: Sequence[str]) -> str:
     return f"The runs of {' and '.join(names)} are the same, step by step, at these settings.\n"
 
 
-def _page(given: Mapping[str, Any], text: bool, rows: Sequence[Row], figure: str, notes: Sequence[str]) -> str:
+def _page(
+    given: Mapping[str, Any], text: bool, rows: Sequence[Mapping[str, Any]], figure: str, notes: Sequence[str]
+) -> str:
     """Return report.md."""
     budget = next(f"{given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if given[unit])
     world = given["env_id"] + (f" ({given['verifier']})" if text else "")
@@ -88,12 +89,11 @@ def _page(given: Mapping[str, Any], text: bool, rows: Sequence[Row], figure: str
         "|---|--:|--:|:-:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        values = (row.iqm, row.low, row.high, row.min, row.max)
-        iqm, low, high, least, most = (f"{value:.{digits}f}" for value in values)
-        wins = "-" if row.wins is None else f"{row.wins} of {row.runs}"
-        seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
-        steps = "-" if row.timesteps is None else f"{row.timesteps:,.0f}"
-        cells = (row.agent, row.runs, iqm, f"{low} to {high}", least, most, wins, seconds, steps)
+        iqm, low, high, least, most = (f"{row[name]:.{digits}f}" for name in ("iqm", "low", "high", "min", "max"))
+        wins = "-" if row["wins"] is None else f"{row['wins']} of {row['runs']}"
+        seconds = "-" if row["seconds"] is None else f"{row['seconds']:.1f}"
+        steps = "-" if row["timesteps"] is None else f"{row['timesteps']:,.0f}"
+        cells = (row["agent"], row["runs"], iqm, f"{low} to {high}", least, most, wins, seconds, steps)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += [
         "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,39 +19,26 @@ NOISE = 1e-6  # rounding makes a KL of 0 so large; charts with nothing above it 
 LINE, OTHERS, SOFT, GRID = "#0b6e99", "#b4bac2", "#68717d", "#dfe3e8"  # the page inverts them in the dark
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A metric of all kinds.
+def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
+    """Return the charts of all metrics that are in the log, more than rounding, and not those of another chart.
 
-    Attributes:
-        title, note: of the metric.
-        pictures: label of the kind, last value of its curve, and the picture as the address of an image.
+    Returns:
+        Of each `title` and `note` of the metric, and `pictures`: the label of a kind, the last value of its curve, and
+        the picture as the address of an image.
     """
-
-    title: str
-    note: str
-    pictures: tuple[tuple[str, float, str], ...]
-
-
-def charts_of(kinds: Sequence[Kind]) -> list[Chart]:
-    """Return the charts of all metrics that are in the log, more than rounding, and not those of another chart."""
     runs, axis = [run for kind in kinds for run in kind.runs], axis_of(kinds)
     parts = dict.fromkeys(name for run in runs for name in run.columns if "/parts/" in name)
     of_parts = [Metric(name, f"Part of the reward: {name.split('/parts/')[1]}", "Mean of an update.") for name in parts]
     grouped = any((run["rollout/group_size_min"].values > 1).any() for run in runs)
     charts, drawn = [], set[bytes]()
     for metric in [*METRICS, *of_parts]:
-        bands = {kind.label: band for kind in kinds if (band := _band(kind, metric, axis)) is not None}
+        bands = {kind: band for kind in kinds if (band := _band(kind, metric, axis)) is not None}
         figures = b"".join(band[1].tobytes() for band in bands.values())
         shown = any((abs(band[1]) > NOISE).any() for band in bands.values())
         if shown and figures not in drawn and (grouped or not metric.of_groups):
             drawn.add(figures)
-            pictures = (
-                (kind.label, float(bands[kind.label][1][-1]), _picture(kind, metric, axis, bands))
-                for kind in kinds
-                if kind.label in bands
-            )
-            charts.append(Chart(metric.title, metric.note, tuple(pictures)))
+            pictures = [(kind.label, band[1][-1], _picture(kind, metric, axis, bands)) for kind, band in bands.items()]
+            charts.append({"title": metric.title, "note": metric.note, "pictures": pictures})
     return charts
 
 
@@ -74,7 +60,7 @@ def _band(kind: Kind, metric: Metric, axis: str) -> np.ndarray | None:
     return np.stack([mean.updates, mean.values, mean.values - wide, mean.values + wide])
 
 
-def _picture(kind: Kind, metric: Metric, axis: str, bands: Mapping[str, np.ndarray]) -> str:
+def _picture(kind: Kind, metric: Metric, axis: str, bands: Mapping[Kind, np.ndarray]) -> str:
     """Return the curve of a kind with its evaluations and its last value, the others behind it, as a `data:` address.
 
     Args:
@@ -89,12 +75,12 @@ def _picture(kind: Kind, metric: Metric, axis: str, bands: Mapping[str, np.ndarr
 
     figure, file = Figure(figsize=(4.1, 2.35), layout="constrained"), io.BytesIO()
     axes: Any = figure.add_subplot()
-    for x, y, *_ in (band for label, band in bands.items() if label != kind.label):
+    for x, y, *_ in bands.values():
         axes.plot(x, y, color=OTHERS, linewidth=0.8)
     if len(kind.runs) == 1:
         raw = Series(*kind.runs[0].curve(axis, metric.column)).smooth(THIN)
         axes.plot(raw.updates, metric.sign * raw.values, color=LINE, linewidth=0.7, alpha=0.4)
-    x, y, low, high = bands[kind.label]
+    x, y, low, high = bands[kind]
     axes.fill_between(x, low, high, color=LINE, alpha=0.18, linewidth=0)
     axes.plot(x, y, color=LINE, linewidth=1.6)
     for run in kind.runs:

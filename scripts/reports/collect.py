@@ -87,7 +87,7 @@ class Run(History):
         return end | {"begin": begin, "command": resume_command(self.folder, self.config)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """Runs that differ in their seed only."""
 

@@ -13,7 +13,6 @@ from .statistics import interquartile_mean
 
 POINTS = 200
 COMPARED = ("rollout/ep_rew_mean", "rollout/kl_start")
-SAME = " = "  # between the names of agents whose runs coincide
 
 
 def read_curves(path: Path) -> list[np.ndarray]:
@@ -33,11 +32,10 @@ def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([grid, interquartile_mean(values), values.min(-1), values.max(-1)])
 
 
-def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[str]]:
-    """Return the names under which curves are drawn, each with the names that it stands for: those with equal curves.
+def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> list[list[str]]:
+    """Return the names of curves, together where all curves of theirs are equal; those without any stay alone.
 
-    Two algorithms may be one at some settings, such as leave-one-out and REINFORCE with that baseline: a curve hides
-    the other then.
+    Two algorithms may be one at some settings, such as leave-one-out and REINFORCE with that baseline.
 
     Args:
         curves: by name, those of all runs in the same order.
@@ -46,4 +44,4 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
     for name, own in curves.items():
         drawn = any(curve.size for curve in own)
         groups.setdefault(tuple((curve.shape, curve.tobytes()) for curve in own) if drawn else name, []).append(name)
-    return {SAME.join(group): group for group in groups.values()}
+    return list(groups.values())

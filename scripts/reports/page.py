@@ -155,15 +155,17 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
 
 
 def held_out_cards(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
-    """Return problems of the evaluations, each with what was written before training and after it, by kind."""
-    shown = []
-    for number, kind in enumerate(kinds):
-        one_start = kind.runs[0].config.get("model") == kinds[0].runs[0].config.get("model")
+    """Return problems of the evaluations, each with what was written before training and after it, by kind.
+
+    Kinds that start from one model have one answer before training.
+    """
+    shown, starts = [], set[Any]()
+    for kind in kinds:
+        model = kind.runs[0].config.get("model")
         for row in _rows_of(kind, "evaluation"):
-            when, is_start = row["when"], row["when"] == "before"
-            if not (is_start and one_start and number):  # shown with the first kind
-                name = when if len(kinds) == 1 or (is_start and not number) else f"{when}, {kind.label}"
-                shown.append(_sample(row, name))
+            if row["when"] != "before" or model not in starts:
+                shown.append(_sample(row, row["when"] if len(kinds) == 1 else f"{row['when']}, {kind.label}"))
+        starts.add(model)
     return _cards(shown)[:HELD_OUT]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def interquartile_mean(values: Any) -> np.ndarray:
 
 
 def bootstrap_interval(
-    values: Sequence[float], generator: np.random.Generator, resamples: int = RESAMPLES, level: float = LEVEL
+    values: Sequence[float], generator: np.random.Generator, level: float = LEVEL
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the interquartile mean over seeds (Agarwal et al. 2021, section 4.1).
 
@@ -44,14 +43,13 @@ def bootstrap_interval(
     Args:
         values: one per run [n], in any order.
         generator: draws the runs.
-        resamples: how often n runs are drawn.
         level: the share of resampled interquartile means in the interval.
 
     Returns:
         The lower and the upper end.
     """
     ordered = np.sort(np.asarray(values, dtype=float))  # so that the order of the runs does not matter
-    drawn = ordered[generator.integers(len(ordered), size=(resamples, len(ordered)))]  # [resamples, n]
+    drawn = ordered[generator.integers(len(ordered), size=(RESAMPLES, len(ordered)))]  # [R, n]
     low, high = np.quantile(interquartile_mean(drawn), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -94,42 +92,28 @@ def _interval(figures: Mapping[str, Any], figure: str) -> tuple[float, float]:
     return (centre - half) / (1 + Z**2 / n), (centre + half) / (1 + Z**2 / n)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of the table.
+def summarize(agent: str, values: Sequence[float], **rest: Any) -> dict[str, Any]:
+    """Return the row of an agent, or of "before training", in the table of `tabulate`.
 
-    Attributes:
-        agent: its name, or "before training".
-        runs: how many.
-        iqm, low, high: interquartile mean over the runs, and its 95 % bootstrap interval.
-        min, max: the worst and the best run.
-        wins: runs that reached the goal; None without a goal.
-        seconds, timesteps: medians over the trainings; None without training.
+    Args:
+        agent: by name.
+        values: the final figures, one per run.
+        rest: the last columns, None by default: `wins`, runs that reached the goal; `seconds` and `timesteps`, medians
+            over the trainings.
+
+    Returns:
+        Also `agent`, `runs`, the interquartile mean `iqm` with its interval `low`, `high`, and `min`, `max`.
     """
-
-    agent: str
-    runs: int
-    iqm: float
-    low: float
-    high: float
-    min: float
-    max: float
-    wins: int | None = None
-    seconds: float | None = None
-    timesteps: float | None = None
-
-
-def summarize(agent: str, values: Sequence[float], **rest: Any) -> Row:
-    """Return the row for the final figures of an agent, one per run; `rest` is the row's last columns."""
     low, high = bootstrap_interval(values, np.random.default_rng(0))
-    iqm = float(interquartile_mean(values))
-    return Row(agent, len(values), iqm, low, high, float(min(values)), float(max(values)), **rest)
+    figures = {"iqm": float(interquartile_mean(values)), "low": low, "high": high}
+    figures |= {"min": float(min(values)), "max": float(max(values))}
+    return {"agent": agent, "runs": len(values), **figures, "wins": None, "seconds": None, "timesteps": None, **rest}
 
 
 def tabulate(
     runs: Sequence[Mapping[str, Any]], agents: Sequence[str], goal: float | None, from_start: bool
-) -> list[Row]:
-    """Return a row for every agent with a run, in this order.
+) -> list[dict[str, Any]]:
+    """Return a row for every agent with a run, in this order; see `summarize`.
 
     Args:
         runs: `agent`, `seed`, `initial`, `final`, `seconds` and `timesteps` of each.
