@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +11,6 @@ from typing import Any, cast
 import click
 import gymnasium as gym
 import numpy as np
-import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import SampledPolicy
@@ -31,7 +29,7 @@ BAR = 20  # characters of the bar of a probability of 1
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
 }  # arguments that an environment of one episode does not take  # fmt: skip
-Choose = Callable[[Any, Choices | None], int]
+Draw = Callable[[Choices], int]  # how a policy chooses
 
 
 class StoppedError(Exception):
@@ -196,59 +194,24 @@ class ControlGame:
 Game = TextGame | ControlGame
 
 
-def person(game: Game) -> Choose:
-    """Return the choice of somebody who types, for one episode; a line may hold several actions."""
-    waiting: list[int] = []
-
-    def choose(observation: Any, choices: Choices | None) -> int:
-        if not waiting:
-            game.offer(observation, choices)
-        while not waiting:
-            line = read("> ")
-            try:
-                if line.strip() == HELP:
-                    click.echo(game.help)
-                elif not line and choices is not None:
-                    waiting.append(choices.draw(deterministic=True))
-                else:
-                    waiting.extend(game.parse(line))
-            except ValueError as error:
-                click.echo(f"  {error}")
-        action = waiting.pop(0)
-        if choices is not None and isinstance(game, TextGame):  # a typed text need not be in the list
-            click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
-        return action
-
-    return choose
-
-
-def watched(game: Game, deterministic: bool, generator: torch.Generator) -> Choose:
-    """Return the choice of a policy, which is shown, for one episode: the likeliest action, or one that is drawn."""
-    click.echo("  step  action       probability  entropy (nats)  instead")
-    steps = itertools.count(1)
-
-    def choose(observation: Any, choices: Choices | None) -> int:
-        assert choices is not None
-        action = choices.draw(deterministic, generator)
-        others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
-        instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
-        name, p = game.name(action), choices.probability(action)
-        click.echo(f"  {next(steps):>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
-        return action
-
-    return choose
-
-
 def play_episodes(
-    game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int, wanted: int | None
+    game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int, wanted: int | None
 ) -> dict[str, Any]:
-    """Play so many episodes, or until somebody stops; return what --json prints."""
+    """Play so many episodes, or until somebody stops; return what --json prints.
+
+    Args:
+        game: what is played.
+        onlooker: the policy, if any.
+        draw: lets the policy play, which is shown; None for somebody who types.
+        seed: of the first episode.
+        wanted: how many; None for no end.
+    """
     played: list[dict[str, Any]] = []
     ended = "all episodes played"
     try:
         while wanted is None or len(played) < wanted:
             click.echo(f"\nepisode {len(played) + 1}")
-            played.append(_episode(game, player, onlooker, None if played else seed))
+            played.append(_episode(game, onlooker, draw, None if played else seed))
     except StoppedError as stopped:
         ended = str(stopped)
     except KeyboardInterrupt:
@@ -264,21 +227,55 @@ def play_episodes(
     }
 
 
-def _episode(game: Game, player: Callable[[], Choose], onlooker: Onlooker | None, seed: int | None) -> dict[str, Any]:
+def _episode(game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int | None) -> dict[str, Any]:
     observation, info = game.env.reset(seed=seed)
     game.begin(info)
-    choose = player()
+    if draw is not None:
+        click.echo("  step  action       probability  entropy (nats)  instead")
     if onlooker is not None:
         onlooker.start()
+    typed: list[int] = []
     total, steps, over, cut = 0.0, 0, False, False
     while not (over or cut):
-        action = choose(observation, None if onlooker is None else onlooker.look(observation))
+        choices, steps = None if onlooker is None else onlooker.look(observation), steps + 1
+        if draw is not None and choices is not None:
+            action = draw(choices)
+            _tell(game, steps, action, choices)
+        else:
+            typed = typed or _asked(game, observation, choices)
+            action = typed.pop(0)
+            if choices is not None and isinstance(game, TextGame):  # a typed text need not be in the list
+                click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
         observation, reward, over, cut, info = game.env.step(game.first + action)
-        total, steps = total + float(reward), steps + 1
+        total += float(reward)
         game.played(action, float(reward), info)
     game.finish(total, info, cut)
     success = info.get("is_success")
     return {"reward": total, "steps": steps, "is_success": None if success is None else bool(success), "truncated": cut}
+
+
+def _tell(game: Game, step: int, action: int, choices: Choices) -> None:
+    """Show an action of the policy, and the likeliest others."""
+    others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
+    instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
+    name, p = game.name(action), choices.probability(action)
+    click.echo(f"  {step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
+
+
+def _asked(game: Game, observation: Any, choices: Choices | None) -> list[int]:
+    """Return the actions of a line that somebody types."""
+    game.offer(observation, choices)
+    while True:
+        line = read("> ")
+        try:
+            if line.strip() == HELP:
+                click.echo(game.help)
+            elif not line and choices is not None:
+                return [choices.draw(deterministic=True)]
+            else:
+                return game.parse(line)
+        except ValueError as error:
+            click.echo(f"  {error}")
 
 
 def read(prompt: str) -> str:

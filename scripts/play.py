@@ -50,21 +50,23 @@ def play(run: Path | None, **given: Any) -> None:
     """
     import torch
 
-    from .games import ControlGame, TextGame, open_subject, person, play_episodes, watched
+    from agents.rollouts.action_probabilities import Choices
+
+    from .games import ControlGame, TextGame, open_subject, play_episodes
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
     try:
         text = hasattr(env.unwrapped, "task")
         game = TextGame(env, given["top"]) if text else ControlGame(env)
-        player = partial(person, game)
+        draw = None
         if given["watch"]:
             generator = torch.Generator().manual_seed(given["seed"])
-            player = partial(watched, game, given["deterministic"], generator)
+            draw = partial(Choices.draw, deterministic=given["deterministic"], generator=generator)
         else:
             click.echo(game.help)
         wanted = given["episodes"] or (1 if given["watch"] else None)
-        result = play_episodes(game, player, onlooker, given["seed"], wanted)
+        result = play_episodes(game, onlooker, draw, given["seed"], wanted)
     finally:
         env.close()
     count = result["episodes"]

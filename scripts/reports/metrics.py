@@ -40,12 +40,8 @@ METRICS = (
     Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),
     Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
-    Metric("train/approx_kl", "KL of one update", "Nats per step, from the policy before it. 0 in the first pass."),
-    Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient."),
     Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",
            of_groups=True),
     Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps."),
     Metric("rollout/failed_frac", "Without a verdict", "Share of episodes on which the verifier failed."),
-    Metric("train/value_loss", "Error of the critic", "Squared; compare it with the variance of the returns."),
-    Metric("train/grad_norm", "Norm of the gradient", "Before clipping."),
 )  # fmt: skip
