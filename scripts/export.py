@@ -71,7 +71,7 @@ def export(
         write_folder(folder.resolve(), marked)
     result = {"folder": str(folder), "checkpoint": str(source)}
     if push is not None:
-        result["url"] = upload(folder, push, private)
+        result["url"] = _upload(folder, push, private)
     click.echo(json.dumps(result) if as_json else f"Exported to {result.get('url', folder)}")
 
 
@@ -130,7 +130,7 @@ def _holds_others(folder: Path) -> bool:
     return folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file()
 
 
-def upload(folder: Path, repo: str, private: bool = False) -> str:
+def _upload(folder: Path, repo: str, private: bool) -> str:
     """Upload a folder to a repository of the hub, which is made if it does not exist; return its address."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

@@ -17,7 +17,7 @@ from ..run import Run as RunFolder
 from ..terminal import plain
 from .history import History, read_run
 from .rules import Finding, findings_of
-from .tokens import Row, checked
+from .tokens import Row
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
@@ -50,7 +50,7 @@ class Run(History):
     @cached_property
     def samples(self) -> list[Row]:
         """The rows of samples.jsonl."""
-        return RunFolder(self.folder).samples(checked)
+        return RunFolder(self.folder).samples(dict)
 
     @cached_property
     def checkpoint(self) -> dict[str, Any]:

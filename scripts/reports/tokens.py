@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any
 
 Row = Mapping[str, Any]  # of samples.jsonl
-TEXTS = ("kind", "when", "prompt", "completion", "status")  # columns
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
 STRONGEST = 75  # percent of the strongest shade
 
@@ -37,23 +35,6 @@ def shortened(text: str) -> str:
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
-
-
-def checked(row: Any) -> Row:
-    """Return a row of samples.jsonl if it can be shown.
-
-    Raises:
-        ValueError, TypeError, KeyError: if not.
-    """
-    tokens_of(row)
-    columns: dict[Any, list[Any]] = {
-        str: [*map(row.get, TEXTS), row["answer"] or ""],
-        (bool, NoneType): [row["truncated"], row["success"]],
-        (int, float): [row["updates"], row["reward"], *row["parts"].values()],
-    }
-    if not all(isinstance(value, kinds) for kinds, values in columns.items() for value in values):
-        raise ValueError("a column is of another type")
-    return dict(row)
 
 
 def tokens_of(row: Row, scale: float | None = None) -> list[Token]:
