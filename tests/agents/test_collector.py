@@ -7,13 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs, reward_at
+from counting_env import KINDS, LENGTHS, CountingEnv, CountingPolicy, Ledger, counting_envs, reward_at
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from identity_checks import collect
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
@@ -25,25 +24,15 @@ from agents.rollouts.waiting_envs import WaitingVectorEnv
 from agents.training.update import Update
 
 CPU = torch.device("cpu")
-LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 modes = pytest.mark.parametrize("mode", list(AutoresetMode))
-kinds = pytest.mark.parametrize("kind", [*AutoresetMode, WaitingVectorEnv, DummyVecEnv])
-shapes = pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (11, 3), (3, 5), (7, 7), (2, 1)])
 
 
-class FreshEnv(CountingEnv):
-    """Returns a new observation every time: Gymnasium keeps the last one of an episode without copying it."""
+class DictEnv(CountingEnv):
+    """A `CountingEnv`, key by key; one of them counts in whole numbers."""
 
-    def _observation(self):
-        return super()._observation().copy()
-
-
-class DictEnv(FreshEnv):
-    """The same, key by key; one of them counts in whole numbers."""
-
-    def __init__(self, ledger):
-        super().__init__(ledger)
+    def __init__(self, *given):
+        super().__init__(*given)
         self.observation_space = spaces.Dict(
             episode=spaces.Box(-1, 1e6, (1,), np.float64), t=spaces.Box(0, 100, (), np.int64)
         )
@@ -61,84 +50,43 @@ class Mine(gym.Wrapper):
     """A wrapper without `state_dict`."""
 
 
-def envs_of(kind, env, slots):
-    """Return slots of Gymnasium in an autoreset mode, of ours that wait, or of stable-baselines3."""
-    ledger = Ledger(LENGTHS)
-    make = [lambda: env(ledger)] * slots
-    if kind is DummyVecEnv:
-        return make_envs(DummyVecEnv(make), 1, None)
-    if kind is WaitingVectorEnv:
-        return WaitingVectorEnv(make)
-    return SyncVectorEnv(make, copy=False, autoreset_mode=kind)
-
-
-def check_counting_rollout(rollout, lengths, first=0):
-    """Every stored step is the right one of episode `first` and those after it, of these lengths."""
-    count, longest = rollout.mask.shape
-    wanted = torch.tensor(lengths[first : first + count])
-    assert torch.equal(rollout.lengths, wanted)
-    assert torch.equal(rollout.mask, torch.arange(longest) < wanted[:, None])
-    for row, length in enumerate(wanted.tolist()):
-        episode = first + row
-        expected = torch.tensor([[episode, t] for t in range(length)])
-        assert torch.equal(rollout.observations[row, :length].long(), expected), f"the steps of episode {episode}"
-        rewards = torch.tensor([reward_at(episode, t, length) for t in range(length)])
-        assert torch.equal(rollout.rewards[row, :length], rewards), f"the rewards of episode {episode}"
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (3, 5), (11, 4), (1, 1), (7, 7)])
-def test_every_step_of_a_numpy_environment_is_stored_in_its_place(mode, episodes, slots):
-    lengths = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
-    envs = counting_envs(slots, mode, lengths)
-    collector, played = Collector(envs, CPU), []
-    rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda counted, _: not played.append(counted))
-    assert sum(played) >= sum(lengths[:episodes]) == int(rollout.mask.sum())
-    check_counting_rollout(rollout, lengths)
-    odd = torch.arange(episodes) % 2 == 1
-    assert torch.equal(rollout.truncated, odd) and torch.equal(rollout.terminated, ~odd)
-    log_probs = CountingPolicy().evaluate(rollout)["log_probs"]
-    assert torch.equal(log_probs, rollout.log_probs)
-    wanted = (rollout.observations.sum(-1).long() % 3).where(rollout.mask, 0)
-    assert torch.equal(rollout.actions, wanted)
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_second_rollout_starts_with_fresh_episodes(mode):
-    lengths = [2 + i % 5 for i in range(100)]
-    envs = counting_envs(3, mode, lengths)
-    ledger = envs.envs[0].unwrapped.ledger
-    collector = Collector(envs, CPU)
-    collector.collect(CountingPolicy(), 5)
-    first = ledger.started
-    check_counting_rollout(collector.collect(CountingPolicy(), 5), lengths, first)
-
-
-@kinds
-@shapes
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (11, 3), (3, 5), (7, 7), (1, 1)])
 @pytest.mark.parametrize("keyed", [False, True])
-def test_final_observations_are_in_the_rows_of_their_episodes(kind, episodes, slots, keyed):
-    """A `CountingEnv` cuts off its odd episodes."""
-    plain = FreshEnv if kind in (AutoresetMode.SAME_STEP, DummyVecEnv) else CountingEnv  # which reuses its buffer
-    envs = envs_of(kind, DictEnv if keyed else plain, slots)
-    rollout = Collector(envs, CPU).collect(DictPolicy() if keyed else CountingPolicy(), episodes)
-    cut, final = torch.arange(episodes) % 2 == 1, rollout.final_observations
-    assert torch.equal(rollout.truncated & ~rollout.terminated, cut)
-    if keyed:
-        assert final.keys() == {"episode", "t"} and rollout.observations["t"].dtype == final["t"].dtype == torch.int64
-        assert rollout.observations["episode"].dtype == final["episode"].dtype == torch.float32
-        final = torch.cat([final["episode"], final["t"][:, None].float()], 1)
-    else:
-        check_counting_rollout(rollout, LENGTHS)
-    wanted = torch.stack([torch.arange(episodes), torch.tensor(LENGTHS[:episodes])], 1) * cut[:, None]
-    assert torch.equal(final, wanted.float())
+def test_every_step_is_stored_in_its_place_and_counted_and_slots_that_wait_take_none_in_vain(
+    kind, episodes, slots, keyed
+):
+    """Also in a second rollout, which starts with fresh episodes; a `CountingEnv` cuts off its odd episodes."""
+    ledger, policy, counts, trained = Ledger(), DictPolicy() if keyed else CountingPolicy(), [], 0
+    collector = Collector(counting_envs(kind, slots, ledger, DictEnv if keyed else CountingEnv), CPU)
+    for _ in range(2):
+        first = ledger.started
+        rollout = collector.collect(policy, episodes, on_step=lambda counted, _: not counts.append(counted))
+        number, lengths = torch.arange(first, first + episodes), torch.tensor(LENGTHS[first : first + episodes])
+        assert torch.equal(rollout.lengths, lengths)
+        assert torch.equal(rollout.mask, torch.arange(rollout.mask.shape[1]) < lengths[:, None])
+        cut, seen, final = number % 2 == 1, rollout.observations, rollout.final_observations
+        assert torch.equal(rollout.truncated, cut) and torch.equal(rollout.terminated, ~cut)
+        if keyed:
+            assert seen["t"].dtype == torch.int64 and seen["episode"].dtype == torch.float32
+            seen, final = (whole(each) if each else None for each in (seen, final))
+        for row, (episode, length) in enumerate(zip(number.tolist(), lengths.tolist(), strict=True)):
+            steps = range(length)
+            assert seen[row, :length].tolist() == [[episode, t] for t in steps], f"the steps of episode {episode}"
+            assert rollout.rewards[row, :length].tolist() == [reward_at(episode, t, length) for t in steps]
+            assert rollout.actions[row, :length].tolist() == [(episode + t) % 3 for t in steps]
+            assert final is None or final[row].tolist() == ([episode, length] if cut[row] else [0, 0])
+        assert bool(cut.any()) == (final is not None)
+        trained += int(rollout.mask.sum())
+        assert sum(counts) == ledger.steps >= trained
+    assert kind is not WaitingVectorEnv or ledger.steps == trained
 
 
-def leaves(value):
-    return list(value.values()) if isinstance(value, dict) else [] if value is None else [value]
+def whole(obs):
+    return torch.cat([obs["episode"], obs["t"][..., None].float()], -1)
 
 
-@modes
+@pytest.mark.parametrize("mode", AutoresetMode)
 def test_the_verdict_on_text_that_ran_out_of_budget_is_final(mode):
     envs = text_envs(4, autoreset_mode=mode)
     rollout = collect(tiny_policy("gpt2", envs), envs, 12)
@@ -156,34 +104,7 @@ def test_a_wrapper_of_ones_own_that_says_nothing_of_its_state_is_named_once(wrap
     assert [str(each.message).partition(" can ")[0] for each in found] == [f"nothing of the wrapper {n}" for n in lost]
 
 
-# How many steps are taken and trained on, and which slots take none.
-
-
-class Stepped(CountingEnv):
-    """Counts the steps of all environments together."""
-
-    steps = 0
-
-    def step(self, action):
-        Stepped.steps += 1
-        return super().step(action)
-
-
-@pytest.fixture(autouse=True)
-def _from_zero():
-    Stepped.steps = 0
-
-
-@kinds
-@shapes
-def test_every_step_of_the_environment_is_counted_and_slots_that_wait_take_none_in_vain(kind, episodes, slots):
-    envs, counts, trained = envs_of(kind, Stepped, slots), [], 0
-    collector = Collector(envs, CPU)
-    for _ in range(2):
-        rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda n, _: not counts.append(n))
-        trained += int(rollout.mask.sum())
-        assert len(rollout) == episodes and sum(counts) == Stepped.steps >= trained
-    assert kind is not WaitingVectorEnv or Stepped.steps == trained
+# How many steps are taken and trained on.
 
 
 class Countable(CartPoleVectorEnv):

@@ -5,7 +5,7 @@ import copy
 import gymnasium as gym
 import pytest
 import torch
-from counting_env import CountingPolicy, counting_envs
+from counting_env import CountingPolicy, Ledger, counting_envs
 from diagonal import diagonal, slow
 from dialogues import talking
 from gymnasium.vector import AutoresetMode
@@ -86,7 +86,7 @@ def assert_groups_share_their_prompt(rollout, size=None):
 def test_all_started_episodes_are_finished_so_long_ones_are_not_left_out():
     lengths = [30, 1, 30, 1, 30, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, *[5] * 100]
     for mode in MODES:
-        rollout = Collector(counting_envs(2, mode, lengths), CPU).collect(CountingPolicy(), 6)
+        rollout = Collector(counting_envs(mode, 2, Ledger(lengths)), CPU).collect(CountingPolicy(), 6)
         assert rollout.lengths.tolist() == [30, 1, 30, 1, 30, 1]
 
 

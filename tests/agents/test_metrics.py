@@ -4,16 +4,13 @@ import math
 
 import pytest
 import torch
-from counting_env import CountingEnv, CountingPolicy, Ledger
+from counting_env import KINDS, CountingEnv, CountingPolicy, counting_envs
 from diagonal import diagonal
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3.common.vec_env import DummyVecEnv
+from gymnasium.vector import AutoresetMode
 
 import rlenv  # noqa: F401
 from agents import Collector
 from agents.rollout import ERROR, OK, Batch, Rollout
-from agents.rollouts.envs import make_envs
-from agents.rollouts.waiting_envs import WaitingVectorEnv
 from agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
 
 
@@ -68,7 +65,6 @@ def test_the_share_of_sampled_tokens_that_are_in_no_text():
 # environment said nothing, and says so in a mask; those zeros are not failures.
 
 
-LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
 EPISODES = 48
 CPU = torch.device("cpu")
 
@@ -83,24 +79,14 @@ class Sparing(CountingEnv):
             info |= {"verdict_status": "error", "verdict_reason": "odd"} if self.episode % 4 == 1 else {}
             info |= {"verifier_failed": True} if self.episode % 4 == 3 else {}
             info |= {"level": 2} if self.episode % 5 == 2 else {}
-        return obs.copy(), reward, terminated, truncated, info
-
-
-def envs_of(kind, slots, env=Sparing):
-    ledger = Ledger(LENGTHS)
-    makers = [lambda: env(ledger)] * slots
-    if kind == "waiting":
-        return WaitingVectorEnv(makers)
-    if kind == "stable-baselines3":
-        return make_envs(DummyVecEnv(makers), slots, None)
-    return SyncVectorEnv(makers, autoreset_mode=kind)
+        return obs, reward, terminated, truncated, info
 
 
 def collected(kind, slots, env=Sparing):
-    return Collector(envs_of(kind, slots, env), CPU).collect(CountingPolicy(), EPISODES)
+    return Collector(counting_envs(kind, slots, env=env), CPU).collect(CountingPolicy(), EPISODES)
 
 
-@diagonal("kind, slots", [*AutoresetMode, "waiting", "stable-baselines3"], [1, 3, 16])
+@diagonal("kind, slots", KINDS, [1, 3, 16])
 def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind, slots):
     rollout = collected(kind, slots)
     number = torch.arange(EPISODES)
@@ -123,7 +109,7 @@ class Vague(CountingEnv):
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
         info["is_success"] = self.succeeded[self.episode % 3]
-        return obs.copy(), reward, terminated, truncated, info
+        return obs, reward, terminated, truncated, info
 
 
 class Unknown(CountingEnv):

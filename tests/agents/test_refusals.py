@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from agent_kinds import GROUPED
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -119,7 +118,7 @@ SETTINGS = [  # agent on CartPole, setting, values, what is named: more than eac
     ("reinforce-baseline", "kl_in", ("rewards",), "did you mean 'reward'"),
     ("reinforce-baseline", "group_size", (0, 2), ""),
     ("reinforce-baseline", "device", ("cudaa",), "cannot be used"),
-    *((name, "episodes_per_update", (1,), "at least 2") for name in GROUPED),
+    *((name, "episodes_per_update", (1,), "at least 2") for name, cls in AGENTS.items() if cls.default_group_size > 1),
     ("cispo", "max_ratio", (None,), "at least 1"),
     ("kl-cov", "max_covariance", (0,), "min_covariance=0"),
     ("clip-cov", "min_covariance", (6,), "max_covariance=5"),

@@ -26,11 +26,9 @@ from click.testing import CliRunner, Result
 from gguf_files import write_gguf
 from inprocess import result_of
 from openenv_servers import URL, PretendServer
-from ranks import Ranks
 from tiny_models import tiny_model, write_chat_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Reinforce
 from agents.language import gguf
 from rlenv.tokenizer import train_tokenizer
 
@@ -383,7 +381,7 @@ def test_every_command_has_a_golden_run() -> None:
     assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {*NAMES}  # below
 
 
-# Runs that take more than one command, several processes, or a look inside an episode.
+# Runs that take more than one command, or a look inside an episode.
 
 
 TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, who is it", "a quick brown fox"] * 9
@@ -407,33 +405,6 @@ def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.
     result = result_of(command(f"train --verifier openenv:{URL} {more} --episodes 8 --log-dir run {SHORT}"))
     assert result["updates"] == 1 and result["failures"]["error"] == 0
     assert len(server.resets) >= 8 and not server.sessions
-
-
-PROMPTS = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
-CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
-
-
-def by_prompt(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
-    return [float(prompt[0] in "01234") for prompt in prompts]
-
-
-def chosen(how: dict[str, Any]) -> Any:
-    """Return where the choice of problems stands after five updates."""
-    world = {"verifier": by_prompt, "problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 1, **how}
-    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=world, num_envs=64, episodes_per_update=64, device="cpu")
-    agent.learn(total_episodes=5 * 64)
-    return agent.env.state_dict()["stream"]["curriculum"]
-
-
-@pytest.mark.parametrize("how", CHOICES, ids=str)
-def test_two_processes_choose_the_problems_of_one(tmp_path: Path, how: dict[str, Any]) -> None:
-    two = Ranks(2, tmp_path)
-    try:
-        first, second = two(chosen, how)
-    finally:
-        two.close()
-    assert first == second == chosen(how)
-    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
 
 
 @pytest.mark.slow

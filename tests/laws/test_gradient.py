@@ -8,6 +8,7 @@ sampled rollouts: in the first pass, in a later one, and where another policy ac
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,15 +19,19 @@ from diagonal import diagonal
 from equations import Played, best_of_subsets, objective
 from tabular import (
     AT_THE_END,
+    NEXT,
     REWARDS,
     SOLVED,
     P,
     S,
     T,
     TabularPolicy,
-    documented_kl_gradient,
+    V,
+    action_values,
+    derivative,
     every_group,
     exact_values,
+    expectation,
     expected_best,
     expected_gradient,
     gradient,
@@ -34,9 +39,7 @@ from tabular import (
     make_agent,
     moved_policy,
     objective_gradient,
-    off_policy_kl_gradient,
     relative_error,
-    return_to_go_gradient,
     true_gradient,
     truncated_log_likelihood,
 )
@@ -65,6 +68,78 @@ class SummedA2C(agents.A2C):
 
 class SummedPPO(agents.PPO):
     weights = staticmethod(aggregation.sequence_sum)
+
+
+# Closed forms, with none of the agents' code in them.
+
+
+def visits(log_pi: torch.Tensor) -> torch.Tensor:
+    """Return the probability that a prompt's episode comes to each state [P, S], a constant."""
+    pi = log_pi.detach().exp()
+    chance = torch.zeros(P, S, dtype=pi.dtype)
+    chance[:, 0] = 1.0
+    for s, a in itertools.product(range(S), range(V)):  # states are numbered by length
+        if NEXT[s, a] >= 0:
+            chance[:, NEXT[s, a]] += chance[:, s] * pi[:, s, a]
+    return chance
+
+
+def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return Σ_t E[∇log π_t G_t] = Σ_s d(s) Σ_a Q(s, a) ∇π(a|s), d without discount [P, S, V]."""
+    log_pi = policy.logits.log_softmax(-1)
+    per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
+    return derivative((visits(log_pi) * per_state).sum(1).mean(), policy)
+
+
+def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
+    """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
+    if place == "loss":  # of a first pass, where the ratio is 1
+        return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
+    log_pi, whole = policy.logits.log_softmax(-1), kl_gradient(policy, reference)
+    gap = log_pi - reference.logits.detach().log_softmax(-1)
+    k2 = gap.square() / 2
+
+    def direct(cost: torch.Tensor) -> torch.Tensor:
+        """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
+        return derivative((visits(log_pi)[..., None] * log_pi.detach().exp() * cost).sum((1, 2)).mean(), policy)
+
+    return {
+        "k1": lambda: whole,
+        "k2": lambda: direct(k2) - derivative(expectation(log_pi, k2), policy),
+        "k3": lambda: whole + direct((1 - (-gap).exp()).detach() * log_pi),  # its gradient is (1 - r) ∇log π
+        "exact": lambda: whole - documented_kl_gradient("exact", "loss", policy, reference),
+    }[estimator]()
+
+
+def off_policy_kl_gradient(
+    estimator: str, ratio: str, policy: TabularPolicy, sampler: TabularPolicy, reference: TabularPolicy
+) -> torch.Tensor:
+    """Return the same of its table of ratios: the episodes are the sampler's, the KL is in the loss [P, S, V]."""
+    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
+    log_old = sampler.logits.detach().log_softmax(-1)
+    pi, gap = log_pi.exp(), log_pi - log_ref
+    d = visits(log_old)  # [P, S]
+
+    def sampled(slope: torch.Tensor) -> torch.Tensor:
+        """E_old[slope ∇log π]: states and actions are the sampler's."""
+        return derivative((d[..., None] * log_old.exp() * slope.detach() * log_pi).sum((1, 2)).mean(), policy)
+
+    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
+        return derivative((d * divergence).sum(1).mean(), policy)
+
+    reverse, forward = (pi * gap).sum(-1), (log_ref.exp() * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
+    forms = {
+        ("k1", "none"): lambda: -state_by_state((log_old.exp() * (log_old - log_pi)).sum(-1)),
+        ("k2", "none"): lambda: sampled(gap),
+        ("k3", "none"): lambda: sampled(1 - (-gap).exp()),
+        ("k1", "constant"): lambda: torch.zeros_like(log_pi),
+        ("k2", "constant"): lambda: state_by_state(reverse),
+        ("k3", "constant"): lambda: state_by_state(forward),
+        ("k1", "differentiated"): lambda: state_by_state(reverse),
+        ("k2", "differentiated"): lambda: state_by_state((pi * gap.square() / 2).sum(-1)),
+        ("k3", "differentiated"): lambda: state_by_state(reverse),
+    }
+    return -forms[estimator, ratio]()
 
 
 # The true gradient, perhaps times a constant.

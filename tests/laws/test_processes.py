@@ -3,16 +3,24 @@
 import contextlib
 import copy
 import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
+import cloudpickle
 import pytest
 import torch
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal, slow
 from dialogues import talking
 from gaps import gapped
-from ranks import Ranks
 from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
 from torch.utils._pytree import tree_leaves
@@ -27,6 +35,64 @@ from agents.rollout import join
 from agents.training.proximal import PassesAgent
 from agents.training.supervised import WarmStart, demonstration_loss, warm_start
 from verifiers.function import FunctionVerifier
+
+SECONDS = 120  # for one task of all processes
+# Forked from the tests, which have imported everything, they start at once; an import takes seconds.
+START = "fork" if sys.platform == "linux" else "spawn"
+
+
+class Ranks:
+    """`size` processes that wait for work, and find each other by a file in a folder."""
+
+    def __init__(self, size, folder):
+        context = multiprocessing.get_context(START)
+        self.pipes, self.processes = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            serve = (theirs, rank, size, f"file://{folder / 'store'}")
+            self.processes.append(context.Process(target=_serve, args=serve, daemon=True))
+            self.processes[-1].start()
+            theirs.close()
+            self.pipes.append(ours)
+
+    def __call__(self, work, *args):
+        """Call this in every process at once; return the results in order of rank."""
+        for pipe in self.pipes:
+            pipe.send_bytes(cloudpickle.dumps((work, args)))
+        outcomes = []
+        for rank, pipe in enumerate(self.pipes):
+            assert pipe.poll(SECONDS), f"process {rank} did not answer"
+            outcomes.append(cloudpickle.loads(pipe.recv_bytes()))
+        failures = [f"process {rank}: {said}" for rank, (said, _) in enumerate(outcomes) if said]
+        assert not failures, "\n".join(failures)
+        return [result for _, result in outcomes]
+
+    def close(self):
+        for process in self.processes:  # all at once: one that is left alone in an exchange aborts with a long message
+            process.kill()
+        for process in self.processes:
+            process.join()
+
+
+def _end_with(parent):
+    """End this process once its parent has ended, however it ended: a fork holds the other ends of its own pipes."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _serve(pipe, rank, size, store):
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)  # a fork begins with the state that it finds
+    patience = timedelta(seconds=SECONDS)
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=patience)
+    while True:
+        work, args = cloudpickle.loads(pipe.recv_bytes())
+        try:
+            pipe.send_bytes(cloudpickle.dumps(("", work(*args))))
+        except BaseException:
+            pipe.send_bytes(cloudpickle.dumps((traceback.format_exc(), None)))
 
 
 def started(size):
@@ -278,6 +344,29 @@ def test_groups_are_dealt_out_whole(size, count, unit, monkeypatch):
         shares.append(processes.share(count, unit))
     groups = [min(unit, count - first) for first in range(0, count, unit)]
     assert shares == [sum(groups[rank::size]) for rank in range(size)]
+
+
+CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]
+
+
+def by_prompt(prompts, completions, **columns):
+    return [float(prompt[0] in "01234") for prompt in prompts]
+
+
+def chosen(how):
+    """Return where the choice of problems stands after five updates."""
+    problems = [{"prompt": f"{number}+1=", "level": 1 + (number > 4)} for number in range(9)]
+    world = {"verifier": by_prompt, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, **how}
+    agent = text_agent("reinforce", world, num_envs=64, episodes_per_update=64, group_size=None)
+    agent.learn(total_episodes=5 * 64)
+    return agent.env.state_dict()["stream"]["curriculum"]
+
+
+@pytest.mark.parametrize("how", CHOICES, ids=str)
+def test_two_processes_choose_the_problems_of_one(two, how):
+    first, second = two(chosen, how)
+    assert first == second == chosen(how)
+    assert first.get("level", 2) == 2 and first["counts" if "prompt_choice" in how else "level"]
 
 
 # One error for all.

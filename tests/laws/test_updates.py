@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,23 +11,66 @@ import pytest
 import torch
 from diagonal import diagonal
 from identity_checks import padded
-from tabular import CarelessPolicy, gradient, make_agent, relative_error
-from updates import (
-    BASELINES,
-    FAMILY,
-    N,
-    fail,
-    paid_at_the_end,
-    poisoned,
-    sample,
-    shuffled,
-    some_cut_off,
-    update_gradient,
-    with_an_empty_row,
-)
+from tabular import P, S, TabularPolicy, gradient, make_agent, relative_error
+from updates import BASELINES, FAMILY, N, paid_at_the_end, sample, some_cut_off
 
 from agents import A2C, PPO, Agent, KLCov, ReinforcePlusPlus, Rollout
 from agents.rollout import ERROR, OK
+
+
+class CarelessPolicy(TabularPolicy):
+    """Leaves NaN in masked cells."""
+
+    def evaluate(self, rollout: Rollout, *args: Any) -> dict[str, torch.Tensor]:
+        found = super().evaluate(rollout, *args)
+        return {name: values.where(rollout.mask, torch.nan) for name, values in found.items()}
+
+    def values(self, rollout: Rollout) -> torch.Tensor:
+        return super().values(rollout).where(rollout.mask, torch.nan)
+
+
+def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> torch.Tensor:
+    """Return the gradient of all parameters that a real update makes from a rollout, before it is clipped."""
+    agent = make_agent(**settings, max_grad_norm=1e9, **more)
+    metrics = agent.update(rollout)
+    assert all(math.isfinite(figure) for figure in metrics.values())
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
+    found = torch.cat([grad.flatten() for grad in grads])
+    assert found.isfinite().all()
+    return found
+
+
+def shuffled(rollout: Rollout) -> Rollout:
+    return rollout.select(torch.randperm(len(rollout), generator=torch.Generator().manual_seed(1)))
+
+
+def poisoned(rollout: Rollout) -> Rollout:
+    """Return the rollout with NaN, other states and other actions in masked cells and after ended episodes."""
+    seen = rollout.final_observations
+    return replace(
+        rollout,
+        rewards=rollout.rewards.where(rollout.mask, torch.nan),
+        log_probs=rollout.log_probs.where(rollout.mask, torch.nan),
+        observations=rollout.observations.where(rollout.mask, P * S - 1),
+        actions=rollout.actions.where(rollout.mask, 1),
+        final_observations=None if seen is None else seen.where(rollout.truncated, P * S - 1),
+    )
+
+
+def with_an_empty_row(rollout: Rollout, group: int = 0, status: int = ERROR) -> Rollout:
+    """Return the rollout and one more row without a step, with or without a verdict."""
+    longer = rollout.select(torch.tensor([*range(len(rollout)), 0]))
+    longer.mask[-1], longer.status[-1], longer.groups[-1] = False, status, group
+    return longer
+
+
+def fail(rollout: Rollout, reward: float = 0.0) -> tuple[Rollout, torch.Tensor]:
+    """Return a sample with failed verdicts (one group has no other, one has one left), and which rows have none."""
+    status = torch.full((N,), OK)
+    status[[1, 4, 5, 6, 7, 8, 9, 10, 17]] = ERROR
+    failed = replace(rollout, status=status, rewards=rollout.rewards.where(status[:, None] == OK, reward))
+    return failed, failed.ok
+
 
 IN_GROUPS = [name for name, settings in FAMILY.items() if settings["cls"].compares_groups and "," not in name]
 VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting

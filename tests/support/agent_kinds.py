@@ -1,6 +1,5 @@
-"""Agents with text and with control, of which the fast tests take one each and the slow ones the other."""
+"""Agents that take several passes over a rollout, and those that have a teacher."""
 
-import pytest
 import torch
 
 from agents import AGENTS, Policy
@@ -8,7 +7,6 @@ from agents.algorithms._taught import Taught
 from agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
-GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]
 
 
 def is_taught(name):
@@ -34,20 +32,3 @@ def with_teacher(agent):
             adapter.base_name = None  # a base that was moved cannot be read again by its name
         agent.anchor.reference = teacher
     return agent
-
-
-def each_agent_once(text):
-    """Parametrize a test with `name` and `kind`: fast is text for those named and control for the others.
-
-    Args:
-        text: names of the agents that are fast with text, because something of theirs is only there.
-    """
-    assert {*text} <= set(AGENTS)
-    return pytest.mark.parametrize(
-        ("name", "kind"),
-        [
-            pytest.param(name, kind, marks=[] if (name in text) == (kind == "text") else [pytest.mark.slow])
-            for name in AGENTS
-            for kind in ("control", "text")
-        ],
-    )

@@ -4,10 +4,15 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 
-from agents import Policy
+from agents import Policy, make_envs
 from agents.policies.base import scatter_steps
+from agents.rollouts.waiting_envs import WaitingVectorEnv
+
+KINDS = (*AutoresetMode, WaitingVectorEnv, DummyVecEnv)
+LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]  # of the episodes, in the order they start
 
 
 def reward_at(episode, t, length):
@@ -15,24 +20,23 @@ def reward_at(episode, t, length):
 
 
 class Ledger:
-    """Numbers the episodes of many environments in the order they start.
+    """Numbers the episodes of many environments in the order they start, and counts their steps."""
 
-    Args:
-        lengths: how long episode i is.
-    """
-
-    def __init__(self, lengths):
-        self.lengths, self.started = lengths, 0
+    def __init__(self, lengths=LENGTHS):
+        self.lengths, self.started, self.steps = lengths, 0, 0
 
 
 class CountingEnv(gym.Env):
-    """Observation [episode, t]; the episode ends after a known number of steps, terminated or (odd ones) truncated."""
+    """Observation [episode, t]; the episode ends after a known number of steps, terminated or (odd ones) truncated.
 
-    def __init__(self, ledger):
-        self.ledger = ledger
+    Observations lie in one buffer, unless they are `kept`: who stores them without copying stores the last step.
+    """
+
+    def __init__(self, ledger, kept=False):
+        self.ledger, self.kept = ledger, kept
         self.observation_space = spaces.Box(-1, 1e6, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
-        self.buffer = np.zeros(2, dtype=np.float32)  # reused: who stores it without copying stores the last step
+        self.buffer = np.zeros(2, dtype=np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -46,18 +50,23 @@ class CountingEnv(gym.Env):
         assert action == (self.episode + self.t) % 3, "an action of another episode or step"
         reward = reward_at(self.episode, self.t, length)
         self.t += 1
+        self.ledger.steps += 1
         done = self.t == length
         cut = done and self.episode % 2 == 1
         return self._observation(), reward, done and not cut, cut, {}
 
     def _observation(self):
         self.buffer[:] = self.episode, self.t
-        return self.buffer
+        return self.buffer.copy() if self.kept else self.buffer
 
 
-def counting_envs(num_envs, mode, lengths):
-    ledger = Ledger(lengths)
-    return SyncVectorEnv([lambda: CountingEnv(ledger)] * num_envs, copy=False, autoreset_mode=mode)
+def counting_envs(kind, slots, ledger=None, env=CountingEnv):
+    """Return slots of Gymnasium in an autoreset mode, of ours that wait, or of stable-baselines3."""
+    ledger = ledger or Ledger()
+    make = [lambda: env(ledger, kind in (AutoresetMode.SAME_STEP, DummyVecEnv))] * slots
+    if kind is DummyVecEnv:
+        return make_envs(DummyVecEnv(make), slots, None)
+    return WaitingVectorEnv(make) if kind is WaitingVectorEnv else SyncVectorEnv(make, copy=False, autoreset_mode=kind)
 
 
 class CountingPolicy(Policy):

@@ -62,17 +62,6 @@ class TabularPolicy(TablePolicy):
         self.table.data = torch.randn(P, S, generator=generator, dtype=torch.float64)
 
 
-class CarelessPolicy(TabularPolicy):
-    """Leaves NaN in masked cells."""
-
-    def evaluate(self, rollout: Rollout, *args: Any) -> dict[str, torch.Tensor]:
-        found = super().evaluate(rollout, *args)
-        return {name: values.where(rollout.mask, torch.nan) for name, values in found.items()}
-
-    def values(self, rollout: Rollout) -> torch.Tensor:
-        return super().values(rollout).where(rollout.mask, torch.nan)
-
-
 def tiny_world(group_size: int = 2) -> WorldEnv:
     """Return the same world as an environment: groups of K episodes take turns between the prompts."""
     return WorldEnv(WORLD, AT_THE_END, num_envs=4, group_size=group_size)
@@ -155,17 +144,6 @@ def true_gradient(policy: TabularPolicy, rewards: torch.Tensor = AT_THE_END, gam
     return exact.true_gradient(WORLD, policy.logits, rewards, gamma)
 
 
-def visits(log_pi: torch.Tensor) -> torch.Tensor:
-    """Return the probability that a prompt's episode comes to each state [P, S], a constant."""
-    pi = log_pi.detach().exp()
-    chance = torch.zeros(P, S, dtype=pi.dtype)
-    chance[:, 0] = 1.0
-    for s, a in itertools.product(range(S), range(V)):  # states are numbered by length
-        if NEXT[s, a] >= 0:
-            chance[:, NEXT[s, a]] += chance[:, s] * pi[:, s, a]
-    return chance
-
-
 def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Return Q(s, a) [P, S, V] by Bellman's equation, constants."""
     pi, q = log_pi.detach().exp(), rewards.detach().clone()
@@ -182,20 +160,13 @@ def exact_values(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.
     return (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)
 
 
-def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
-    """Return Σ_t E[∇log π_t G_t] = Σ_s d(s) Σ_a Q(s, a) ∇π(a|s), d without discount [P, S, V]."""
-    log_pi = policy.logits.log_softmax(-1)
-    per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
-    return _grad((visits(log_pi) * per_state).sum(1).mean(), policy)
-
-
 def objective_gradient(
     policy: TabularPolicy, objective: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], rewards: torch.Tensor
 ) -> torch.Tensor:
     """Return ∇ of the mean over prompts of an objective of π [C] and R [C] of the completions [P, S, V]."""
     gains = rewards[:, STATES, ACTIONS].where(MASK, 0).sum(-1)  # [P, C]
     pi = completion_log_probs(policy.logits.log_softmax(-1)).exp()
-    return _grad(torch.stack([objective(pi[p], gains[p]) for p in range(P)]).mean(), policy)
+    return derivative(torch.stack([objective(pi[p], gains[p]) for p in range(P)]).mean(), policy)
 
 
 def truncated_log_likelihood(pi: torch.Tensor, gains: torch.Tensor, order: int) -> torch.Tensor:
@@ -213,58 +184,7 @@ def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor
     """Return ∇ of -Σ_t E[KL(π(.|s_t) || ref(.|s_t))], which is -KL of whole completions [P, S, V]."""
     log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
     joint, ref_joint = completion_log_probs(log_pi), completion_log_probs(log_ref)  # [P, C]
-    return -_grad((joint.exp() * (joint - ref_joint)).sum(1).mean(), policy)
-
-
-def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
-    """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
-    if place == "loss":  # of a first pass, where the ratio is 1
-        return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
-    log_pi, whole = policy.logits.log_softmax(-1), kl_gradient(policy, reference)
-    gap = log_pi - reference.logits.detach().log_softmax(-1)
-    k2 = gap.square() / 2
-
-    def direct(cost: torch.Tensor) -> torch.Tensor:
-        """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
-        return _grad((visits(log_pi)[..., None] * log_pi.detach().exp() * cost).sum((1, 2)).mean(), policy)
-
-    return {
-        "k1": lambda: whole,
-        "k2": lambda: direct(k2) - _grad(expectation(log_pi, k2), policy),
-        "k3": lambda: whole + direct((1 - (-gap).exp()).detach() * log_pi),  # its gradient is (1 - r) ∇log π
-        "exact": lambda: whole - documented_kl_gradient("exact", "loss", policy, reference),
-    }[estimator]()
-
-
-def off_policy_kl_gradient(
-    estimator: str, ratio: str, policy: TabularPolicy, sampler: TabularPolicy, reference: TabularPolicy
-) -> torch.Tensor:
-    """Return the same of its table of ratios: the episodes are the sampler's, the KL is in the loss [P, S, V]."""
-    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
-    log_old = sampler.logits.detach().log_softmax(-1)
-    pi, gap = log_pi.exp(), log_pi - log_ref
-    d = visits(log_old)  # [P, S]
-
-    def sampled(slope: torch.Tensor) -> torch.Tensor:
-        """E_old[slope ∇log π]: states and actions are the sampler's."""
-        return _grad((d[..., None] * log_old.exp() * slope.detach() * log_pi).sum((1, 2)).mean(), policy)
-
-    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
-        return _grad((d * divergence).sum(1).mean(), policy)
-
-    reverse, forward = (pi * gap).sum(-1), (log_ref.exp() * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
-    forms = {
-        ("k1", "none"): lambda: -state_by_state((log_old.exp() * (log_old - log_pi)).sum(-1)),
-        ("k2", "none"): lambda: sampled(gap),
-        ("k3", "none"): lambda: sampled(1 - (-gap).exp()),
-        ("k1", "constant"): lambda: torch.zeros_like(log_pi),
-        ("k2", "constant"): lambda: state_by_state(reverse),
-        ("k3", "constant"): lambda: state_by_state(forward),
-        ("k1", "differentiated"): lambda: state_by_state(reverse),
-        ("k2", "differentiated"): lambda: state_by_state((pi * gap.square() / 2).sum(-1)),
-        ("k3", "differentiated"): lambda: state_by_state(reverse),
-    }
-    return -forms[estimator, ratio]()
+    return -derivative((joint.exp() * (joint - ref_joint)).sum(1).mean(), policy)
 
 
 def moved_policy(policy: TabularPolicy, seed: int = 5) -> TabularPolicy:
@@ -281,5 +201,5 @@ def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found - wanted).norm() / (wanted.norm() if wanted.any() else 1.0))
 
 
-def _grad(objective: torch.Tensor, policy: TabularPolicy) -> torch.Tensor:
+def derivative(objective: torch.Tensor, policy: TabularPolicy) -> torch.Tensor:
     return torch.autograd.grad(objective, policy.logits, retain_graph=True)[0]
