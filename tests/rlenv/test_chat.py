@@ -102,9 +102,10 @@ def test_added_tokens_count_where_the_template_writes_them_also_if_it_puts_them_
     def more(tokenizer):
         return control_of(tokenizer).keys() - control_tokens(tokenizer).keys()
 
-    assert more(MADE["early_gemma"]) == {"<start_of_turn>", "<end_of_turn>"} and more(MADE["chatml"]) == {"</think>"}
-    table = MADE["early_gemma"].convert_tokens_to_ids("<table>")
-    assert table in Encoder(MADE["early_gemma"]).prompts([[user("a <table> b")]])[0]
+    assert more(MADE["deepseek_r1"]) == {"<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"}
+    assert more(MADE["chatml"]) == {"</think>"}
+    call = MADE["qwen3"].convert_tokens_to_ids("<tool_call>")
+    assert call in Encoder(MADE["qwen3"]).prompts([[user("a <tool_call> b")]])[0]
     tokenizer = chatml()
     tokenizer.add_tokens(["<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>", "<|other|>"])
     tokenizer.chat_template = (
@@ -169,9 +170,9 @@ def test_a_chat_template_is_read_from_a_file_spelled_in_characters_and_leaves_th
     task = silent([[user("ß")], "ü"], chat_template=path, system_prompt="ø")
     texts = {task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
     assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
-    before = MADE["neox"].chat_template
-    assert silent(["b"], tokenizer=MADE["neox"], chat_template=path).tokenizer.chat_template == template
-    assert MADE["neox"].chat_template == before
+    before = MADE["llama2"].chat_template
+    assert silent(["b"], tokenizer=MADE["llama2"], chat_template=path).tokenizer.chat_template == template
+    assert MADE["llama2"].chat_template == before
 
 
 # Earlier calls of tools and their results.
@@ -181,11 +182,6 @@ WITH_CALLS = {  # a family, what its template is to write of calls, and of resul
     "qwen3": (
         "{% for c in m.tool_calls %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}",
         "<tool_response>\n{{ m.content }}\n</tool_response>",
-    ),
-    "llama3": (
-        "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif %}"
-        "{% set f = m.tool_calls[0].function %}{{ {'name': f.name, 'parameters': f.arguments} | tojson }}",
-        "{{ m.content | tojson }}",
     ),
     "mistral": (
         "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine characters') }}{% endif %}"

@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from chat_families import chatml, early_gemma, mistral
+from chat_families import chatml, mistral, qwen3
 from datasets import Dataset, DatasetDict
 from dialogues import Echoing, Talker
 from refused import check_refused, row
@@ -224,7 +224,7 @@ ROWS = [
     row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
     row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
     row(demonstration, {"answer": "x6", "tokenizer": character_tokenizer(Arith().alphabet)}, "demonstration 'x6'"),
-    row(demonstration, {"answer": "a<end_of_turn>b", "tokenizer": early_gemma(), "max_new_tokens": 9}, "stop token"),
+    row(demonstration, {"answer": "a</think>b", "tokenizer": qwen3(), "stop_tokens": "</think>"}, "stop token"),
     row(demonstration, {"answer": "a!b", "tokenizer": chatml(), "stop_tokens": "!"}, "stop token '!'"),
     row(demonstrated, {"turns": ("d", "a")}, "2 turns", "1"),
     row(demonstrated, {"turns": ("a", "a", "d"), "max_turns": 2}, "3 turns", "max_turns=2"),

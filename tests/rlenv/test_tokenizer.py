@@ -160,8 +160,6 @@ ENDS = {  # the tokenizer's end, and the end of a turn
     "gemma": ("<eos>", "<end_of_turn>"),
     "phi3": ("<|endoftext|>", "<|end|>"),
     "deepseek_r1": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
-    "early_gemma": ("<eos>", "<end_of_turn>"),
-    "neox": ("<|endoftext|>", "<|endoftext|>"),
 }
 
 

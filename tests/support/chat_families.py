@@ -170,27 +170,5 @@ def deepseek_r1() -> PreTrainedTokenizerFast:
     return byte_level(template, f"{bos} {eos}", eos, bos=bos, added="<｜User｜> <｜Assistant｜> <think> </think>")
 
 
-def neox() -> PreTrainedTokenizerFast:
-    """GPT-NeoX: one special token, for the beginning, the end and the unknown; roles are plain text."""
-    template = (
-        "{% for m in messages %}{{ m['role'] | capitalize }}: {{ m['content'] }}{{ eos_token }}{% endfor %}"
-        "{% if add_generation_prompt %}Assistant:{% endif %}"
-    )
-    tokenizer = byte_level(template, "<|endoftext|> <|padding|>", "<|endoftext|>", "<|padding|>")
-    tokenizer.bos_token = tokenizer.unk_token = tokenizer.eos_token
-    return tokenizer
-
-
-def early_gemma() -> PreTrainedTokenizerFast:
-    """A family whose tokens around a turn are added tokens, but not declared as special."""
-    template = (
-        "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
-        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
-    )
-    return byte_level(
-        template, "<pad> <eos> <bos>", "<eos>", "<pad>", "<bos>", added="<start_of_turn> <end_of_turn> <table>"
-    )
-
-
-EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek_r1, neox, early_gemma)
+EVERY = (chatml, qwen3, llama3, llama2, mistral, gemma, phi3, deepseek_r1)
 FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {each.__name__: each for each in EVERY}

@@ -17,7 +17,6 @@ from verifiers.dialogues.openenv import ActionForm, text_of
 from verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'
-REFUSED = '{"type": "error", "data": {"code": "VALIDATION_ERROR", "errors": %s}}'
 TWO = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x", "y"]}
 ONE = {"properties": {"x": {"type": "integer"}}, "required": ["x"]}
 
@@ -51,7 +50,6 @@ def episode(made, seed=7):
         (ONE, '{"y": 7}', None),
         (TWO, '{"x": 1, "y": "b"}', {"x": 1, "y": "b"}),
         (TWO, '{"x": 1}', None),
-        (TWO, "b", None),
         ({}, "{}", {}),
     ],
 )
@@ -60,22 +58,18 @@ def test_a_turn_states_an_action(schema, turn, action):
 
 
 def test_an_episode_with_its_rewards(server):
-    made = world()
+    made = world(longest=12)
     problem = made.sample(random.Random(0))
     assert problem.prompt == "a digit? " and made.split_key(problem) == str(problem.metadata["seed"])
     other, right = (made.dialogue(problem) for _ in range(2))
-    assert [other.reply("x").reward, other.reply("x").verdict.reward] == [0.25, 0.25]
+    said = other.reply("x")
+    assert said.content == "no <|im_end|" and said.counts["cut_observations"] == 1, "what it says is data"
+    assert [said.reward, other.reply("x").verdict.reward] == [0.25, 0.25]
     reply = right.reply(str(problem.metadata["seed"] % 10))
     assert made.is_success(reply.verdict) and reply.reward == 0
     assert len(server.sessions) == 2
     made.close()
     assert not server.sessions
-
-
-def test_text_of_the_server_is_data_and_is_cut(server):
-    reply = episode(world(longest=12)).reply("x")
-    assert reply.content == "no <|im_end|"[:12] and reply.counts["cut_observations"] == 1
-    assert "<|im_end|>" in episode(world()).reply("x").content
 
 
 def test_what_is_not_an_action_is_answered(server):
@@ -113,7 +107,6 @@ def test_a_copy_goes_on_in_a_session_of_its_own(server):
         ("x", ['{"type": "observation", "data": {}}'], "error", "the server answers without an observation: {}"),
         ("x", [DATA % f'{{"observation": {{}}, "reward": {"9" * 400}}}'], "error", "reward is not a finite number"),
         ("x", [DATA % ("[" * 100_000)], "error", "cannot be read"),
-        ("x", [REFUSED % '[{"loc": 5, "msg": "no"}]'], "error", "cannot be read"),
     ],
 )
 def test_a_server_that_fails_ends_the_episode_with_an_error(server, turn, raw, status, reason):
