@@ -19,7 +19,7 @@ from verifiers.plugins import registry
 
 # Judge by others' rewards; each has a file of its own.
 OTHERS = {"environment", "gem", "gym", "openenv", "reward_model", "textarena", "weighted"}
-PURE = (
+PURE = [
     "arith",
     "calculator-sums",
     "choice",
@@ -30,7 +30,7 @@ PURE = (
     "json_schema",
     "length",
     "numeric",
-)
+]
 APART = {"code", "code-feedback", "math", "reasoning_gym", "regex"}  # slow or isolated
 FRAGMENTS = [
     *"0123456789+-*/=()[]{}<>:,.%$\"'`\\ \t\n\r",

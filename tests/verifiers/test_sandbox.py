@@ -453,18 +453,9 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
     assert eventually(lambda: not processes_named(name))
 
 
-def test_packages_are_hidden_however_deep_they_are(monkeypatch):
-    """With one more folder of libraries, which holds a library, packages deep inside, and the machine's folder."""
-    program = "import os\nfor folder, _, files in os.walk({!r}): print(os.path.basename(folder), *files)\n"
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as library:
-        for path in ("libx.so", "x86_64-linux-gnu/liby.so", "tool/lib/python3.9/site-packages/answers.py"):
-            Path(library, path).parent.mkdir(parents=True, exist_ok=True)
-            Path(library, path).write_text(SECRET)
-        for path in (Path(library), *Path(library).rglob("*")):
-            path.chmod(0o755)
-        launcher = Path(library).with_suffix(".py")
-        launcher.write_text(Path(sandbox._LAUNCHER).read_text().replace('"/lib64")', f'"/lib64", "{library}")'))
-        monkeypatch.setattr(sandbox, "_LAUNCHER", str(launcher))
-        lines = sandbox.run({"main.py": program.format(library)}).output.decode().splitlines()
-        launcher.unlink()
-    assert sorted(lines) == sorted([f"{Path(library).name} libx.so", "tool", "x86_64-linux-gnu liby.so"])
+def test_packages_are_hidden_however_deep_they_are():
+    program = (
+        "import os\nfor folder, below, files in os.walk('/'):\n"
+        "    if folder.endswith('-packages') and below + files: print('GOT', folder)\n"
+    )
+    assert output_of(program) == "" and "GOT" in output_of(program.replace("'/'", repr(sys.prefix)), isolated=False)
