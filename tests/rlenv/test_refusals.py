@@ -245,10 +245,7 @@ ROWS = [
     row(stream, {"split": "test", **ALL}, "none was in the test split", "test_fraction=0.0"),
     row(stream, {"fits": lambda problem: False}, "10000 problems", "train", "short enough"),
     *(row(stream, {"test_fraction": value}) for value in (-0.1, 1.1, float("nan"))),
-    *(
-        row(noted, {"split": split}, "split", "train, test, validation", repr(split))
-        for split in ("dev", "", 3, ["train"])
-    ),
+    *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", "", 3, ["train"])),
     *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, None, True)),
     row(stream, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
     row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),

@@ -123,7 +123,7 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
     with pytest.raises(ValueError, match=r"\(namespaces need Linux, this is darwin\).*=True \(--unsafe") as caught:
         Code()
     assert "\n" not in str(caught.value)
-    verifier = Code(unsafe_local_exec=True, timeout=0.3)
+    verifier = Code(unsafe_local_exec=True, timeout=0.5)
     assert not verifier.isolating
     assert [v.reward for v in verifier.verify_batch([ADD, ADD], [RIGHT, "while True: pass"])] == [1.0, 0.0]
     monkeypatch.undo()
@@ -175,7 +175,7 @@ ODD = 'class Odd(Exception):\n    def __str__(self): raise self\ndef clamp(*a):\
     ],
 )
 def test_a_wrong_program_comes_back_with_its_first_fault_in_short_ascii(problem, program, reply):
-    verifier = CodeFeedback(timeout=0.5)
+    verifier = CodeFeedback(timeout=0.5 if "while True" in program else 9.0)
     answer = reply_to(begin(verifier, problem), program)
     assert (answer.verdict is None and answer.content == f"Wrong: {reply}\n") or reply is None
     assert len(answer.content) <= verifier.reply_length and answer.content.isascii()

@@ -19,48 +19,20 @@ from verifiers.plugins import registry
 
 # Judge by others' rewards; each has a file of its own.
 OTHERS = {"environment", "gem", "gym", "openenv", "reward_model", "textarena", "weighted"}
-PURE = [
-    "arith",
-    "calculator-sums",
-    "choice",
-    "countdown",
-    "exact",
-    "format",
-    "guess",
-    "json_schema",
-    "length",
-    "numeric",
-]
 APART = {"code", "code-feedback", "math", "reasoning_gym", "regex"}  # slow or isolated
+OURS = {name: cls for name, cls in registry._REGISTRY.items() if cls.__module__.startswith("verifiers.")}
+PURE = sorted(OURS.keys() - APART - OTHERS)
 FRAGMENTS = [
     *"0123456789+-*/=()[]{}<>:,.%$\"'`\\ \t\n\r",
     *("<think>", "</think>", "<answer>", "</answer>", "The answer is ", "Answer: ", "(A)", "B.", "C) ", " or "),
     *('{"', '": ', "null", "true", "NaN", "1e999", "-0", "```json\n", "\n```", "\\u", "\ud800", "\\boxed{", "\\frac"),
-    *(
-        "1/0",
-        "1e-400",
-        "٤",
-        "４",
-        "½",
-        "一",
-        "\u2212",
-        "\u0301",
-        "\u0315\u0300",
-        "\ufdfa",
-        "\x00",
-        "\x1c",
-        "\u200b",
-        "ß",
-    ),
+    *["1/0", "1e-400", "٤", "４", "½", "一", "−", "́", "̀̕", "ﷺ", "ß"],
+    *"\x00\x1c\u200b",
 ]
 
 
-def test_the_laws_are_about_every_verifier_in_the_registry():
-    ours = {name: cls for name, cls in registry._REGISTRY.items() if cls.__module__.startswith("verifiers.")}
-    assert {*PURE, *APART, *OTHERS} == set(ours)
-    assert {name for name in ours if name not in OTHERS and (ours[name].isolated or ours[name].slow)} <= (
-        APART | {"json_schema"}  # which is there for its endless schemas
-    )
+def test_none_that_is_slow_or_isolated_is_judged_in_this_process():
+    assert {name for name in PURE if OURS[name].isolated or OURS[name].slow} <= {"json_schema"}  # for endless schemas
 
 
 def completions(verifier, problem):
@@ -124,7 +96,7 @@ LINTED = [
 def test_lint_finds_nothing(name, settings, monkeypatch):
     """With all kinds of attacks on a few problems; `make test-slow` looks at the dear verifiers."""
     monkeypatch.setattr(attacks, "ATTACKED", 2)
-    monkeypatch.setattr(report, "SAMPLED", 12)
+    monkeypatch.setattr(report, "SAMPLED", 6)
     found = report.lint(make_verifier(name, **settings))
     allowed = {"speed", "declared"} if "unit" in settings else {"speed"}
     assert {finding.rule for finding in found.findings} <= allowed, found.findings
