@@ -84,7 +84,7 @@ SETTINGS = {
     "regex": ({},),
     "weighted": ({"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}},),
 }
-DEAR = "code", "math", "numeric", "reasoning_gym:leg_counting"
+DEAR = "calculator-sums", "code", "math", "numeric", "reasoning_gym:leg_counting", "weighted"
 LINTED = [
     pytest.param(name, settings, marks=[pytest.mark.slow] if name in DEAR else [])
     for name, several in SETTINGS.items()
