@@ -93,9 +93,7 @@ def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
         ("hello", "INVALID_JSON"),
         ('{"type": "step", "data": {"txt": 1}}', "VALIDATION_ERROR"),
         ('{"type": "reset", "data": {"level": 9}}', "level must be a whole number from 1 to 1, got 9"),
-        ('{"type": "reset", "data": {"level": [1]}}', "level must be a whole number from 1 to 1, got [1]"),
         ('{"type": "reset", "data": {"seed": 1e400}}', "VALIDATION_ERROR"),
-        ('{"type": "reset", "data": {"seed": "x"}}', "VALIDATION_ERROR"),
         ("x" * 3000, "limit of 2000 bytes"),
         (b"\x00", "messages are text"),
     ],
@@ -129,24 +127,6 @@ def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
         playing._session._socket.recv(timeout=30)
     assert playing.reply("50").counts["reconnects"] == 1
     assert served.end()[0] == 0
-
-
-@pytest.mark.parametrize("says", ["too much", "nothing"])
-def test_a_client_that_never_reads_is_closed(says):
-    from rlenv.openenv_server import Gate, Limits
-
-    async def echo(scope, receive, send):
-        while (message := await receive())["type"] != "websocket.disconnect":
-            await send(message)
-
-    async def stuck(message=None):
-        await asyncio.Event().wait()
-
-    async def receive():
-        return {"type": "websocket.receive", "text": "?"} if says == "too much" else await stuck()
-
-    scope = {"type": "websocket", "path": "/ws", "headers": []}
-    asyncio.run(asyncio.wait_for(Gate(echo, Limits(idle_timeout=0.01))(scope, receive, stuck), 60))
 
 
 @pytest.mark.parametrize("path", ["reset", "mcp", "x"])

@@ -90,7 +90,7 @@ ROW = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes":
         ),
         *(
             ({"prompt": "a", "answer": number}, {}, Problem("a", text))
-            for number, text in ((2, "2"), (-7, "-7"), (2.0, "2.0"), (0.1, "0.1"), (10**30, str(10**30)))
+            for number, text in ((-7, "-7"), (2.0, "2.0"), (10**30, str(10**30)))
         ),
         *(
             (ROW, {"columns": {"prompt": "question"}, "template": template}, Problem(prompt, "", ROW))
@@ -109,7 +109,6 @@ ROW = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes":
             ({"prompt": "a", "hard": written}, {"columns": {"level": "hard"}}, Problem("a", "", {"level": level}))
             for written, level in ((1, 1), (12, 12), ("3", 3), (2.0, 2), ("Level 5", 5))
         ),
-        ({"prompt": "a", "messages": [USER]}, {}, Problem("a", "", {"messages": [USER]})),
         (
             {"q": "a", "messages": [USER]},
             {"template": "{q}?"},

@@ -74,9 +74,7 @@ def test_without_trust_only_registered_verifiers_are_made(plugin):
 
 BROKEN = {
     "raise SystemExit(3)": "SystemExit: 3 (",
-    "import sys; sys.exit()": "rlenv_test_plugin.py, line 1)",
     "raise RuntimeError('no\\nlicence')": "RuntimeError: no",
-    "1 / 0": "ZeroDivisionError: division by zero",
     "def f(:": "invalid syntax (rlenv_test_plugin.py, line 1)",
     "import no_such_module_z": "No module named 'no_such_module_z'",
 }
@@ -106,13 +104,11 @@ def rewards(tmp_path, monkeypatch):
     for folder, reward in ((tmp_path, 0.25), (tmp_path / "deep", 0.75)):
         folder.mkdir(exist_ok=True)
         (folder / "my.rewards.py").write_text(
-            "import dataclasses\n"
             "def f(completions, **columns):\n"
             "    from neighbour_of_rewards import bonus\n"
             f"    return [{reward} + bonus for _ in completions]\n"
         )
     (tmp_path / "neighbour_of_rewards.py").write_text("bonus = 1.0\ndef g(completions):\n    return [2.0]\n")
-    (tmp_path / "dataclasses.py").write_text("raise SystemExit('never imported: Python has its own')\n")
     monkeypatch.chdir(tmp_path)
     path = list(sys.path)
     yield tmp_path
@@ -129,8 +125,6 @@ def test_a_function_in_a_file_is_found_with_its_neighbours_here_and_in_workers(r
     assert reward_of(pool) == 1.25
     pool.close()
     assert reward_of(make_verifier("neighbour_of_rewards:g")) == 2.0
-    with pytest.raises(ValueError, match=r"has no attribute 'f'"):
-        make_verifier("dataclasses:f")  # Python's own comes first
 
 
 def test_a_list_of_names_is_a_weighted_sum(rewards):

@@ -27,16 +27,8 @@ def made(kind, labels, seed=0, vocab_size=46):
         return LlamaForSequenceClassification(LlamaConfig(max_position_embeddings=64, **shape, **sizes))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Models with their tokenizers, as `save_pretrained` leaves them."""
-    paths = {}
-    for kind in KINDS:
-        for labels in (1, 2):
-            path = paths[kind, labels] = tmp_path_factory.mktemp(f"{kind}{labels}")
-            made(kind, labels).save_pretrained(path)
-            character_tokenizer(ALPHABET).save_pretrained(path)
-    return paths
+def judge(kind, labels, **settings):
+    return RewardModel(made(kind, labels), character_tokenizer(ALPHABET), device="cpu", **settings)
 
 
 def rewards(verifier, problems=PROBLEMS, texts=TEXTS):
@@ -47,20 +39,20 @@ def rewards(verifier, problems=PROBLEMS, texts=TEXTS):
 
 @pytest.mark.parametrize("labels", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_is_judged_as_each_alone(folders, kind, labels):
-    verifier = RewardModel(folders[kind, labels], device="cpu")
+def test_a_batch_is_judged_as_each_alone(kind, labels):
+    verifier = judge(kind, labels)
     alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
     assert len({round(reward, 4) for reward in alone}) == len(TEXTS)
     assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
-    assert rewards(RewardModel(folders[kind, labels], batch_size=3, device="cpu")) == pytest.approx(alone, abs=1e-5)
+    assert rewards(judge(kind, labels, batch_size=3)) == pytest.approx(alone, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reward_is_what_the_model_says_of_the_tokens_of_plain_text(folders, kind):
+def test_the_reward_is_what_the_model_says_of_the_tokens_of_plain_text(kind):
     model, tokenizer = made(kind, 1).eval(), character_tokenizer(ALPHABET)
     model.config.pad_token_id = 0
     said = model(input_ids=torch.tensor([tokenizer("3+2=5")["input_ids"]])).logits.item()
-    verifier = RewardModel(folders[kind, 1], device="cpu")
+    verifier = judge(kind, 1)
     assert verifier.verify(Problem("3+2="), "5").reward == pytest.approx(said, abs=1e-5)
     seen, forward = [], verifier.model.forward
     verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
@@ -69,13 +61,13 @@ def test_the_reward_is_what_the_model_says_of_the_tokens_of_plain_text(folders, 
     assert ids.shape == (1, len("1+2=3<eos><pad>")) and not {0, 1} & set(ids.flatten().tolist())
 
 
-def test_with_several_outputs_it_is_the_probability_of_a_label_with_one_it_has_no_bounds(folders):
-    last, first = (RewardModel(folders["llama", 2], device="cpu", **each) for each in ({}, {"label": 0}))
+def test_with_several_outputs_it_is_the_probability_of_a_label_with_one_it_has_no_bounds():
+    last, first = (judge("llama", 2, **each) for each in ({}, {"label": 0}))
     assert [a + b for a, b in zip(rewards(last), rewards(first), strict=True)] == pytest.approx([1.0] * len(TEXTS))
     assert (last.reward_range, last.success_reward) == ((0.0, 1.0), 0.5)
-    one = RewardModel(str(folders["llama", 1]), device="cpu")
+    one = judge("llama", 1)
     assert (one.reward_range, one.success_reward) == ((-math.inf, math.inf), 0.0)
-    assert RewardModel(folders["llama", 1], success_reward=1.5, device="cpu").success_reward == 1.5
+    assert judge("llama", 1, success_reward=1.5).success_reward == 1.5
 
 
 TALK = [{"role": "system", "content": "Add."}, {"role": "user", "content": "What is 12+34= ?"}]
@@ -108,12 +100,12 @@ def test_any_answer_in_a_conversation_gets_a_verdict(chatting):
     assert {row.count(start) for row in chatting.seen if len(row) < 64} == {3}, "no answer opens a turn"
 
 
-def test_without_a_template_or_on_demand_a_conversation_is_lines(chatting, folders):
+def test_without_a_template_or_on_demand_a_conversation_is_lines(chatting):
     chatting.chat = False
     chatting.verify(Problem(TALK), "46")
     assert chatting.seen == [chatting.tokenizer("system: Add.\nuser: What is 12+34= ?46")["input_ids"]]
     assert RewardModel(chatting.model, chatting.tokenizer, chat=False, device="cpu").chat is False
-    assert RewardModel(folders["llama", 1], device="cpu").chat is False
+    assert judge("llama", 1).chat is False
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -122,6 +114,8 @@ def test_a_run_is_read_as_it_was_trained(tmp_path, chatting, chat):
     for part in (chatting.model, chatting.tokenizer):
         part.save_pretrained(tmp_path / "model")
     assert RewardModel(tmp_path, device="cpu").chat is chat
+    again = make_verifier("reward_model", model=str(tmp_path / "model"), device="cpu")
+    assert rewards(again) == pytest.approx(rewards(chatting)) and again.chat is chat
 
 
 def test_conversations_need_rlenv_which_a_worker_process_gets_with_the_verifier(monkeypatch):
@@ -136,8 +130,8 @@ def test_conversations_need_rlenv_which_a_worker_process_gets_with_the_verifier(
     assert pickle.loads(sent).verify(Problem(TALK), "46").status == "ok"
 
 
-def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_number_is_an_error(folders):
-    verifier, end = RewardModel(folders["gpt2", 1], device="cpu"), "b" * 64
+def test_of_a_text_that_is_too_long_the_end_counts_and_an_output_that_is_no_number_is_an_error():
+    verifier, end = judge("gpt2", 1), "b" * 64
     alone = verifier.verify(Problem(""), end).reward
     assert verifier.verify(Problem("1+2="), "a" * 5000 + end).reward == pytest.approx(alone, abs=1e-5)
     with torch.no_grad():
@@ -159,14 +153,14 @@ def test_a_model_object_is_not_trained_and_padding_takes_the_tokens_that_there_a
     assert rewards(verifier) == pytest.approx(alone, abs=1e-5)  # dropout is off
 
 
-def test_problems_come_from_another_verifier(folders):
+def test_problems_come_from_another_verifier():
     settings = {"problems_of": "arith", "problem_args": {"digits": 1}}
-    verifier = make_verifier("reward_model", model=folders["gpt2", 1], device="cpu", **settings)
+    verifier = judge("gpt2", 1, **settings)
     arith = Arith(digits=1)
     assert verifier.makes_problems and verifier.prompt_length == arith.prompt_length
     problem = verifier.sample(random.Random(3))
     assert problem == arith.sample(random.Random(3)) and verifier.demonstration(problem) == problem.answer
-    listed = RewardModel(folders["gpt2", 1], device="cpu")
+    listed = judge("gpt2", 1)
     assert not listed.makes_problems
     with pytest.raises(NotImplementedError):
         listed.sample(random.Random(0))
