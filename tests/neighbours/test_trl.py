@@ -17,7 +17,7 @@ from environment_classes import Numbers, by_guesses
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlenv import trl as ours
-from rlenv.vector_env import TextGenVectorEnv
+from rlenv.textgen import TextGenEnv
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
@@ -68,9 +68,11 @@ def turn_after(context):
 class ByRule(trl.GRPOTrainer):
     """Writes turns by the rule instead of sampling them."""
 
+    turn_after = staticmethod(turn_after)
+
     def _generate_single_turn(self, prompt_ids, *rest, **options):
         contexts = [self.processing_class.decode(ids) for ids in prompt_ids]
-        return [self.processing_class(turn_after(each) + END)["input_ids"] for each in contexts], None
+        return [self.processing_class(self.turn_after(each) + END)["input_ids"] for each in contexts], None
 
 
 def trained(cls, tokenizer, folder, steps=3, **kwargs):
@@ -87,24 +89,21 @@ def trained(cls, tokenizer, folder, steps=3, **kwargs):
 
 def play(tokenizer, cls, problems, functions=()):
     """Play every problem by the rule in our environment; return the rewards."""
-    envs = TextGenVectorEnv(
-        num_envs=len(problems), verifier=[cls, *functions] if functions else cls, problems=problems, test_fraction=0.0,
-        tokenizer=tokenizer, max_new_tokens=100, max_reply_tokens=64,
-    )  # fmt: skip
-    obs, _ = envs.reset(seed=0)
-    rewards, running = torch.zeros(len(problems)), torch.ones(len(problems), dtype=torch.bool)
-    waiting = [[] for _ in problems]
-    while running.any():
-        for row in running.nonzero()[:, 0].tolist():
-            if not waiting[row]:
-                context = tokenizer.decode(obs["tokens"][row, : obs["length"][row]])
-                waiting[row] = tokenizer(turn_after(context) + END)["input_ids"]
-        actions = torch.tensor([ids.pop(0) if ids else 0 for ids in waiting])
-        obs, reward, terminated, _, _ = envs.step(actions)
-        rewards += reward * running
-        running &= ~terminated
-    envs.close()
-    return rewards.tolist()
+    rewards = []
+    for problem in problems:
+        env = TextGenEnv(
+            verifier=[cls, *functions], problems=[problem], test_fraction=0.0, tokenizer=tokenizer,
+            max_new_tokens=100, max_reply_tokens=64,
+        )  # fmt: skip
+        obs, _ = env.reset(seed=0)
+        paid, over = 0.0, False
+        while not over:
+            context = tokenizer.decode(obs["tokens"][: obs["length"]])
+            for token in tokenizer(turn_after(context) + END)["input_ids"]:
+                obs, reward, over, _, _ = env.step(token)
+                paid += reward
+        rewards.append(paid)
+    return rewards
 
 
 def test_the_same_class_pays_the_same_episode_by_episode(tokenizer, tmp_path):
@@ -132,21 +131,20 @@ def test_reward_functions_see_the_environments_on_both_sides(tokenizer, tmp_path
     assert log["reward"] == pytest.approx(sum(rewards) / 2) and sum(rewards) > 2
 
 
-class Bisecting(trl.GRPOTrainer):
-    """Plays guess by bisection, with calls of `say`."""
+def bisecting(context):
+    """Return a turn of guess by bisection, as a call of `say`."""
+    low, high = map(int, re.search(r"user\n(\d+)-(\d+):", context).groups())
+    for result in re.findall(r"<tool_response>\n(.*?)\n</tool_response>", context, re.DOTALL):
+        if "over" in result:
+            return "done"
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if result.startswith(">") else (low, middle - 1)
+    call = f'{{"name": "say", "arguments": {{"text": "{(low + high) // 2}"}}}}'
+    return f"<tool_call>\n{call}\n</tool_call>"
 
-    def _generate_single_turn(self, prompt_ids, *rest, **options):
-        return [self._turn(self.processing_class.decode(ids)) for ids in prompt_ids], None
 
-    def _turn(self, context):
-        low, high = map(int, re.search(r"user\n(\d+)-(\d+):", context).groups())
-        for result in re.findall(r"<tool_response>\n(.*?)\n</tool_response>", context, re.DOTALL):
-            if "over" in result:
-                return self.processing_class("done" + END)["input_ids"]
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if result.startswith(">") else (low, middle - 1)
-        call = f'{{"name": "say", "arguments": {{"text": "{(low + high) // 2}"}}}}'
-        return self.processing_class(f"<tool_call>\n{call}\n</tool_call>{END}")["input_ids"]
+class Bisecting(ByRule):
+    turn_after = staticmethod(bisecting)
 
 
 def test_grpo_trainer_plays_a_dialogue_of_ours(tokenizer, tmp_path):
