@@ -1,6 +1,6 @@
-"""Measure every agent's gradient against the exact one; write docs/gradients.md, its picture, and the pages beside it.
+"""Measure every agent's gradient against the exact one; write docs/gradients.md and its picture.
 
-python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the tables of the pages
+python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the tables of the page
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "gradients.md"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from tabular import (  # noqa: E402 (its folder is no package)
@@ -89,17 +90,12 @@ INTRODUCTION = """\
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
 agent's real loss beside the true gradient. If these words are new, read [policy-gradient.md](policy-gradient.md) first.
 
-The figures are exact, not sampled: each possible rollout goes through the agent by itself, and is weighed by its
-probability. This command prints them, for an agent of your own (`my_file.py:MyAgent`), too:
-
     rlenv check-gradient rloo grpo --group-size 2 --episodes 4 --tokens 2 --steps 3
+    rlenv check-gradient my_file.py:MyAgent    # an agent of your own
+    python docs/make_gradients.py              # this page and its picture; from the repository root
 
-[gradients-critics.md](gradients-critics.md) shows the same for agents with a critic,
-[gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
-[gradients-off-policy.md](gradients-off-policy.md) for episodes that another policy sampled, and
-[gradients-objectives.md](gradients-objectives.md) for agents with another objective than the expected reward.
-
-    python docs/make_gradients.py    # writes the pages and the picture; from the repository root
+The figures are exact, not sampled: each possible rollout goes through the agent by itself, and is weighed by its
+probability.
 
 ![The expected gradient of eight agents, each beside the true gradient](gradients.svg)
 
@@ -108,12 +104,12 @@ along the true gradient acts like a learning rate.
 
 ## How to read the tables
 
-The agents of this page are checked by `agents.exact.check_gradient`, with two prompts of four answers each and two
+[The agents](#the-agents) are checked by `agents.exact.check_gradient`, with two prompts of four answers each and two
 episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random numbers.
 
-The other pages have a larger reference case: two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There are
-three tokens, one of which ends the episode, and at most three steps: 15 completions per prompt and 42 logits. The true
-gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic differentiation; finite differences agree.
+The other tables have a larger reference case: two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There
+are three tokens, one of which ends the episode, and at most three steps: 15 completions per prompt and 42 logits. The
+true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic differentiation; finite differences agree.
 
 `tests/laws/test_gradient.py` asserts the rows that are exact, or scaled, and those of the KL estimators, to 1e-10. Each
 other bias it compares, rollout by rollout, with the agent's equation in plain PyTorch (`tests/laws/equations.py`,
@@ -146,7 +142,7 @@ last step, as in text. The ratio is 1, so clipping has no effect.
   1/(standard deviation of the advantages). Such a constant acts like a learning rate, but counts as *error*. The cosine
   shows what a bias does to the direction.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
-  rollouts grow; [gradients-critics.md](gradients-critics.md) has figures.
+  rollouts grow; [below](#agents-with-a-critic) are figures.
 - **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
   `CISPO`: their gates, masks and penalties are idle there.
 - **`ClipCov`** is `CISPO` less the steps that it leaves out: here a fifth of them, with a covariance in (0.2, 5). The
@@ -158,14 +154,6 @@ last step, as in text. The ratio is 1, so clipping has no effect.
   (`max_rounds` above 1) puts others in their place.
 - **`ReinforcePlusPlus` with the group's mean as baseline** also trains on groups of equal rewards, because the mean of
   the whole rollout is subtracted from them."""
-
-OTHERS = """\
-# The gradient, exactly: other objectives
-
-Agents that do not maximize the expected reward: what each follows instead, and how exactly. The tables are made as in
-[gradients.md](gradients.md#how-to-read-the-tables), which explains their columns.
-
-    python docs/make_gradients.py    # from the repository root"""
 
 OBJECTIVES = """\
 ## Success in several attempts
@@ -181,13 +169,8 @@ cosine to the true gradient of the expected reward. Rewards of 0.5 count as 0, e
 - **`GDPO`** has no objective of its own. Its parts are R, with weight 1, and 1/T_i, with weight 0.5; the true gradient
   is that of their weighted sum. The parts' standard deviations, 1/T_i and the spread of the rollout bias it."""
 
-CRITICS_PAGE = """\
-# The gradient, exactly: agents with a critic
-
-What a critic, GAE and whitening do to the policy gradient of `A2C`, `PPO` and `VAPO`. The table is made as in
-[gradients.md](gradients.md#how-to-read-the-tables), which explains its columns.
-
-    python docs/make_gradients.py    # from the repository root
+CRITICS = """\
+## Agents with a critic
 
 The critic is a table: *given* has random values that were never fitted, *perfect* has the policy's true values. The
 reward comes with the last step, the discount is 1, and the ratio is 1.
@@ -201,14 +184,6 @@ reward comes with the last step, the discount is 1, and the ratio is 1.
   is: how long an episode will be goes with what is still to come. With a sum over each episode, the perfect critic and
   α = {alphas}, the cosine is {adaptive}. With a fixed λ it is 1.
 - **Whitening** (`PPO`, `VAPO`) takes a mean and a standard deviation that include the token itself."""
-
-ESTIMATORS = """\
-# The gradient, exactly: baselines, returns and KL estimators
-
-Which baselines, returns and KL estimators leave the policy gradient unbiased, and what the others do to it. The tables
-are made as in [gradients.md](gradients.md#how-to-read-the-tables), which explains their columns.
-
-    python docs/make_gradients.py    # from the repository root"""
 
 GAINS = """\
 ## Baselines, without discount
@@ -230,21 +205,13 @@ Rewards are 0 and β = 1, so the whole gradient is the anchor's. The objective i
 return-to-go. In the column *documented*, d is the direct part: the gradient of the penalty itself, for states and
 actions that are already sampled."""
 
-OFF_POLICY = """\
-# The gradient, exactly: episodes of another policy
-
-What importance weights, gates and masks do to the expected gradient when the episodes are not those of the policy that
-is trained: because it acts with other numerics, or because earlier passes have moved it. The tables are made as in
-[gradients.md](gradients.md#how-to-read-the-tables), which explains their columns; here the episodes have the
-probabilities of the policy μ that sampled, whose logits differ by 0.4 times a normal number each.
-
-    python docs/make_gradients.py    # from the repository root"""
-
 ACTING = """\
 ## Acting and training differ: `mismatch`
 
-The objective is the expected return of the policy π that trains; K = 2. Where acting and training agree (to about 1e-5
-in float32), all weights are 1 and every row is that of [gradients.md](gradients.md). A weight costs one pass without
+What importance weights do if another policy μ sampled the episodes, here and in the two tables below: its logits differ
+by 0.4 times a normal number each. The objective is the expected return of the policy π that trains; K = 2. Where acting
+and training agree (to about 1e-5 in float32), all weights are 1 and every row is that of [the agents](#the-agents). A
+weight costs one pass without
 gradient per update. For agents with a ratio, π_old is then the policy of that pass, and the weight multiplies.
 
 - **By episode**, without a bound, the gradient is exact whatever acted; its variance grows with the length.
@@ -263,7 +230,7 @@ LATER_KL = """\
 Rewards are 0 and β = 1; the sampled actions are those of π_old. The objective is -Σ_t E[KL(π(·|s_t) ‖ ref(·|s_t))] of
 the present π. `kl_ratio` multiplies the estimate by ρ = π/π_old of its step. A ratio per step leaves the states to
 π_old, and lacks the effect on later states, which only `kl_in="reward"` has. With a constant ratio the first pass is
-the one of [gradients-estimators.md](gradients-estimators.md); a differentiated one makes k1 and k3 the KL(π, ref) state
+the one of [the KL anchor](#the-kl-anchor); a differentiated one makes k1 and k3 the KL(π, ref) state
 by state there, too."""
 
 
@@ -349,22 +316,21 @@ SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / MASK.sum(1).double()).ex
 SIZES = (2, 4)
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
 ALPHAS = (0.4, 1.0, 3.0)  # of VAPO; with at most three steps, the paper's 0.05 is λ = 0
-CRITICS = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
+CRITIC_CASES = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
 Case = tuple[str, str, int, torch.Tensor, str]  # agent, settings, K, found, documented
 FIGURES = ("error", "cosine", "scale", "documented")
 
 
 def main() -> None:
-    """Write the pages and print them, and draw the picture."""
-    for name, text in pages().items() if sys.argv[1:] != ["--redraw"] else ():
-        (ROOT / "docs" / name).write_text(text, encoding="utf-8", newline="\n")
-        print(text)
-    tables = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gradients.md", "gradients-critics.md")]
-    draw("\n".join(tables), ROOT / "docs" / "gradients.svg")
+    """Write the page and print it, and draw the picture."""
+    if sys.argv[1:] != ["--redraw"]:
+        PAGE.write_text(page(), encoding="utf-8", newline="\n")
+        print(PAGE.read_text(encoding="utf-8"))
+    draw(PAGE.read_text(encoding="utf-8"), ROOT / "docs" / "gradients.svg")
 
 
 def draw(tables: str, path: Path) -> None:
-    """Draw each agent's expected gradient beside the true one, from the tables of the pages.
+    """Draw each agent's expected gradient beside the true one, from the tables of the page.
 
     Every arrow has the length and the angle that the expected gradient has to the true one, in the plane of both.
     """
@@ -389,33 +355,24 @@ def draw(tables: str, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def pages() -> dict[str, str]:
-    """Return the pages by the names of their files."""
-    parts = {
-        "gradients.md": [
-            INTRODUCTION,
-            FAMILY,
-            table(("agent", "settings", "K"), family_rows(), ("error", "cosine", "scale", "noise", "documented")),
-        ],
-        "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
-        "gradients-estimators.md": [
-            ESTIMATORS,
-            GAINS,
-            table(("agent", "baseline", "returns", "K"), gain_rows()),
-            DISCOUNT,
-            table(("agent", "baseline", "returns", "K"), discount_rows()),
-            ANCHOR,
-            table(("estimator", "in the"), anchor_rows()),
-        ],
-    }
-    parts["gradients-objectives.md"] = [
-        OTHERS,
+def page() -> str:
+    """Return the page."""
+    parts = [
+        INTRODUCTION,
+        FAMILY,
+        table(("agent", "settings", "K"), family_rows(), ("error", "cosine", "scale", "noise", "documented")),
+        critics_text(),
+        table(("agent", "settings", "K"), agent_rows(critic_cases())),
+        GAINS,
+        table(("agent", "baseline", "returns", "K"), gain_rows()),
+        DISCOUNT,
+        table(("agent", "baseline", "returns", "K"), discount_rows()),
+        ANCHOR,
+        table(("estimator", "in the"), anchor_rows()),
         OBJECTIVES,
         table(("agent", "settings", "K", "objective", "pass@1"), objective_rows()),
-        *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
-    ]
-    parts["gradients-off-policy.md"] = [
-        OFF_POLICY,
+        TEACHER,
+        table(("agent", "estimator", "K"), teacher_rows()),
         ACTING,
         table(("agent", "weights", "bounds"), acting_rows()),
         LATER,
@@ -423,14 +380,14 @@ def pages() -> dict[str, str]:
         LATER_KL,
         table(("estimator", "ratio"), later_kl_rows()),
     ]
-    return {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
+    return "\n\n".join(parts) + "\n"
 
 
 def critics_text() -> str:
-    """Return the text of the page about critics with its figures in it."""
+    """Return the text about agents with a critic with its figures in it."""
     policy, sizes = TabularPolicy(), (1, 4, 16, 64)
     true, gradients = true_gradient(policy).flatten(), [token_mean_gradient(policy, size).flatten() for size in sizes]
-    return CRITICS_PAGE.format(
+    return CRITICS.format(
         fading=_listed(f"{float(torch.cosine_similarity(found, true, 0)):.4f}" for found in gradients),
         sizes=_listed(str(2 * size) for size in sizes),
         alphas=_listed(f"{alpha:g}" for alpha in ALPHAS),
@@ -592,7 +549,7 @@ def _objective_row(
 
 def critic_cases() -> Iterator[Case]:
     """Yield the agents with a critic."""
-    for critic, lam in CRITICS:
+    for critic, lam in CRITIC_CASES:
         for cls, settings, words in (
             (A2C, {}, "token mean"),
             (PPO, {"normalize_advantage": False}, "token mean"),
