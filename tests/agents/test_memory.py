@@ -1,6 +1,6 @@
 """The plan of memory: known sizes, and peaks of processes that took two updates, measured on 27 November 2026.
 
-Those are beyond what a process had before (docs/memory.md says how).
+Those are beyond what a process had before (docs/gpu.md says how).
 """
 
 from functools import cache
