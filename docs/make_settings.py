@@ -1,4 +1,4 @@
-"""Writes the tables of settings.md and settings-agents.md from what the agents declare."""
+"""Write the tables of docs/settings.md from what the agents declare: python docs/make_settings.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents import AGENTS
 from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
-PAGES = [Path(__file__).with_name(name) for name in ("settings.md", "settings-agents.md")]
+PAGE = Path(__file__).with_name("settings.md")
 
 
 def default_in_python(one: Setting) -> str:
@@ -43,15 +43,12 @@ def allowed(one: Setting) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages with the tables of the settings that every agent has, and of those that some have."""
-    made = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    """Return the page with the tables of the settings that every agent has, and of those that some have."""
+    text = PAGE.read_text(encoding="utf-8")
     for name, table in {"every": every(), "some": some()}.items():
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        made = {
-            page: marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
-            for page, text in made.items()
-        }
-    return made
+        text = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    return {PAGE: text}
 
 
 def every() -> str:
