@@ -79,7 +79,7 @@ class TextGenTask:
         stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
             them in the last token is cut from its text.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
-            in \\boxed{}."; see docs/answers.md.
+            in \\boxed{}."; see docs/verifiers.md.
         long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
             them.
         curriculum: success rate at which training adds the next level of difficulty, see

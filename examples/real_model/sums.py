@@ -19,7 +19,7 @@ class Sums(Numeric):
 
     Args:
         most: the largest number, up to 999; the smallest is 2.
-        place: where the answer stands, see docs/answers.md.
+        place: where the answer stands, see docs/verifiers.md.
     """
 
     prompt_length = len("What is 999 plus 999? Answer with a number.")

@@ -26,8 +26,8 @@ _LONGEST = 1_000
 class Choice(ReferenceVerifier):
     r"""The choice in the answer's place; reward 1.0 for the right one, else 0.0.
 
-    docs/answers.md says where the answer stands. A choice is named by its label ("B", "(B)", "B.", "option B"), by its
-    text, or by both ("B) Lima"), in upper or lower case. A place with the texts of two choices, or with a label and
+    docs/verifiers.md says where the answer stands. A choice is named by its label ("B", "(B)", "B.", "option B"), by
+    its text, or by both ("B) Lima"), in upper or lower case. A place with the texts of two choices, or with a label and
     the text of another choice, gives no answer.
 
     Prompts and alphabet: those of the listed problems. The problem's metadata has "choices": a list of texts, labelled

@@ -50,7 +50,7 @@ class Countdown(Verifier):
         operators: used in the solutions, drawn uniformly: `+`, and any of `-`, `*`, `/`.
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
-        place: where the expression stands; see docs/answers.md.
+        place: where the expression stands; see docs/verifiers.md.
     """
 
     def __init__(

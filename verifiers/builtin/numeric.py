@@ -18,7 +18,7 @@ from .reference import ReferenceVerifier
 class Numeric(ReferenceVerifier):
     r"""The number in the answer's place against the reference number; reward 1.0 within the tolerance, else 0.0.
 
-    docs/answers.md says where the answer stands and what a number is: 18, -18, 1,234, 18.0, .5, 3/4, 3 1/2, 1.8e1,
+    docs/verifiers.md says where the answer stands and what a number is: 18, -18, 1,234, 18.0, .5, 3/4, 3 1/2, 1.8e1,
     25%, $18 or 18 km, in ASCII digits, also in LaTeX. Of an operation, "9 * 2 = 18", only the result is read.
     Numbers are compared exactly, as fractions. Where the prompt or the reference says percent, 25% is 25, else 0.25.
     If the reference has a unit, the answer has the same one or none; nothing is converted.

@@ -47,7 +47,7 @@ class Code(Verifier):
     to what Python says, but no class is asked what its own objects are equal to. So a program cannot find or forge the
     expected results, and its exit code does not matter.
 
-    Programs see the standard library and no installed packages, and cannot start processes; docs/sandbox.md has the
+    Programs see the standard library and no installed packages, and cannot start processes; docs/tools.md has the
     limits of the sandbox. `timeout` is wall-clock time: allow more of it on a busy machine.
 
     Not caught: a program that knows the tests, because the prompt shows them, and returns their answers.
