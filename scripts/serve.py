@@ -46,7 +46,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Offer a verifier as an OpenEnv server, until Ctrl-C or SIGTERM.
 
-    An action is a turn of the model, an observation what it reads next; the last one has the verdict. docs/openenv.md
+    An action is a turn of the model, an observation what it reads next; the last one has the verdict. docs/worlds.md
     has a client to copy.
     """
     from verifiers import make_verifier
