@@ -1,4 +1,7 @@
-"""The labs: experiments that show why an algorithm is as it is. A new one: a file, a line here, a page in docs/labs."""
+"""The labs: experiments that show why an algorithm is as it is.
+
+A new one: a file, a line here, and its part of docs/labs.md.
+"""
 
 from __future__ import annotations
 

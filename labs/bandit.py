@@ -1,6 +1,6 @@
 """Which way does one sample push the policy, and what does a baseline change?
 
-docs/labs/bandit.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much of the gradient's noise does each baseline remove, and where does it add noise?
 
-docs/labs/baselines.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """If one token of many decides the reward, which tokens get the credit?
 
-docs/labs/credit.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

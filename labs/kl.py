@@ -1,6 +1,6 @@
 """What does the KL coefficient β buy when the reward can be cheated?
 
-docs/labs/kl.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What does dividing by an answer's length do to the length of wrong answers?
 
-docs/labs/length-bias.md describes the setup, the thresholds of the checks and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

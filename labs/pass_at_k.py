@@ -1,6 +1,6 @@
 """What do RLOO, GRPO, MaxRL and PKPO optimize, and what becomes of pass@8?
 
-docs/labs/pass-at-k.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

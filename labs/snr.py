@@ -1,6 +1,6 @@
 """How many rollouts of a prompt does a gradient need before it points in the right direction?
 
-docs/labs/snr.md describes the setup and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What holds a policy back when a step is too large?
 
-docs/labs/trust-region.md describes the setup, the thresholds of the checks and what follows for choosing an algorithm.
+docs/labs.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations
