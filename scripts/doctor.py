@@ -33,7 +33,7 @@ from .reports.rules import findings_of
 def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
     """Say what is wrong with RUNS: the failure, its evidence and the option to change.
 
-    RUNS are run folders of rlenv train, which may be over, stopped or still running. docs/symptoms.md lists the rules.
+    RUNS are run folders of rlenv train, which may be over, stopped or still running.
     """
     found = {str(run): findings_of(read_run(run)) for run in dict.fromkeys(runs)}
     if as_json:

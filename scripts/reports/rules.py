@@ -1,4 +1,4 @@
-"""The rules of the doctor: each a pure function of a run's figures. docs/symptoms.md is a table of them."""
+"""The rules of the doctor: each a pure function of a run's figures."""
 
 from __future__ import annotations
 
