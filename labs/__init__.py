@@ -1,7 +1,4 @@
-"""The labs: experiments that show why an algorithm is as it is.
-
-A new one: a file, a line here, and its part of docs/labs.md.
-"""
+"""The labs: experiments that show why an algorithm is as it is. A new one: a file, a line here, and docs/labs.md."""
 
 from __future__ import annotations
 
