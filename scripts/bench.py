@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from .command import Command
+from .options import as_json
+from .parameters import Options, option
 
 
 @click.command(
@@ -24,11 +26,8 @@ from .command import Command
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option("--minutes", type=float, show_default="no limit", help="Begin no other row of a benchmark after so many.")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("benchmarks", "results"),
-    help="Folder for NAME.json.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
+@Options([option("--out", click.Path(file_okay=False, path_type=Path), "For NAME.json.", "benchmarks/results")])
+@as_json
 def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out: Path, as_json: bool) -> None:
     """Run the benchmark NAME; without NAME, all that this machine can run.
 

@@ -12,7 +12,8 @@ from agents.algorithms import SETTINGS
 
 from .command import Command
 from .names import Name, agent_class, short_name
-from .options import agent_arg
+from .options import COUNT, FROM_ZERO, agent_arg, as_json
+from .parameters import Options, option
 
 
 @click.command(
@@ -26,21 +27,19 @@ from .options import agent_arg
     },
 )
 @click.argument("agent_names", metavar="AGENTS...", nargs=-1, required=True, type=Name(SETTINGS.keys))
-@click.option("--group-size", type=click.IntRange(min=1), default=3, help="Episodes that share a prompt.")
-@click.option(
-    "--episodes", type=click.IntRange(min=1), default=None, show_default="--group-size",
-    help="Episodes per rollout, in groups of different prompts.",
-)  # fmt: skip
-@click.option("--gamma", type=float, default=1.0, help="Discount of the agent and of the objective.")
-@click.option("--turns", type=click.IntRange(min=1), default=1, help="Turns of an episode; a reward ends each.")
-@click.option(
-    "--tokens", type=click.IntRange(min=2), default=None, show_default="3, with several turns 2",
-    help="Vocabulary; token 0 ends a turn.",
-)  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=2, help="Tokens of a turn, at most.")
-@agent_arg
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the world's policy and rewards.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+@Options(
+    [
+        option("--group-size", COUNT, "Episodes that share a prompt.", 3),
+        option("--episodes", COUNT, "Per rollout, in groups of different prompts.", shown="--group-size"),
+        option("--gamma", float, "Discount of the agent and of the objective.", 1.0),
+        option("--turns", COUNT, "Turns of an episode; a reward ends each.", 1),
+        option("--tokens", click.IntRange(min=2), "Vocabulary; token 0 ends a turn.", shown="3, with several turns 2"),
+        option("--steps", COUNT, "Tokens of a turn, at most.", 2),
+        *agent_arg,
+        option("--seed", FROM_ZERO, "Seed of the world's policy and rewards.", 0),
+    ]
+)
+@as_json
 def check_gradient(agent_names: tuple[str, ...], turns: int, tokens: int | None, steps: int, **given: Any) -> None:
     """Compare the expected gradient of AGENTS with the true gradient, exactly.
 

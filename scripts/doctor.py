@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from .command import Command
+from .options import as_json
 from .reports.history import read_run
 from .reports.rules import findings_of
 
@@ -22,14 +23,8 @@ from .reports.rules import findings_of
     },
 )
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["warning", "error"]),
-    default=None,
-    show_default="never",
-    help="Exit with code 1 if a finding is at least this severe.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object on the last line.")
+@click.option("--fail-on", type=click.Choice(["warning", "error"]), help="Exit with code 1 for a finding as severe.")
+@as_json
 def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
     """Say what is wrong with RUNS: the failure, its evidence and the option to change.
 

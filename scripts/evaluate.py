@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Command
-from .options import common, processes, text
+from .options import COUNT, common, processes, text
 from .parameters import KeyValue, flag_of, given_by_user, group, option
 
 if TYPE_CHECKING:
@@ -50,26 +50,16 @@ of_a_policy = group(  # that is evaluated, or played with
     },
 )
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=None,
-    show_default="2000 for text (200 problems with --samples), 100 for control",
-    help="Episodes to play; for text: problems.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1000),
-    default=None,
-    show_default="greedy only",
-    help="Also sample so many completions per problem, for pass@k and maj@k.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    show_default="RUN/evaluations/...",
-    help="The .jsonl file of all completions; text only.",
+@group(
+    "Evaluation",
+    option(
+        "--episodes",
+        COUNT,
+        "Episodes to play; for text: problems.",
+        shown="2000 for text (200 problems with --samples), 100 for control",
+    ),
+    option("--samples", click.IntRange(1, 1000), "Also sample so many completions per problem, for pass@k and maj@k."),
+    option("--out", click.Path(dir_okay=False, path_type=Path), "Of all completions.", shown="RUN/evaluations/..."),
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out.")
 @of_a_policy

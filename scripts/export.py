@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Command
+from .options import as_json
 
 if TYPE_CHECKING:
     from agents.training.checkpoint import Checkpoint
@@ -34,7 +35,7 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "
 @click.option("--push", metavar="REPO_ID", default=None, help="Also upload the folder to this repository of a hub.")
 @click.option("--private", is_flag=True, help="Make the repository private, if --push makes a new one.")
 @click.option("--overwrite", is_flag=True, help="Write into FOLDER although it holds other files, which stay.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+@as_json
 def export(
     run: Path, folder: Path, best: bool, merge: bool, push: str | None, private: bool, overwrite: bool, as_json: bool
 ) -> None:

@@ -14,6 +14,7 @@ import click
 
 from . import DISTRIBUTION
 from .command import Command
+from .options import as_json
 
 SETTINGS = re.compile(
     r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
@@ -29,7 +30,7 @@ MISSING = "not installed"
     cls=Command,
     examples={"rlenv info": "For the form of a bug report", "rlenv info --json": "The same for a program"},
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+@as_json
 def info(as_json: bool) -> None:
     """Print versions, devices and settings for a bug report.
 

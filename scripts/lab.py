@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from .command import Command
+from .options import as_json
 
 
 @click.command(
@@ -22,13 +23,10 @@ from .command import Command
     },
 )
 @click.argument("name", required=False)
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="nothing is written",
-    help="Folder for NAME.csv, NAME.png and NAME.json.",
-)  # fmt: skip
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for NAME.csv, .png and .json.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the experiment.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
-def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  # fmt: skip
+@as_json
+def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:
     """Run the experiment NAME; without NAME, list the experiments.
 
     Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.

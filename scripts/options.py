@@ -59,6 +59,10 @@ agent_arg = group(
     option("--agent-arg agent_args", KeyValue(), "Setting without an option, such as clip_range=0.3.", multiple=True),
 )
 
+as_json = group(
+    "Options", option("--json as_json", bool, "Print the result as one JSON object on the last line.", False)
+)
+
 common = group(
     "Every run",
     option("--seed", FROM_ZERO, "Seed of everything random in the run.", 0),
@@ -71,7 +75,7 @@ common = group(
         expose_value=False,
         callback=read_config,
     ),
-    option("--json as_json", bool, "Print the result as one JSON object on the last line.", False),
+    *as_json,
 )
 
 processes = group(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from .command import Command
+from .options import as_json
 
 
 @click.command(
@@ -21,11 +22,9 @@ from .command import Command
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    show_default="report.html in the folder of a single RUN, else here",
-    help="The page.",
+    help="The page, if not report.html of the run.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+@as_json
 def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Write one page about each RUN: curves, completions, configuration and what the doctor finds.
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from .command import Command
-from .options import adapter, common, run_folder
-from .parameters import KeyValue
+from .options import COUNT, FROM_ZERO, adapter, common, run_folder
+from .parameters import KeyValue, group, option
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 
@@ -33,42 +33,34 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
         "The run": ("config", "log_dir", "seed", "device"),
     },
 )
-@click.option(
-    "--pairs",
-    type=click.Path(resolve_path=True),
-    required=True,
-    help="Pairs: a .jsonl, .json, .csv, .tsv or .parquet file with the columns prompt, chosen and rejected.",
+@group(
+    "Reward model",
+    option(
+        "--pairs",
+        click.Path(resolve_path=True),
+        "Pairs: a .jsonl, .json, .csv, .tsv or .parquet file with the columns prompt, chosen and rejected.",
+        required=True,
+    ),
+    option(
+        "--column column_args",
+        KeyValue(text=True),
+        "Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
+        multiple=True,
+    ),
+    option("--test-fraction", float, "Share of the prompts in the test split.", 0.2),
+    option("--model", str, "Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model.", "tiny"),
+    option("--tokenizer", str, "Folder or id.", shown="the model's, else one token per character"),
+    option("--steps", FROM_ZERO, "Optimizer steps.", 500),
+    option("--epochs", COUNT, "Passes over the training pairs, instead of --steps."),
+    option("--batch-size", COUNT, "Pairs per step.", 64),
+    option(
+        "--learning-rate",
+        float,
+        "Of Adam; it rises over the first tenth and falls to 0.",
+        shown="2e-3 for tiny, less for larger models, 10 times as much for adapters",
+    ),
+    option("--center-coef", float, "Weight of (r_chosen + r_rejected)² in the loss.", 0.01),
 )
-@click.option(
-    "--column",
-    "column_args",
-    type=KeyValue(text=True),
-    multiple=True,
-    help="Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
-)
-@click.option("--test-fraction", type=float, default=0.2, help="Share of the prompts in the test split.")
-@click.option(
-    "--model",
-    default="tiny",
-    help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run of rlenv sft; a run of "
-    "rlenv reward-model goes on from its reward model.",
-)
-@click.option(
-    "--tokenizer", default=None, show_default="the model's, else one token per character", help="Folder or id."
-)
-@click.option("--steps", type=click.IntRange(min=0), default=500, help="Optimizer steps.")
-@click.option(
-    "--epochs", type=click.IntRange(min=1), default=None, help="Passes over the training pairs, instead of --steps."
-)
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Pairs per step.")
-@click.option(
-    "--learning-rate",
-    type=float,
-    default=None,
-    show_default="2e-3 for tiny, less for larger models, 10 times as much for adapters",
-    help="Of Adam; it rises over the first tenth and falls to 0.",
-)
-@click.option("--center-coef", type=float, default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
 @adapter
 @run_folder
 @common

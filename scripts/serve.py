@@ -8,7 +8,8 @@ import click
 
 from .command import Command
 from .names import Name, verifiers
-from .options import problem_file, verifier_arg
+from .options import COUNT, problem_file, verifier_arg
+from .parameters import Options, option
 
 
 @click.command(
@@ -19,27 +20,25 @@ from .options import problem_file, verifier_arg
         "rlenv serve --verifier rewards.py:f --problems FILE": "Your own reward function",
     },
 )
-@click.option(
-    "--verifier", type=Name(verifiers), required=True,
-    help="Verifier: a name, file.py:function or module:Name.",
-)  # fmt: skip
-@verifier_arg
-@problem_file
-@click.option(
-    "--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 is for other machines too, with --token."
+@Options(
+    [
+        option("--verifier", Name(verifiers), "A name, file.py:function or module:Name.", required=True),
+        *verifier_arg,
+        *problem_file,
+        option("--host", str, "Address; 0.0.0.0 is for other machines too, with --token.", "127.0.0.1"),
+        option("--port", click.IntRange(0, 65535), "Port; 0 for any that is free.", 8000),
+        option("--max-sessions", COUNT, "Sessions at once.", 64),
+        option(
+            "--idle-timeout",
+            click.FloatRange(min=0, min_open=True),
+            "Seconds without a message, or in which nothing is read, after which a session is closed.",
+            600.0,
+        ),
+        option("--max-message-bytes", click.IntRange(min=256), "Longest message.", 2**20),
+        option("--token", str, "Of clients; better in OPENENV_TOKEN.", shown="none", envvar="OPENENV_TOKEN"),
+        option("--insecure", bool, "Serve other machines without a token.", False),
+    ]
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any that is free.")
-@click.option("--max-sessions", type=click.IntRange(min=1), default=64, help="Sessions at once.")
-@click.option(
-    "--idle-timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
-    help="Seconds without a message, or in which nothing is read, after which a session is closed.",
-)  # fmt: skip
-@click.option("--max-message-bytes", type=click.IntRange(min=256), default=2**20, help="Longest message.")
-@click.option(
-    "--token", envvar="OPENENV_TOKEN", show_default="none",
-    help="What clients have to send as a bearer token; better set in the environment variable OPENENV_TOKEN.",
-)  # fmt: skip
-@click.option("--insecure", is_flag=True, help="Serve other machines without a token.")
 def serve(
     verifier: str, verifier_args: Any, host: str, port: int, max_sessions: int, idle_timeout: float,
     max_message_bytes: int, token: str | None, insecure: bool, **file: Any,

@@ -7,7 +7,19 @@ from typing import Any
 import click
 
 from .command import Command
-from .options import adapter, common, declared, environment, processes, run_folder, text, warm_start
+from .options import (
+    COUNT,
+    FROM_ZERO,
+    adapter,
+    common,
+    declared,
+    environment,
+    processes,
+    run_folder,
+    text,
+    warm_start,
+)  # fmt: skip
+from .parameters import group, option
 
 
 @click.command(
@@ -26,24 +38,15 @@ from .options import adapter, common, declared, environment, processes, run_fold
 )
 @environment
 @text
-@click.option(
-    "--model",
-    default="auto",
-    show_default="tiny",
-    help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run folder.",
+@group(
+    "Imitation",
+    option("--model", str, "Preset (tiny, small, base, smollm2), folder, id, GGUF file or run.", "auto", "tiny"),
+    option("--epochs", COUNT, "Passes over all training problems of the file, instead of --sft-steps."),
+    option("--eval-episodes", FROM_ZERO, "Episodes of the evaluation; 0 for none.", 2000),
 )
 @adapter
 @warm_start
-@click.option(
-    "--epochs",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Passes over all training problems of the file, instead of --sft-steps.",
-)
 @declared("sft")
-@click.option(
-    "--eval-episodes", type=click.IntRange(min=0), default=2000, help="Episodes of the evaluation; 0 for none."
-)
 @run_folder
 @processes
 @common

@@ -15,14 +15,12 @@ from rich.table import Table
 from .command import Group
 from .names import Name
 from .names import verifiers as verifier_names
-from .options import problem_file, verifier_arg
+from .options import as_json, problem_file, verifier_arg
 from .terminal import console, plain
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier
     from verifiers.lint.report import Report
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 
 
 @click.group(
