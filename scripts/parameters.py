@@ -43,7 +43,9 @@ def option(
         shown: the default in words.
         more: attributes of `click.Option`.
     """
-    attributes = {"type": kind, "help": about, "default": default, "show_default": shown, "is_flag": kind is bool}
+    attributes = {"type": kind, "help": about, "show_default": shown, "is_flag": kind is bool}
+    if "required" not in more:
+        attributes["default"] = default
     return click.Option(flags.split(), **attributes | more)
 
 
