@@ -71,15 +71,14 @@ def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iter
     Raises:
         ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
-    facts, path = checkpoint.facts, checkpoint.path
-    _check_same(path, {"agent": facts["agent"]}, {"agent": options["agent"]})
-    cls = agent_class(options["agent"])
+    cls, path = agent_class(options["agent"]), str(checkpoint.path)
+    saved = {name: checkpoint.facts[name] for name in ("agent", "env")} | checkpoint.facts["settings"]
     settings = agent_arguments(options["agent"], cls, options)
-    fixed = {name: value for name, value in settings.items() if name not in changeable}
-    _check_same(path, facts["settings"], fixed)
-    if facts["env"] != full_id(options["env_id"]):
-        raise ValueError(f"{str(path)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
-    env_kwargs = dict(facts["env_kwargs"] or {})
+    named = {"agent": options["agent"], "env": full_id(options["env_id"])} | settings
+    for name, value in named.items():
+        if name not in changeable and saved.get(name, value) != value:
+            raise ValueError(f"{path!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
+    env_kwargs = dict(checkpoint.facts["env_kwargs"] or {})
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
     where = {"device": options["device"], "shard": bool(options["shard"])}
@@ -88,12 +87,6 @@ def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iter
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **where, **rate)
     _tell_class(agent, options["agent"])
     return agent
-
-
-def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:
-    for name, value in named.items():
-        if name in saved and saved[name] != value:
-            raise ValueError(f"{str(checkpoint)!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
 
 
 def task_of(env: Any) -> TextGenTask:
@@ -113,7 +106,7 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
 
 
 def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
-    """Return the same, also None, with a line, for a task without demonstrations, unless --sft-steps asks for them."""
+    """Return the demonstrations of a run; None, with a line, if there are none, unless --sft-steps asks for them."""
     try:
         return demonstrations(agent, options)
     except NoDemonstrationError as error:
@@ -152,7 +145,7 @@ def evaluation_envs(
 
 
 def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:
-    """Return the same of the test split; if no problem of a file is in it, of the training split, with a line."""
+    """Return environments of the test split; if no problem of a file is in it, of the training split, with a line."""
     try:
         return evaluation_envs(env_id, env_kwargs, device, episodes, "test")
     except EmptySplitError as error:
