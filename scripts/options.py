@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ tokens = group(
         str,
         "A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
         multiple=True,
-        callback=lambda ctx, param, value: value or None,
+        callback=lambda ctx, param, value: [int(one) if re.fullmatch("[0-9]+", one) else one for one in value] or None,
     ),
     option(
         "--max-prompt-tokens",

@@ -99,10 +99,11 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
         if name in given:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
+    template = options.get("chat_template")
     settings = {
         **{name: options.get(name) for name in inspect.signature(TextGenTask).parameters if name != "group_size"},
         **problem_file_arguments(options),
-        **_chat_arguments(options),
+        "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
         "tokenizer": _tokenizer(options),
         "first_problem": given.get("first_problem", _first_problem(options)),
     }
@@ -120,15 +121,6 @@ def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("problems") is None and (columns or template is not None):
         raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
     return {"problems": options.get("problems"), "columns": columns or None, "template": template}
-
-
-def _chat_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment's chat template as text, which the checkpoint keeps, and its stop tokens."""
-    template, stops = options.get("chat_template"), options.get("stop_tokens") or ()
-    return {
-        "chat_template": None if template is None else read_template(Path(template)),
-        "stop_tokens": [int(stop) if stop.isascii() and stop.isdecimal() else stop for stop in stops] or None,
-    }
 
 
 def _tokenizer(options: dict[str, Any]) -> str | None:
