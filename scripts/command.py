@@ -111,10 +111,6 @@ def _no_value(value: Any) -> str:
 
 
 class Group(Examples, click.Group):
-    """A group of such commands, listed in the order of their definition."""
+    """A group of such commands."""
 
     command_class = Command
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands in the order of their definition."""
-        return list(self.commands)

@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from types import FrameType
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from .terminal import console, interactive, plain
+from .terminal import console, plain
 
 LINE_SECONDS = 20.0  # between two plain lines
 REDRAWN, BAR = 4, 20  # live lines per second; columns of a bar
@@ -28,48 +27,43 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -> Iterator[Show]:
-    """Show progress, as a line of rich's that is redrawn on a terminal and elsewhere as a few lines.
+    """Show progress, as a line of rich's that is redrawn on a terminal and printed now and then elsewhere.
 
     Args:
         title: of the work.
         total: the amount of work.
         done: what was done before.
-        passing: whether the line vanishes at the end, and short work prints none.
+        passing: whether the line vanishes at the end, or none is printed then.
 
     Yields:
         A function of the amount done and a note.
     """
-    if not interactive():
-        yield _lines(title, total, done, passing)
-        return
+    screen = console(error=True)
+    live = screen.is_interactive and screen.file.isatty()  # FORCE_COLOR makes no terminal
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(BAR),
+        TextColumn("{task.description}:"),
+        *([BarColumn(BAR)] if live else []),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
     )
-    screen = console(error=True)
-    with Progress(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True) as progress:
+    progress = Progress(
+        *columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=live, disable=not live
+    )
+    printed = time.monotonic()
+
+    def show(amount: int, note: str = "") -> None:
+        nonlocal printed
+        progress.update(task, completed=amount, note=plain(note))
+        if not live and time.monotonic() - printed >= LINE_SECONDS:
+            printed = time.monotonic()
+            screen.print(progress.get_renderable())
+
+    with progress:
         task = progress.add_task(title, total=total, completed=done, note="")
-        yield lambda amount, note="": progress.update(task, completed=amount, note=plain(note))
-
-
-def _lines(title: str, total: int, before: int, passing: bool) -> Show:
-    """Return what prints a line now and then, and at the end."""
-    started = at = time.monotonic()
-    shown = before
-
-    def show(done: int, note: str = "") -> None:
-        nonlocal at, shown
-        now = time.monotonic()
-        if now - at >= LINE_SECONDS or (done >= total > shown and not passing):
-            at, shown, took = now, done, now - started
-            left = took * max(total - done, 0) / max(done - before, 1)
-            passed, coming = (timedelta(seconds=round(each)) for each in (took, left))
-            say(f"{title}: {min(done / total, 1):4.0%}  {passed}, {coming} left  {note}".rstrip())
-
-    return show
+        yield show
+    if not (live or passing):
+        screen.print(progress.get_renderable())
 
 
 class Rate:

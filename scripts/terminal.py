@@ -19,12 +19,6 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def interactive() -> bool:
-    """Tell whether the cursor of standard error can be moved: whether it is a terminal, and not a dumb one."""
-    screen = console(error=True)
-    return screen.is_interactive and screen.file.isatty()
-
-
 def console(error: bool = False) -> Console:
     """Return a console for standard output, or for standard error, as they are now."""
     made = Console(stderr=error, highlight=False)

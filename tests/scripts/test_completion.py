@@ -19,7 +19,7 @@ def completed(*words):
 
 NAMES = """
 tr | train
-verifiers l | list lint
+verifiers l | lint list
 train --kl-c | --kl-coef
 train --agent gr | grpo
 compare --agents rloo,gr | rloo,grpo

@@ -62,7 +62,7 @@ def test_a_pipe_gets_lines_of_text(written):
     assert not CURSOR.search(said) and COLOR.search(said) and not COLOR.search(written(some_work, False))
     said = COLOR.sub("", said)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", said)
-    assert said.splitlines()[1] == "training: 100%  0:00:00, 0:00:00 left  reward [0.5], 7 tokens/s"
+    assert said.splitlines()[1] == "training: 100% 0:00:00  reward [0.5], 7 tokens/s"
 
 
 def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written):
