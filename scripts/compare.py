@@ -24,14 +24,7 @@ compare_options = group(
     *agent_arg,
     option("--seeds", COUNT, "Runs per agent; the first seed is --seed.", 5),
     option("--jobs", COUNT, "Runs at a time, in each process.", shown="the number of cores; under torchrun 1"),
-    option(
-        "--model",
-        str,
-        "Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to start "
-        "from without a warm start.",
-        "auto",
-        "tiny for text, MlpPolicy for control",
-    ),
+    option("--model", str, "Preset, MlpPolicy, folder, id, GGUF file or run.", "auto", "tiny; control: MlpPolicy"),
     option("--episodes", COUNT, "Episodes of each run.", shown=f"{EPISODES} for text"),
     option("--timesteps", COUNT, "Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"),
     option("--stop-reward", float, "A run stops when it reaches this; see train.", shown="the environment's, if any"),
@@ -45,12 +38,7 @@ compare_options = group(
     option("--eval-episodes", COUNT, "Episodes of each evaluation.", shown="2000 for text, 100 for control"),
     option("--log-interval", COUNT, "Updates between points of a curve.", 5),
     option("--figures/--no-figures", bool, "Write report.html.", True),
-    option(
-        "--log-dir",
-        click.Path(file_okay=False, path_type=Path),
-        "Folder of the comparison; an existing one is continued.",
-        shown="runs/compare-NAME",
-    ),
+    option("--log-dir", click.Path(file_okay=False, path_type=Path), "An old one goes on.", shown="runs/compare-NAME"),
     option("--overwrite", bool, "Delete an existing comparison and start again.", False),
 )
 

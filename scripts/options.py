@@ -16,8 +16,8 @@ from .defaults import about, by_agent, shown_default
 from .names import Name, verifiers
 from .parameters import KeyValue, Options, group, option, typed
 
-MOST_RATE = 1e30  # of learning: with more, Adam's step overflows
 COUNT, FROM_ZERO = click.IntRange(min=1), click.IntRange(min=0)
+RATE = click.FloatRange(0, 1e30, min_open=True)  # of learning: with more, Adam's step overflows
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
 
@@ -101,15 +101,10 @@ problem_file = group(
     option(
         "--problems",
         click.Path(resolve_path=True),
-        "File of problems: .jsonl, .json, .csv, .tsv, .parquet. Or a folder that save_to_disk of datasets wrote.",
+        ".jsonl, .csv, .parquet, ...; datasets' folder.",
         shown="the verifier's own",
     ),
-    option(
-        "--column column_args",
-        KeyValue(text=True),
-        "Name of a column in the file, for prompt, answer, split or level; such as prompt=question.",
-        multiple=True,
-    ),
+    option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),
     option("--prompt-template", str, "Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"),
 )
 
@@ -119,18 +114,9 @@ verifier_arg = group(
 )
 verifier = group(
     "Verifier (text)",
-    option(
-        "--verifier", Name(verifiers), "A name, file.py:function or module:Name; several: a.py:f,a.py:g=0.5.", "arith"
-    ),
+    option("--verifier", Name(verifiers), "Name, file.py:function or module:Name; or several: f,a.py:g=0.5.", "arith"),
     *verifier_arg,
-    option(
-        "--tool tools",
-        Name(),
-        "Tool that the model may call before it answers: calculator, python or file.py:function. Can be repeated.",
-        shown="none",
-        multiple=True,
-        callback=lambda ctx, param, value: list(value) or None,
-    ),
+    option("--tool tools", Name(), "The model may call it: calculator, python or file.py:function.", multiple=True),
     option("--verifier-workers", FROM_ZERO, "Processes that run the verifier; 0 for none.", shown="the verifier's"),
     option("--verifier-timeout", float, "Seconds per verdict; a later one is a timeout.", shown="the verifier's"),
     option("--verifier-memory-mb", int, "Memory of a worker process, in MiB.", shown="2048"),
@@ -149,41 +135,25 @@ problems = group(
 
 tokens = group(
     "Prompts, tokens and precision (text)",
-    option(
-        "--tokenizer",
-        str,
-        "Tokenizer: a folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
-        shown="the model's, else one token per character",
-    ),
+    option("--tokenizer", str, "Folder or id, or train:2000 for a preset.", shown="the model's, else characters"),
     option("--system-prompt", str, "System message of prompts that have none; turns --chat on."),
-    option(
-        "--chat-template", click.Path(resolve_path=True), "Chat template; turns --chat on.", shown="the tokenizer's"
-    ),
+    option("--chat-template", click.Path(resolve_path=True), "File; turns --chat on.", shown="the tokenizer's"),
     option("--chat/--no-chat", bool, "Make plain prompts messages of the user, as conversations always are."),
     option(
         "--stop-token stop_tokens",
         str,
-        "A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
+        "A further token that ends an episode: its text, or its id.",
         multiple=True,
         callback=lambda ctx, param, value: [int(one) if re.fullmatch("[0-9]+", one) else one for one in value] or None,
     ),
-    option(
-        "--max-prompt-tokens",
-        int,
-        "Longest prompt; see --long-prompts about longer ones.",
-        shown="1024, or what a verifier that makes its problems declares",
-    ),
+    option("--max-prompt-tokens", int, "Longest prompt; see --long-prompts.", shown="1024, or the verifier's"),
     option("--max-new-tokens", int, "Longest completion, or turn.", shown="what the answers need, at most 4096"),
     option("--max-turns", int, "Turns of a dialogue.", shown="the verifier's"),
-    option(
-        "--max-reply-tokens", int, "Longest reply; a longer one ends the episode.", shown="the verifier's, else 128"
-    ),
+    option("--max-reply-tokens", int, "Longest reply; longer ones end the episode.", shown="the verifier's, or 128"),
     option("--max-context-tokens", int, "Longest dialogue, all included.", shown="all that an episode can need"),
     option("--temperature", float, "Temperature of the softmax, in acting and training.", 1.0),
     option("--dtype", str, "Of the weights: float32, or bfloat16 with float32 copies in Adam.", shown="float32"),
-    option(
-        "--activation-checkpointing", bool, "Compute layers again in training: less memory, a third more time.", False
-    ),
+    option("--activation-checkpointing", bool, "Compute layers twice: less memory, a third more time.", False),
 )
 text = Options([*verifier, *problems, *tokens])
 
@@ -192,12 +162,7 @@ warm_start = group(
     option("--sft-steps", FROM_ZERO, "Of the warm start; 0 for none.", shown="500 for a preset, 0 for your own model"),
     option("--sft-examples", COUNT, "Demonstrations that the warm start uses.", 650),
     option("--sft-batch-size", click.IntRange(1, MOST_SLOTS), "Demonstrations per step.", 128),
-    option(
-        "--sft-learning-rate",
-        click.FloatRange(0, MOST_RATE, min_open=True),
-        "Learning rate of the warm start; it falls linearly to a tenth.",
-        shown="2e-3 for tiny, less for larger models",
-    ),
+    option("--sft-learning-rate", RATE, "It falls linearly to a tenth.", shown="2e-3 for tiny, less for larger models"),
 )
 adapter = group(
     "LoRA adapter (text)",

@@ -35,18 +35,8 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
 )
 @group(
     "Reward model",
-    option(
-        "--pairs",
-        click.Path(resolve_path=True),
-        "Pairs: a .jsonl, .json, .csv, .tsv or .parquet file with the columns prompt, chosen and rejected.",
-        required=True,
-    ),
-    option(
-        "--column column_args",
-        KeyValue(text=True),
-        "Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
-        multiple=True,
-    ),
+    option("--pairs", click.Path(resolve_path=True), "Table with the columns prompt, chosen, rejected.", required=True),
+    option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),
     option("--test-fraction", float, "Share of the prompts in the test split.", 0.2),
     option("--model", str, "Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model.", "tiny"),
     option("--tokenizer", str, "Folder or id.", shown="the model's, else one token per character"),

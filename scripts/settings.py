@@ -38,7 +38,7 @@ def resolved(given: dict[str, Any]) -> dict[str, Any]:
     return {
         name: dict(value) if name.endswith("_args") else value
         for name, value in given.items()
-        if name not in LOCAL and value is not None
+        if name not in LOCAL and value not in (None, ())
     }
 
 
@@ -108,7 +108,7 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
         "first_problem": given.get("first_problem", _first_problem(options)),
     }
     task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
-    return given | task | {name: value for name, value in settings.items() if value is not None}
+    return given | task | {name: value for name, value in settings.items() if value not in (None, ())}
 
 
 def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:

@@ -31,38 +31,18 @@ agent_options = group(
     "Agent, policy and budget",
     option("--agent", Name(SETTINGS.keys), "Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.", "reinforce-baseline"),
     *agent_arg,
-    option(
-        "--model",
-        str,
-        "Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run. Your own policy: Python.",
-        "auto",
-        "tiny for text, MlpPolicy for control",
-    ),
-    option(
-        "--policy-arg policy_args",
-        KeyValue(),
-        "Argument of the policy, such as critic=separate (text), net_arch=[64,64], activation_fn=ReLU (control).",
-        multiple=True,
-    ),
+    option("--model", str, "Preset, MlpPolicy, folder, id, GGUF file or run.", "auto", "tiny; control: MlpPolicy"),
+    option("--policy-arg policy_args", KeyValue(), "Of the policy: critic=separate, net_arch=[64,64].", multiple=True),
     option("--timesteps", COUNT, "Steps of the environment; for text: all tokens sampled.", shown="the policy's"),
     option("--episodes", COUNT, "Episodes, instead of --timesteps."),
 )
 evaluation = group(
     "Evaluation and logs",
     option("--eval-episodes", FROM_ZERO, "Of each evaluation; 0 for none.", shown="2000 for text, 100 for control"),
-    option(
-        "--eval-every",
-        FROM_ZERO,
-        "Updates between two evaluations; 0 for never. If given, the best checkpoint is kept in RUN/best.",
-        shown="text: ten times, briefly, for a curve; control: never",
-    ),
+    option("--eval-every", FROM_ZERO, "Updates between evaluations; the best is kept.", shown="10 in all; control: 0"),
     option("--stop-reward", float, "Stop at this mean reward of an evaluation, minus two standard errors."),
     option("--log-interval", COUNT, "Updates between two log entries.", 10),
-    option(
-        "--track",
-        click.Choice(["wandb", "trackio", "mlflow"]),
-        "Also send configuration, metrics, samples and result to this tracker.",
-    ),
+    option("--track", click.Choice(["wandb", "trackio", "mlflow"]), "Also send metrics, samples and result there."),
     option(
         "--report/--no-report", bool, "Write report.html at the end; see rlenv report.", True, envvar="RLENV_REPORT"
     ),

@@ -161,7 +161,7 @@ def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_
     probe.params = train.params
     options = {"env_id": "CartPole-v1", "env_args": (("name", "a=b c"), ("n", None)), "stop_reward": -1.5}
     options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ["x", 7]}
-    options |= {"tools": ["calculator", "python"]}
+    options |= {"tools": ("calculator", "python")}
     command = rlenv_command(train, options | {"seed": 0, "timesteps": None, "overwrite": False, "agents": "all"})
     assert command[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
     assert not {"seed", "timesteps", "overwrite", "agents"} & {word.strip("-").split("=")[0] for word in command}
