@@ -99,10 +99,7 @@ environment = group(
 problem_file = group(
     "Problems (text)",
     option(
-        "--problems",
-        click.Path(resolve_path=True),
-        ".jsonl, .csv, .parquet, ...; datasets' folder.",
-        shown="the verifier's own",
+        "--problems", click.Path(resolve_path=True), "File of them, see docs/problems.md.", shown="the verifier's own"
     ),
     option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),
     option("--prompt-template", str, "Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"),
