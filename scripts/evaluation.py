@@ -1,22 +1,133 @@
-"""The file of an evaluation: every completion as one JSON line, and beside it the settings and the figures."""
+"""`rlenv evaluate` from its options to its figures; of text, also to a file of all completions, one JSON line each."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agents import Rollout
+import click
+import torch
+
+from agents import Rollout, SampledPolicy, processes
+from agents.checks import check_count
+from agents.training.evaluation import evaluate
 from rlenv.task import TextGenTask
+from rlenv.version import __version__
+from verifiers.conversation import text_of
 
-from .run import check_place, write_json, write_text
+from . import session
+from .evaluation_figures import of_attempts, table, with_intervals
+from .parameters import flag_of, given_by_user
+from .progress import progress_bar, say
+from .reports.rules import MOST_CUT
+from .run import check_place, said, write_json, write_text
 from .samples import Row, outcome_rows
+from .settings import is_text
+from .subject import Subject, content_of, find, policy_arguments
+from .torchrun import join
+
+MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 
-def completion_rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: int) -> list[Row]:
+def run_evaluations(runs: tuple[Path, ...], given: dict[str, Any]) -> None:
+    """Evaluate as the options say, and print the figures."""
+    if given["out"] is not None and len(runs) > 1:
+        raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
+    given["device"] = join(given["device"], given["process_timeout"])
+    results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
+    for name, found in results.items():
+        if found.get("truncated_share", 0.0) > MOST_CUT:
+            say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
+    figures = next(iter(results.values()))
+    if given["as_json"]:
+        short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}
+        click.echo(json.dumps(results if len(runs) > 1 else short))
+    else:
+        click.echo(table(results) if len(runs) > 1 or given["samples"] else session.describe(figures))
+
+
+def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a run or model; of text, write all completions, too, and print some."""
+    subject = find(run, given)
+    text, seed, samples, split = is_text(subject.env_id), given["seed"], given["samples"], given["split"]
+    _check(text, subject.env_id, given)
+    with processes.alone():  # the updates of the agent may not be for so many processes
+        loaded = subject.load(given)
+    processes.check_equal(str(content_of(subject.path)))
+    policy, env_kwargs = loaded.policy, subject.env_kwargs
+    count = given["episodes"] or (200 if samples else session.evaluation_episodes(text))
+    if text:
+        policy, task = SampledPolicy(policy, given["temperature"], given["top_p"]), session.task_of(loaded.env)
+        count = min(count, len(task.stream.listed) or count)  # the same problem twice would narrow the intervals
+        settings = _settings(subject, given) | {"device": loaded.device.type, "problems": count}
+        path = processes.on_main(lambda: _file(given["out"], subject.home, settings, given["overwrite"]))
+        env_kwargs = env_kwargs | {"tokenizer": task.tokenizer}
+    loaded.env.close()
+    check_count("episodes", count, low=processes.size())
+
+    def played(greedy: bool, samples: int = 1) -> tuple[dict[str, Any], list[Row]]:
+        total, unit = count * samples, "tokens" if text else "steps"
+        envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, samples)
+        with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
+            on_step, generator = session.counting(show, total, unit), torch.Generator(loaded.device)
+            figures, rollout = evaluate(policy, envs, total, greedy, seed, generator, on_step)
+            rows = _rows(session.task_of(envs), rollout, greedy, samples) if text else []
+        return with_intervals(figures, rows, seed) if text else figures, rows
+
+    figures, rows = played(given["deterministic"])
+    figures["split"] = split if text else None
+    if not text:
+        return figures
+    figures["problems"] = count
+    if processes.is_main() and not given["as_json"]:
+        session.print_samples([(text_of(row["prompt"]), said(row), row["reward"]) for row in rows[:10]], split)
+    if samples:
+        sampled, more = played(False, samples)
+        how = {"samples": samples, "temperature": policy.temperature, "top_p": given["top_p"]}
+        figures["sampled"] = how | sampled | of_attempts(more, samples, seed)
+        rows += more
+    if processes.is_main():
+        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_json(path.with_suffix(".json"), {"settings": settings, "figures": figures})
+    return figures | {"completions": str(path)}
+
+
+def _check(text: bool, env_id: str, given: dict[str, Any]) -> None:
+    """Check the options that say how actions are chosen.
+
+    Raises:
+        ValueError: for one that has no meaning or no effect.
+    """
+    for name in ("samples", "temperature", "top_p", "out"):
+        if given_by_user(name) and not text:
+            raise ValueError(f"{flag_of(name)} has no meaning for {env_id}")
+    if given_by_user("activation_checkpointing"):
+        raise ValueError("--activation-checkpointing has no effect without training; leave it out")
+    if not given["deterministic"] and given["samples"]:
+        raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
+    for name in ("temperature", "top_p"):
+        if given["deterministic"] and not given["samples"] and given_by_user(name):
+            raise ValueError(f"{flag_of(name)} has no effect on greedy completions; add --samples N")
+
+
+def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides what an evaluation of text finds."""
+    return {
+        "version": __version__,
+        "subject": subject.path.name.lstrip("."),
+        "content": content_of(subject.path),
+        "policy_args": policy_arguments(given),
+        "env_kwargs": subject.env_kwargs,
+        **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},
+    }
+
+
+def _rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: int) -> list[Row]:
     """Return the completions of an evaluation as they are written, in the order of problems and samples.
 
     Args:
@@ -43,7 +154,7 @@ def completion_rows(task: TextGenTask, rollout: Rollout, greedy: bool, samples: 
     return rows
 
 
-def file_of(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: bool) -> Path:
+def _file(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite: bool) -> Path:
     """Return the path of an evaluation's file, whose folder is made.
 
     Args:
@@ -73,9 +184,3 @@ def file_of(out: Path | None, home: Path, settings: Mapping[str, Any], overwrite
     path.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=path.parent).close()  # a folder that cannot be written is an error before the work
     return path
-
-
-def write(path: Path, rows: Sequence[Row], settings: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
-    """Write the completions, and beside them, in a .json file, the settings and the figures."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(path.with_suffix(".json"), {"settings": settings, "figures": figures})

@@ -18,7 +18,7 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> d
 
     Args:
         figures: what `Agent.evaluate` returns.
-        rows: the completions; see `evaluation.completion_rows`.
+        rows: the completions; as they are written.
         seed: of the bootstrap.
     """
     judged = [row for row in rows if row["status"] == "ok"]

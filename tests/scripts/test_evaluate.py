@@ -8,6 +8,7 @@ import pytest
 from _rlenv_scripts.evaluation_figures import of_attempts, with_intervals
 from inprocess import done, error_of, run
 
+import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
 from agents.files import seal
 
