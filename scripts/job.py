@@ -233,9 +233,9 @@ class Job:
             self.agent.logger.record(key, figure)
         rows: list[samples.Row] = []
         if self.is_text:
-            task, few = session.task_of(self.envs), range(min(samples.SHOWN, len(rollout)))
+            task, few = session.task_of(self.envs), rollout.select(slice(samples.SHOWN))
             facts = {"kind": "evaluation", "when": when, "updates": self.agent.num_updates, "split": task.split}
-            rows = samples.episode_rows(task, rollout, few, **facts)
+            rows = samples.episode_rows(task, few, **facts)
             log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
         if when != "during":
             self.sample_log.add(rows)

@@ -25,7 +25,7 @@ from verifiers.conversation import text_of
 from .run import said
 from .run_log import markdown
 
-SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
+SHOWN = 10  # held-out episodes before and after training
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 LONGEST_CHARACTER = 4  # bytes of UTF-8, and so tokens
 DIGITS = 4  # of log-probabilities and advantages
@@ -82,24 +82,22 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
     return found
 
 
-def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **facts: Any) -> list[Row]:
+def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]:
     """Return episodes as samples.jsonl has them.
 
     Args:
         task: whose problems they are of.
         rollout: a `Batch` has advantages, too.
-        rows: which episodes.
         facts: added to each row.
 
     Returns:
         Per episode its `outcome_rows`, and per token `tokens` (ids), `texts`, `log_probs` in nats and `advantages`
         (None outside training); None stands for a number that is not finite.
     """
-    part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
-    lengths, actions, log_probs = part.lengths.tolist(), part.actions.tolist(), part.log_probs.tolist()
-    credit = part.advantages.tolist() if isinstance(part, Batch) else None
+    lengths, actions, log_probs = rollout.lengths.tolist(), rollout.actions.tolist(), rollout.log_probs.tolist()
+    credit = rollout.advantages.tolist() if isinstance(rollout, Batch) else None
     found = []
-    for i, (outcome, steps) in enumerate(zip(outcome_rows(task, part), lengths, strict=True)):
+    for i, (outcome, steps) in enumerate(zip(outcome_rows(task, rollout), lengths, strict=True)):
         by_token = {
             "tokens": actions[i][:steps],
             "texts": token_texts(task.tokenizer, actions[i][:steps]),
@@ -162,31 +160,20 @@ def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | No
     return problem if task.encoder.prompts([problem.prompt])[0] == prompt else None
 
 
-def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
-    """Return the best and the worst episodes of an update: of the prompt with the widest spread, if prompts are shared.
+def contrasting(batch: Batch) -> list[int]:
+    """Return two of the best and two of the worst episodes of an update, the best first.
 
-    Args:
-        batch: prepared.
-        count: at most so many, the best first.
+    If prompts are shared, they are of the prompt with the widest spread.
     """
-    returns, groups = earned(batch), batch.groups
-    candidates = batch.ok.nonzero()[:, 0].tolist()
+    returns, candidates = earned(batch), batch.ok.nonzero()[:, 0].tolist()
     members: dict[int, list[int]] = {}
     for row in candidates:
-        members.setdefault(int(groups[row]), []).append(row)
+        members.setdefault(int(batch.groups[row]), []).append(row)
     shared = [rows for rows in members.values() if len(rows) > 1]
     if shared:
         candidates = max(shared, key=lambda rows: float(returns[rows].max() - returns[rows].min()))
     ordered = sorted(candidates, key=lambda row: -float(returns[row]))
-    worst = count // 2
-    return ordered if len(ordered) <= count else ordered[: count - worst] + ordered[-worst:]
-
-
-def is_kept(update: int) -> bool:
-    """Tell whether episodes of an update are kept: of updates 1, 2, 3, 4, 6, 8, 12, 16, ..., so that few are."""
-    while update % 2 == 0 and update > 3:
-        update //= 2
-    return update in (1, 2, 3)
+    return ordered if len(ordered) <= 4 else ordered[:2] + ordered[-2:]
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
@@ -224,12 +211,12 @@ class SampleLog:
             file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
 
     def watch(self, batch: Batch) -> None:
-        """Take a few episodes, with their credit, of the updates that `is_kept` names."""
+        """Take a few episodes, with their credit, of the updates 1, 2, 4, 8, 16 and so on."""
         update, task = self.agent.num_updates + 1, self.agent.env.unwrapped.task
-        if is_kept(update):
+        if update.bit_count() == 1:
             facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
             few = batch.select(torch.as_tensor(contrasting(batch), dtype=torch.long, device=batch.mask.device))
-            self.pending = partial(episode_rows, task, few, range(len(few)), **facts)
+            self.pending = partial(episode_rows, task, few, **facts)
 
     def write_pending(self) -> None:
         """Append the episodes of the last update."""
