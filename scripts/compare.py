@@ -83,13 +83,13 @@ def compare(**given: Any) -> None:  # fmt: skip
         warm = _check(agents, given | {"device": device})
     if given["sft_steps"] and not warm:
         given["sft_steps"] = 0
-    with Study.open(given, agents, device) as study:
-        try:
-            failed = study.run_missing(agents)
-        except KeyboardInterrupt:
-            click.echo("Interrupted; the same command continues from here.", err=True)
-            sys.exit(130)
-        report = processes.on_main(lambda: study.report(failed))
+    study = Study(given, agents, device)
+    try:
+        failed = study.run_missing()
+    except KeyboardInterrupt:
+        click.echo("Interrupted; the same command continues from here.", err=True)
+        sys.exit(130)
+    report = processes.on_main(lambda: study.report(failed))
     if processes.is_main():
         page = study.folder / "report.md"
         click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,31 +44,27 @@ class Run(NamedTuple):
 
 
 class Study:
-    """A comparison.
+    """A comparison, whose folder is locked until the command ends.
 
     Args:
         given: the options, with the defaults that depend on the environment filled in.
-        agents: all of this folder's, also those of earlier commands.
-        seeds: the number of seeds.
+        agents: asked for this time.
         device: of the runs that this process starts.
+
+    Attributes:
+        agents: all of this folder's, also those of earlier commands.
+        seeds: the number of seeds, of this command or an earlier one.
+
+    Raises:
+        ValueError: as `claim` says.
     """
 
-    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, device: str) -> None:
-        self.given, self.agents, self.seeds, self.device = given, agents, seeds, device
+    def __init__(self, given: dict[str, Any], agents: list[str], device: str) -> None:
+        settings = processes.on_main(lambda: claim(given, agents))
+        self.given, self.asked, self.device = given, agents, device
+        self.agents, self.seeds = settings["agents"].split(","), settings["seeds"]
         self.folder: Path = given["log_dir"]
         self.text = is_text(given["env_id"])
-
-    @classmethod
-    @contextmanager
-    def open(cls, given: dict[str, Any], agents: list[str], device: str) -> Iterator[Study]:
-        """Lock the folder, and yield the comparison in it, with these agents and seeds added.
-
-        Raises:
-            ValueError: as `claim` says.
-        """
-        with ExitStack() as stack:
-            settings = processes.on_main(lambda: claim(given, agents, stack))
-            yield cls(given, settings["agents"].split(","), settings["seeds"], device)
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
         """Return the runs: all agents with the first seed, then all with the second."""
@@ -78,9 +73,9 @@ class Study:
             Run(agent, seed, self.folder / short_name(agent) / f"seed-{seed}") for seed in numbers for agent in agents
         ]
 
-    def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
+    def run_missing(self) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
-        wanted = self.runs(agents, self.given["seeds"])
+        wanted = self.runs(self.asked, self.given["seeds"])
         missing = processes.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
         if len(missing) < len(wanted):
             click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
@@ -157,13 +152,8 @@ class Study:
         return write_report(self.folder, self.given, list(map(short_name, self.agents)), results, failed)
 
 
-def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:
+def claim(given: dict[str, Any], agents: list[str]) -> dict[str, Any]:
     """Write the settings of a comparison, and return them with the agents and seeds that were there before.
-
-    Args:
-        given: the options.
-        agents: asked for this time.
-        stack: at whose end the folder is free for others.
 
     Raises:
         ValueError: if the folder holds something else, or a comparison with other settings, or one runs there.
@@ -183,7 +173,7 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         else:
             settings = _extended(folder, settings)
     folder.mkdir(parents=True, exist_ok=True)
-    stack.enter_context(Lock(folder / LOCK, busy))
+    click.get_current_context().with_resource(Lock(folder / LOCK, busy))
     write_json(folder / SETTINGS, settings)
     return settings
 
