@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,7 @@ import click
 from agents.algorithms import SETTINGS
 
 from .command import Command
-from .names import Name, agent_class, short_name
-from .options import COUNT, adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
+from .options import COUNT, adapter, agent_arg, common, declared, environment, text, warm_start
 from .parameters import group, option
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
@@ -71,87 +68,6 @@ def compare(**given: Any) -> None:  # fmt: skip
     report.md, report.json and report.html. The same command again continues an interrupted comparison; it
     may add agents and seeds.
     """
-    from agents import processes
+    from .study import run_comparison
 
-    from .study import Study
-    from .torchrun import join
-
-    agents = _agents(given["agents"])
-    device = join(given["device"], limit=None)  # one may have a run more than the others
-    given = _with_defaults(given)
-    with processes.alone():
-        warm = _check(agents, given | {"device": device})
-    if given["sft_steps"] and not warm:
-        given["sft_steps"] = 0
-    study = Study(given, agents, device)
-    try:
-        failed = study.run_missing()
-    except KeyboardInterrupt:
-        click.echo("Interrupted; the same command continues from here.", err=True)
-        sys.exit(130)
-    report = processes.on_main(lambda: study.report(failed))
-    if processes.is_main():
-        page = study.folder / "report.md"
-        click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
-        click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
-    sys.exit(1 if failed else 0)
-
-
-def _agents(names: str) -> list[str]:
-    """Return the agents of a comma-separated list.
-
-    Raises:
-        ValueError: for an unknown name, with the closest match, or a repeated one.
-    """
-    from agents import AGENTS
-
-    if names.strip() == "all":
-        return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    asked = [name.strip() for name in names.split(",")]
-    for name in asked:
-        agent_class(name)
-        if asked.count(name) > 1:
-            raise ValueError(f"--agents names {name!r} {asked.count(name)} times; name each agent once")
-    return asked
-
-
-def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with what depends on the environment filled in."""
-    from agents.rollouts.envs import find_spec, traits_of
-
-    from .model_defaults import warm_start_steps
-    from .settings import is_text
-
-    given = one_budget(given)
-    text = is_text(given["env_id"])
-    filled = dict(given)
-    if given["timesteps"] is None and given["episodes"] is None:
-        filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}
-    if text:
-        filled["sft_steps"] = warm_start_steps(given)
-    if given["group_size"] is None and "group_size" in traits_of(given["env_id"]).agent_settings:
-        filled["group_size"] = GROUP
-    if given["stop_reward"] is None and not text:
-        filled["stop_reward"] = find_spec(given["env_id"]).reward_threshold
-    world = [given["env_id"].split(":")[-1], *([short_name(given["verifier"])] if text else [])]
-    filled["log_dir"] = given["log_dir"] or Path("runs", "-".join(["compare", *world]).lower())
-    return filled
-
-
-def _check(agents: list[str], given: dict[str, Any]) -> bool:
-    """Make what every run will make, so that bad input is an error before the first run starts.
-
-    Returns:
-        Whether there is a warm start.
-    """
-    from agents.rollouts.envs import resolve_device
-
-    from . import session, settings
-
-    resolve_device(given["device"], given["env_id"])
-    for name in agents:
-        agent = session.build_agent(name, {**given, "device": "cpu"})
-        if agent.needs_teacher:
-            raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
-    session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
-    return settings.is_text(given["env_id"]) and session.warm_start(agent, given) is not None
+    run_comparison(given)

@@ -10,29 +10,105 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from agents import processes
+from agents import AGENTS, processes
 from agents.files import Lock, read_table
+from agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from . import session
 from .children import Job, available_cores, rlenv_command, run_jobs
+from .compare import EPISODES, GROUP, TIMESTEPS
 from .comparison import write_report
-from .model_defaults import passes
-from .names import short_name
-from .options import TEXT_ONLY, adapter
+from .model_defaults import passes, warm_start_steps
+from .names import agent_class, short_name
+from .options import TEXT_ONLY, adapter, one_budget
 from .run import LOCK, RESULT, check_place, model_of, write_json
 from .settings import is_text, resolved
 from .sft import sft
-from .torchrun import count_here, restarts
+from .torchrun import count_here, join, restarts
 from .train import train
+from .verifier_names import OneName, short_name
 
 SETTINGS, WARM = "compare.json", "warm"
 THIS_TIME = ("jobs", "figures")  # these do not change the results
+
+
+def run_comparison(given: dict[str, Any]) -> None:
+    """Compare as the options say; exit with 1 if a run failed, and 130 after Ctrl-C or SIGTERM."""
+    agents = _agents(given["agents"])
+    device = join(given["device"], limit=None)  # one may have a run more than the others
+    given = _with_defaults(given)
+    with processes.alone():
+        warm = _check(agents, given | {"device": device})
+    if given["sft_steps"] and not warm:
+        given["sft_steps"] = 0
+    study = Study(given, agents, device)
+    try:
+        failed = study.run_missing()
+    except KeyboardInterrupt:
+        click.echo("Interrupted; the same command continues from here.", err=True)
+        sys.exit(130)
+    report = processes.on_main(lambda: study.report(failed))
+    if processes.is_main():
+        page = study.folder / "report.md"
+        click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
+        click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _agents(names: str) -> list[str]:
+    """Return the agents of a comma-separated list.
+
+    Raises:
+        ValueError: for an unknown name, with the closest match, or a repeated one.
+    """
+    if names.strip() == "all":
+        return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
+    asked = [OneName()(name.strip()) for name in names.split(",")]
+    for name in asked:
+        agent_class(name)
+        if asked.count(name) > 1:
+            raise ValueError(f"--agents names {name!r} {asked.count(name)} times; name each agent once")
+    return asked
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with what depends on the environment filled in."""
+    given = one_budget(given)
+    text = is_text(given["env_id"])
+    filled = dict(given)
+    if given["timesteps"] is None and given["episodes"] is None:
+        filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}
+    if text:
+        filled["sft_steps"] = warm_start_steps(given)
+    if given["group_size"] is None and "group_size" in traits_of(given["env_id"]).agent_settings:
+        filled["group_size"] = GROUP
+    if given["stop_reward"] is None and not text:
+        filled["stop_reward"] = find_spec(given["env_id"]).reward_threshold
+    world = [given["env_id"].split(":")[-1], *([short_name(given["verifier"])] if text else [])]
+    filled["log_dir"] = given["log_dir"] or Path("runs", "-".join(["compare", *world]).lower())
+    return filled
+
+
+def _check(agents: list[str], given: dict[str, Any]) -> bool:
+    """Make what every run will make, so that bad input is an error before the first run starts.
+
+    Returns:
+        Whether there is a warm start.
+    """
+    resolve_device(given["device"], given["env_id"])
+    for name in agents:
+        agent = session.build_agent(name, {**given, "device": "cpu"})
+        if agent.needs_teacher:
+            raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
+    session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
+    return is_text(given["env_id"]) and session.warm_start(agent, given) is not None
 
 
 class Run(NamedTuple):
