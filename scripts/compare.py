@@ -10,6 +10,7 @@ import click
 from agents.algorithms import SETTINGS
 
 from .command import Command
+from .names import Name
 from .options import COUNT, adapter, agent_arg, common, declared, environment, text, warm_start
 from .parameters import group, option
 

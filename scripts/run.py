@@ -24,7 +24,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -329,37 +330,33 @@ def model_of(spec: str) -> str:
 # Files of a log, of which nothing else depends: a damaged line is skipped, and counted on stderr.
 
 
-def read_rows(table: Path) -> Iterator[dict[str, float]]:
-    """Yield the lines of a progress.csv by column, NaN for cells that are empty or texts; not a half-written last one.
+def read_rows(table: Path) -> list[dict[str, float]]:
+    """Return the lines of a progress.csv by column, NaN for cells that are empty or texts; no half-written last one.
 
     Lines with another number of cells are skipped.
     """
     lines = table.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    names, damaged = next(csv.reader(lines), []), 0
-    for line in lines[1:]:
-        cells = next(csv.reader([line]), [])
-        if len(cells) == len(names):
-            yield {name: _number(cell) for name, cell in zip(names, cells, strict=True)}
-        else:
-            damaged += 1
-    _say_skipped(table, damaged)
+    names = next(csv.reader(lines), [])
+
+    def row(line: str) -> dict[str, float]:
+        return {name: _number(cell) for name, cell in zip(names, next(csv.reader([line]), []), strict=True)}
+
+    return _undamaged(table, lines[1:], row)
 
 
 def read_lines(file: Path, read: Callable[[Any], T]) -> list[T]:
     """Return what `read` makes of each JSON value of a file with one per line; a half-written last one is left out."""
-    found, lines = [], file.read_bytes().split(b"\n")[:-1]
+    return _undamaged(file, file.read_bytes().split(b"\n")[:-1], lambda line: read(json.loads(line)))
+
+
+def _undamaged(file: Path, lines: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
+    found = []
     for line in lines:
-        try:
-            found.append(read(json.loads(line)))
-        except (ValueError, RecursionError, TypeError, KeyError):
-            continue
-    _say_skipped(file, len(lines) - len(found))
-    return found
-
-
-def _say_skipped(file: Path, damaged: int) -> None:
-    if damaged:
+        with suppress(ValueError, RecursionError, TypeError, KeyError):
+            found.append(read(line))
+    if damaged := len(lines) - len(found):
         say(f"skipped {damaged} damaged line{'s' * (damaged > 1)} of {str(file)!r}")
+    return found
 
 
 def _number(cell: str) -> float:

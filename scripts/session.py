@@ -172,10 +172,10 @@ def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, A
 
 
 def run_evaluation(
-    agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True, on_step: Any = None
+    agent: Agent, envs: Any, episodes: int, seed: int, on_step: Any = None
 ) -> tuple[dict[str, Any], Rollout]:
-    """Return the figures of an evaluation, with its split, and its episodes, which depend on the seed alone."""
-    figures, rollout = agent.evaluate(envs, episodes, deterministic, seed, on_step)
+    """Return the figures of a greedy evaluation, with its split, and its episodes, which depend on the seed alone."""
+    figures, rollout = agent.evaluate(envs, episodes, seed=seed, on_step=on_step)
     return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
 
 

@@ -33,7 +33,6 @@ from .settings import is_text, resolved
 from .sft import sft
 from .torchrun import count_here, join, restarts
 from .train import train
-from .verifier_names import OneName, short_name
 
 SETTINGS, WARM = "compare.json", "warm"
 THIS_TIME = ("jobs", "figures")  # these do not change the results
@@ -70,7 +69,7 @@ def _agents(names: str) -> list[str]:
     """
     if names.strip() == "all":
         return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
-    asked = [OneName()(name.strip()) for name in names.split(",")]
+    asked = [name.strip() for name in names.split(",")]
     for name in asked:
         agent_class(name)
         if asked.count(name) > 1:
