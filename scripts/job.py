@@ -163,7 +163,7 @@ class Job:
                     )
                     again, interval = self.agent.num_updates > 0, self.given["log_interval"]
                     kl = [KLFromStart(interval)] if self.given["log_kl"] else []
-                    callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor, self.saver]
+                    callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
                 self.sample_log.write_pending()
         except Exception as error:
@@ -182,7 +182,7 @@ class Job:
             raise SignalError
 
     def _before_rollout(self) -> bool:
-        """Write samples of the last update, and evaluate if it is time; return whether training goes on."""
+        """Write samples of the last update, evaluate and save if it is time; return whether training goes on."""
         self.sample_log.write_pending()
         now, updates, every = getattr(self.agent, self.counter), self.agent.num_updates, self.given["eval_every"]
         other = self.given["seed"] + 1  # than the episodes of the first and last evaluation
@@ -198,7 +198,9 @@ class Job:
                 self.state["best"] = {"updates": updates, **figures}
                 self.saver.save_best()
             self.state["evaluated"] = updates
-        return not self._reaches_goal()
+        reached = self._reaches_goal()
+        self.saver.save_if_due()
+        return not reached
 
     def _reaches_goal(self) -> bool:
         """Tell whether the mean reward of new episodes, minus two standard errors, reaches --stop-reward.

@@ -14,7 +14,7 @@ from agents.training.checkpoint import misfit, read_facts
 
 from .progress import say
 from .run import BEST, CHECKPOINT, LogPlace, Run
-from .run_log import BetweenRollouts, flush
+from .run_log import flush
 
 
 class RunState(TypedDict, total=False):
@@ -53,8 +53,8 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     return dict(state)
 
 
-class Saver(BetweenRollouts):
-    """Writes checkpoints of a run, between two rollouts and whenever asked.
+class Saver:
+    """Writes checkpoints of a run.
 
     Args:
         run: is saved in its folder.
@@ -65,7 +65,6 @@ class Saver(BetweenRollouts):
     """
 
     def __init__(self, run: Run, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
-        super().__init__()
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
         self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
         self._last = time.monotonic()
@@ -110,7 +109,8 @@ class Saver(BetweenRollouts):
             return self.agent.num_updates > 0 and self.agent.num_updates % self.updates == 0
         return processes.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
 
-    def _on_rollout_start(self) -> None:
+    def save_if_due(self) -> None:
+        """Write a checkpoint if it is time, unless the newest one is of this moment."""
         if self.due() and self._saved != self._content():
             self.save()
             say(f"checkpoint after {self.agent.num_updates} updates")
