@@ -141,14 +141,8 @@ class Job:
     def _first_evaluation(self) -> None:
         if "initial" in self.state or self.envs is None:
             return
-        try:
-            initial = self._evaluate("before", self.given["seed"], self.episodes)
-        except OSError:  # the run folder has gone; the warm start is not lost with it
-            if processes.size() == 1:  # saving needs all processes
-                self.saver.save()
-            raise
-        self.state["initial"] = initial
-        say(f"before: {session.describe(initial)}")
+        self.state["initial"] = self._evaluate("before", self.given["seed"], self.episodes)
+        say(f"before: {session.describe(self.state['initial'])}")
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""

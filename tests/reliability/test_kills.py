@@ -11,10 +11,8 @@ import signal
 import sys
 import time
 
-import inprocess
 import processes
 import pytest
-from _rlenv_scripts import job
 from _rlenv_scripts.callbacks import ShowProgress
 from _rlenv_scripts.main import main
 from _rlenv_scripts.run import Run, choose
@@ -210,18 +208,3 @@ def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_pat
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match="exists"):
         choose(tmp_path, overwrite=False, name="run")
-
-
-def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    real = job.session.run_evaluation
-
-    def vanish(*arguments, **options):
-        folder.rename(tmp_path / "gone")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(job.session, "run_evaluation", vanish)
-    outcome = inprocess.run("train", *WARM.split(), *SETTINGS.split(), "--save-every", 0, "--log-dir", folder)
-    assert outcome.exit_code == 1
-    assert outcome.stderr.splitlines()[-1].startswith(f"Error: cannot read or write '{folder}")
-    assert Agent.load(folder / "checkpoint", device="cpu").extra_state["warm_start"]["steps"] == 8
