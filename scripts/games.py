@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import gymnasium as gym
@@ -25,6 +25,7 @@ from .terminal import plain
 
 QUIT, HELP, END = "/quit", "/help", "/end"
 MORE = f"{QUIT} stops, {HELP} repeats this."
+TYPING = f"A line is text, #17 is token 17, {END} the end token; with a policy, Enter takes its first choice"
 BAR = 20  # characters of the bar of a probability of 1
 BATCHED = {
     "vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "late_replies", "device",
@@ -64,7 +65,7 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
         kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
     try:
         env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
-        if "ansi" in env.metadata.get("render_modes", ()):
+        if "ansi" in env.metadata.get("render_modes", ()) and not settings.is_text(env_id):
             env.close()
             env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
     except (gym.error.Error, TypeError) as error:
@@ -72,64 +73,88 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
     return env
 
 
-class TextGame:
-    """TextGen-v0: an action is a token. If there is a policy, its `top` likeliest ones are listed."""
+class Game:
+    """What is played: TextGen-v0, where an action is a token, or another environment with discrete actions.
 
-    first = 0  # the number of the first action
-    help = (
-        f"Type tokens: a line is text, #17 is token 17, {END} the end token;\nwith a policy, Enter takes its first "
-        f"choice. {MORE}"
-    )
+    Args:
+        env: a single one.
+        top: how many of the likeliest actions of a policy are listed.
+    """
 
     def __init__(self, env: gym.Env, top: int) -> None:
-        self.env, self.inner = env, cast(Any, env.unwrapped)
-        self.task, self.top = self.inner.task, top
-        self._written: list[int] = []  # in this turn
+        if not isinstance(env.action_space, gym.spaces.Discrete):
+            name = env.spec.id if env.spec else type(env.unwrapped).__name__
+            raise ValueError(f"{name} has actions in {env.action_space}; play supports discrete actions")
+        self.env, self.top, self.first = env, top, int(env.action_space.start)
+        self.last = self.first + int(env.action_space.n) - 1
+        self.inner: Any = env.unwrapped
+        self.task = getattr(self.inner, "task", None)  # of text
+        actions = f"An action is a number from {self.first} to {self.last}, a line may have several"
+        self.help = f"{actions if self.task is None else TYPING}.\n{MORE}"
+        self.written: list[int] = []  # of a dialogue, in this turn
 
     def begin(self, info: Mapping[str, Any]) -> None:
         """Show the start of an episode."""
-        self._written = []
-        click.echo(f"prompt  {quoted(info['prompt'])}")
-        turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
-        click.echo(f"        at most {self.task.max_new_tokens} tokens{turns}")
+        self.written = []
+        if self.task is not None:
+            click.echo(f"prompt  {quoted(info['prompt'])}")
+            turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
+            click.echo(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show what was written in this turn, and the likeliest tokens."""
-        if self._written:
+        """Show where the environment is, and what a policy would do."""
+        if self.env.render_mode == "ansi":
+            click.echo(str(self.env.render()).rstrip("\n"))
+        elif self.task is None:
+            with np.printoptions(precision=3, sign="+", suppress=True):
+                click.echo(f"step {len(self.written)}  observation {observation}")
+        elif self.written:
             click.echo(f"so far  {self._names()}")
-        for token, p in [] if choices is None else choices.likeliest(self.top):
-            click.echo(f"    #{token:<6} {self.name(token):<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
+        for action, p in [] if choices is None else choices.likeliest(self.top):
+            name = "" if self.task is None else self.name(action)
+            click.echo(f"    #{self.first + action:<6} {name:<12}  {p:6.3f}  {'=' * round(BAR * p)}".rstrip())
 
     def parse(self, line: str) -> list[int]:
-        """Return the tokens that a line stands for; a `ValueError` of one line if it stands for none."""
-        if line == END:
-            return [self.task.encoding.end_token(self.inner.problem)]
-        if line[:1] == "#" and len(line) > 1:
-            return [_whole(line[1:], 0, self.task.vocab_size - 1, "a token")]
-        tokens = self.task.encoder.spell("answer", [line])[0] if line else []
-        if not tokens:
-            raise ValueError(f"{quoted(line)} has no tokens")
-        return list(tokens)
+        """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
+        if self.task is None or (line[:1] == "#" and len(line) > 1):
+            actions = [self._number(word) for word in line.replace("#", " ").split()]
+        elif line == END:
+            actions = [self.task.encoding.end_token(self.inner.problem)]
+        else:
+            actions = list(self.task.encoder.spell("answer", [line])[0]) if line else []
+        if not actions:
+            raise ValueError(f"{quoted(line)} is no action")
+        return actions
+
+    def _number(self, word: str) -> int:
+        if not word.isdecimal() or not self.first <= int(word) <= self.last:
+            raise ValueError(f"{quoted(word)} is not an action; allowed: {self.first} to {self.last}")
+        return int(word) - self.first
 
     def name(self, action: int) -> str:
-        """Return how a token is shown."""
+        """Return how an action is shown."""
+        if self.task is None:
+            return str(self.first + action)
         text = token_text(self.task.tokenizer, action)
         return text if action in self.task.tokenizer.all_special_ids else quoted(text)
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Keep what was played; show the reply to a turn, and what it earned."""
-        self._written.append(action)
+        self.written.append(action)
         if "reply" in info:
             click.echo(f"turn    {quoted(str(info['turn']))}")
             click.echo(f"reply   {quoted(str(info['reply']))}" + (f"  (reward {reward:g})" if reward else ""))
-            self._written = []
+            self.written = []
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
-        left = "token" if self.task.dialogues is None else "turn or token"
+        if self.task is None:
+            click.echo(f"over    after {len(self.written)} steps{' (the time is up)' if cut else ''}")
+            click.echo(f"return  {reward:g}")
+            return
         if "turns" in info:
             click.echo(f"turns   {info['turns']}")
-        click.echo(f"answer  {self._names()}" + (f"  (cut: no {left} is left)" if cut else ""))
+        click.echo(f"answer  {self._names()}{'  (cut off)' if cut else ''}")
         ok = info["verdict_status"] == "ok"
         said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
         click.echo(f"reward  {said}")
@@ -141,57 +166,7 @@ class TextGame:
             click.echo(f"right   {quoted(self.inner.problem.answer)}")
 
     def _names(self) -> str:
-        return " ".join(map(self.name, self._written))
-
-
-class ControlGame:
-    """An environment with discrete actions, shown as its own text or as the numbers of the observation."""
-
-    def __init__(self, env: gym.Env) -> None:
-        if not isinstance(env.action_space, gym.spaces.Discrete):
-            name = env.spec.id if env.spec else type(env.unwrapped).__name__
-            raise ValueError(f"{name} has actions in {env.action_space}; play supports discrete actions")
-        self.env, self.first = env, int(env.action_space.start)
-        self.last = self.first + int(env.action_space.n) - 1
-        self.help = f"Type an action, {self.first} to {self.last}, or several in a line. {MORE}"
-        self._steps = 0
-
-    def begin(self, info: Mapping[str, Any]) -> None:
-        """Count the steps of a new episode."""
-        self._steps = 0
-
-    def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show where the environment is, and what the policy would do."""
-        if self.env.render_mode == "ansi":
-            click.echo(str(self.env.render()).rstrip("\n"))
-        else:
-            with np.printoptions(precision=3, sign="+", suppress=True):
-                click.echo(f"step {self._steps}  observation {observation}")
-        if choices is not None:
-            each = (f"{self.name(i)} {choices.probability(i):.3f}" for i in range(len(choices.log_probs)))
-            click.echo(f"policy  {'  '.join(each)}")
-
-    def parse(self, line: str) -> list[int]:
-        """Return the actions that a line stands for, counted from 0; a `ValueError` of one line if there are none."""
-        if not line.strip():
-            raise ValueError("nothing was typed")
-        return [_whole(word, self.first, self.last, "an action") - self.first for word in line.split()]
-
-    def name(self, action: int) -> str:
-        """Return how an action is shown."""
-        return str(self.first + action)
-
-    def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
-        """Count the step."""
-        self._steps += 1
-
-    def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
-        """Show the return."""
-        click.echo(f"over    after {self._steps} steps" + (" (the time is up)" if cut else ""))
-        click.echo(f"return  {reward:g}")
-
-
-Game = TextGame | ControlGame
+        return " ".join(map(self.name, self.written))
 
 
 def play_episodes(
@@ -244,7 +219,7 @@ def _episode(game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int
         else:
             typed = typed or _asked(game, observation, choices)
             action = typed.pop(0)
-            if choices is not None and isinstance(game, TextGame):  # a typed text need not be in the list
+            if choices is not None:  # what was typed need not be in the list
                 click.echo(f"  {game.name(action)} had the probability {choices.probability(action):.3f}")
         observation, reward, over, cut, info = game.env.step(game.first + action)
         total += float(reward)
@@ -297,10 +272,3 @@ def read(prompt: str) -> str:
 def quoted(text: str) -> str:
     """Return a text in double quotes, on one line, with control characters spelled out."""
     return plain(json.dumps(text, ensure_ascii=False))
-
-
-def _whole(text: str, low: int, high: int, what: str) -> int:
-    """Return a whole number in a range; a ValueError in one line else."""
-    if text not in map(str, range(low, high + 1)):
-        raise ValueError(f"{quoted(text)} is not {what}; allowed: {low} to {high}")
-    return int(text)

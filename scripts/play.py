@@ -52,13 +52,12 @@ def play(run: Path | None, **given: Any) -> None:
 
     from agents.rollouts.action_probabilities import Choices
 
-    from .games import ControlGame, TextGame, open_subject, play_episodes
+    from .games import Game, open_subject, play_episodes
 
     _check(run, given)
     env, onlooker = open_subject(run, given)
     try:
-        text = hasattr(env.unwrapped, "task")
-        game = TextGame(env, given["top"]) if text else ControlGame(env)
+        game = Game(env, given["top"])
         draw = None
         if given["watch"]:
             generator = torch.Generator().manual_seed(given["seed"])

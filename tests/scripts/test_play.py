@@ -26,7 +26,7 @@ def transcript(*arguments, lines=(), code=0):
 
 def test_a_session_ends_at_quit_at_ctrl_c_or_with_the_input(text_run, monkeypatch):
     shown = transcript(text_run, lines=["/help", "1", "  /quit "])
-    assert shown.count("Type tokens:") == 2 and shown.endswith("\n0 episodes  (/quit)\n")
+    assert shown.count("/help repeats this") == 2 and shown.endswith("\n0 episodes  (/quit)\n")
     assert transcript(text_run, lines=["1"]).endswith("\n0 episodes  (the input has ended)\n")
 
     def interrupted(prompt):
@@ -39,9 +39,9 @@ def test_a_session_ends_at_quit_at_ctrl_c_or_with_the_input(text_run, monkeypatc
 def test_tokens_are_typed_as_numbers_and_texts_and_others_are_explained(text_run):
     shown = transcript(text_run, "--top", 2, "--episodes", 1, lines=["#999", "7", "/end"])
     assert len(re.findall("^    #", shown, re.MULTILINE)) == 4  # two tokens, before each choice
-    assert '"999" is not a token; allowed: 0 to' in shown
+    assert '"999" is not an action; allowed: 0 to' in shown
     assert shown.count("had the probability") == 2 and 'answer  "7" <eos>' in shown
-    assert '"" has no tokens' in transcript("--episodes", 1, lines=["", "/end"])
+    assert '"" is no action' in transcript("--episodes", 1, lines=["", "/end"])
 
 
 def test_a_text_cannot_control_the_terminal():
@@ -56,7 +56,7 @@ def test_a_person_plays_control_and_a_watched_policy_draws_by_the_seed(tmp_path)
         agent.policy.net.action_net.bias.copy_(torch.tensor([0.25, 0.75]).log())
     agent.save(tmp_path / "checkpoint")
     shown = transcript(tmp_path, lines=["", "0 1 2", "0 1", "/quit"])
-    assert "policy  0 0.250  1 0.750" in shown
+    assert re.search("#1 +0.750  =+\n +#0 +0.250", shown)
     assert '"2" is not an action; allowed: 0 to 1' in shown and "step 3  observation" in shown
 
     def actions(*arguments):
