@@ -9,7 +9,7 @@ from typing import Any
 from .reports import page
 from .reports.curves import merge_equal, read_curves
 from .reports.statistics import tabulate, worse
-from .run import CSV, write_json
+from .run import CSV, REPORT, write_json
 from .settings import is_text
 
 
@@ -52,7 +52,7 @@ def write_report(
     notes = [*_notes(runs, agents, failed), *(_same(names) for names in drawn if len(names) > 1)]
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
     if given["figures"] and runs:
-        page.write_report([folder], folder / page.NAME)
+        page.write_report([folder], folder / REPORT)
     return report
 
 

@@ -9,6 +9,7 @@ import click
 
 from .command import Command
 from .options import as_json
+from .run import REPORT
 
 
 @click.command(
@@ -31,9 +32,9 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     RUN is the folder of rlenv train or rlenv compare. Runs that differ in their seed only share a curve with a band;
     other runs are side by side. The page needs no network.
     """
-    from .reports.page import NAME, write_report
+    from .reports.page import write_report
 
     if out is None:
-        out = runs[0] / NAME if len(runs) == 1 and runs[0].is_dir() else Path(NAME)
+        out = runs[0] / REPORT if len(runs) == 1 and runs[0].is_dir() else Path(REPORT)
     made = write_report(runs, out)
     click.echo(json.dumps(made) if as_json else f"Report: {out}")

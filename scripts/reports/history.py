@@ -76,11 +76,8 @@ class Series:
         """
         if len(self) < 3 or self.updates[0] == self.updates[-1]:
             return 0.0, math.inf
-        x, y = self.updates - self.updates.mean(), self.values - self.values.mean()
-        slope = (x @ y) / (x @ x)
-        rest = y - slope * x
-        error = math.sqrt((rest @ rest) / (len(self) - 2) / (x @ x))
-        length = self.updates[-1] - self.updates[0]
+        (slope, _), covariance = np.polyfit(self.updates, self.values, 1, cov=True)
+        length, error = self.updates[-1] - self.updates[0], math.sqrt(covariance[0, 0])
         return float(slope * length), float(max(error * length, ROUNDING * abs(self.values).max()))
 
     def since(self, update: float) -> Series:

@@ -19,7 +19,6 @@ from .rules import Finding
 from .statistics import interquartile_mean
 from .tokens import MOST_TOKENS, Row, shortened, tokens_of
 
-NAME = "report.html"
 MARK = '<meta name="generator" content="rlenv report">'  # such a file may be replaced
 HELD_OUT = 8  # problems shown before and after
 
