@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,10 +67,21 @@ def list_command(as_json: bool) -> None:  # fmt: skip
     if as_json:
         click.echo(json.dumps(rows))
         return
-    table = Table("verifier", "problems and reward", "from", "missing", box=None, pad_edge=False)
+    _show(rows, "name", "summary", "from", "missing")
+
+
+def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
+    """Print these columns of what --json prints."""
+    from verifiers.lint.attacks import shorten
+
+    def shown(name: str, value: Any) -> str:
+        if name in ("prompt", "completion"):
+            return shorten(value, 100)
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    table = Table(*columns)
     for row in rows:
-        missing_extra = f"pip install 'rlenv-lm[{row['missing']}]'" if row["missing"] else ""
-        table.add_row(*map(escape, (row["name"], row["summary"], row["from"], missing_extra)))
+        table.add_row(*(escape(plain(shown(name, row[name]))) for name in columns))
     console().print(table)
 
 
@@ -115,7 +126,7 @@ def show(
     if as_json:
         click.echo(json.dumps(rows))
         return
-    _show_rows(rows)
+    _show(rows, "prompt", "kind", "completion", "reward", "success", "status", "reason")
     if not isinstance(verifier, FunctionVerifier):
         taken = inspect.signature(type(verifier)).parameters.values()
         shown = [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
@@ -150,25 +161,6 @@ def _judged(
             "success": verifier.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
             "parts": dict(verdict.parts),
         }  # fmt: skip
-
-
-def _show_rows(rows: list[dict[str, Any]]) -> None:
-    from verifiers.lint.attacks import shorten
-
-    table = Table("problem", "", "completion", "reward", "solved", "status")
-    for prompt, group in groupby(rows, key=lambda row: row["prompt"]):
-        table.add_section()
-        for number, row in enumerate(group):
-            cells = (
-                "" if number else shorten(prompt, 200),
-                row["kind"],
-                shorten(row["completion"], 100),
-                f"{row['reward']:g}",
-                "yes" if row["success"] else "no",
-                f"{row['status']}: {row['reason']}" if row["reason"] else row["status"],
-            )
-            table.add_row(*(escape(plain(cell)) for cell in cells))
-    console().print(table)
 
 
 @verifiers.command(
@@ -211,20 +203,12 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
     if as_json:
         click.echo(json.dumps({"verifiers": [report.as_dict() for report in reports], "skipped": skipped}))
     else:
-        _show_reports(reports, skipped)
+        if reports:
+            counts = ("problems", "attacks", "false_accepts", "honest", "false_rejects")
+            _show([report.as_dict() for report in reports], "verifier", *counts, "median", "passed")
+        notes = [f"{report.verifier}: {note}" for report in reports for note in _notes(report)]
+        click.echo("\n".join([*notes, *(f"{name}: not linted: {reason}" for name, reason in skipped.items())]))
     sys.exit(0 if all(report.passed for report in reports) else 1)
-
-
-def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
-    table = Table("verifier", "problems", "attacks", "paid for", "right answers", "rejected", "median", "")
-    for report in reports:
-        counts = (report.problems, report.attacks, report.false_accepts, report.honest, report.false_rejects)
-        result = "passes" if report.passed else f"{len(report.findings)} findings"
-        table.add_row(escape(report.verifier), *map(str, counts), f"{1000 * report.median:.3f} ms", result)
-    if reports:
-        console().print(table)
-    notes = [f"{report.verifier}: {note}" for report in reports for note in _notes(report)]
-    click.echo("\n".join([*notes, *(f"{name}: not linted: {reason}" for name, reason in skipped.items())]))
 
 
 def _notes(report: Report) -> Iterator[str]:
