@@ -75,17 +75,17 @@ def _picture(kind: Kind, metric: Metric, axis: str, bands: Mapping[Kind, np.ndar
 
     figure, file = Figure(figsize=(4.1, 2.35), layout="constrained"), io.BytesIO()
     axes: Any = figure.add_subplot()
-    for x, y, *_ in bands.values():
-        axes.plot(x, y, color=OTHERS, linewidth=0.8)
+    for other, (x, y, low, high) in bands.items():
+        own = other is kind  # what is invisible of the others counts for the limits, so that all pictures have the same
+        axes.plot(x, y, color=LINE if own else OTHERS, linewidth=1.6 if own else 0.8, zorder=2 + own)
+        axes.fill_between(x, low, high, color=LINE, alpha=0.18, linewidth=0, visible=own)
+        for run in other.runs:
+            axes.plot(*run.curve(axis, metric.held_out), "o", color=LINE, markersize=4, visible=own)
     if len(kind.runs) == 1:
         raw = Series(*kind.runs[0].curve(axis, metric.column)).smooth(THIN)
         axes.plot(raw.updates, metric.sign * raw.values, color=LINE, linewidth=0.7, alpha=0.4)
-    x, y, low, high = bands[kind]
-    axes.fill_between(x, low, high, color=LINE, alpha=0.18, linewidth=0)
-    axes.plot(x, y, color=LINE, linewidth=1.6)
-    for run in kind.runs:
-        axes.plot(*run.curve(axis, metric.held_out), "o", color=LINE, markersize=4)
-    axes.annotate(f"{y[-1]:.3g}", (1.02, y[-1]), xycoords=axes.get_yaxis_transform(), va="center", color=LINE)
+    last = bands[kind][1][-1]
+    axes.annotate(f"{last:.3g}", (1.02, last), xycoords=axes.get_yaxis_transform(), va="center", color=LINE)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
     axes.grid(axis="y", color=GRID, linewidth=0.6)
