@@ -8,21 +8,13 @@ from dialogues import Talker
 
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import character_tokenizer
-from verifiers import Arith, Dialogue, Verifier
+from verifiers import Dialogue, Verifier
 
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
 
 
 def task_of(verifier, **kwargs):
     return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
-
-
-def test_the_mask_comes_from_lengths_and_not_from_tokens():
-    tokenizer = character_tokenizer(Arith(2, "+-*").alphabet)
-    tokenizer.pad_token = tokenizer.eos_token
-    plain_task, same_pad = TextGenTask(**MIXED), TextGenTask(**MIXED, tokenizer=tokenizer)
-    assert torch.equal(demonstrate(plain_task, 0, 20).mask, demonstrate(same_pad, 0, 20).mask)
 
 
 def test_a_later_start_goes_on_in_the_stream():

@@ -2,7 +2,6 @@ import pickle
 import random
 import re
 import warnings
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -91,56 +90,6 @@ def test_formulas_and_literals():
     assert all(map(is_formula, FORMULAS)) and not any(map(is_formula, NO_FORMULAS))
     assert all(map(is_literal, ["[1, 2]", "'a'", "[['Q', '_']]", "(1,)", "None", "-1"]))
     assert not any(map(is_literal, NO_LITERALS))
-
-
-def score(verifier, problem, answer):
-    """Return what the package gives for an answer."""
-    return verifier._dataset.score_answer(answer, problem.metadata["entry"])
-
-
-def test_the_holes_that_the_rules_close():
-    """What the package gives the full score for, and what is wrong with it."""
-    holes = [("puzzle24", "6*4*1*1"), ("coin_flip", "0"), ("complex_arithmetic", "nan"), ("dice", "٣")]
-    for task, text in holes:
-        count = 1 if task == "puzzle24" else 30  # a puzzle takes 0.1 s to make
-        verifier = ReasoningGym(task, size=count + 4)
-        problems = [verifier.sample(random.Random(seed)) for seed in range(count)]
-        wrong = [problem for problem in problems if problem.answer != text]
-        assert wrong and not any(verifier.verify(problem, text).reward for problem in wrong), task
-    puzzle = ReasoningGym("puzzle24", size=1)
-    assert score(puzzle, puzzle.examples()[0], "6*4*1*1") == 1.0
-
-
-def shifted(text, by):
-    return re.sub(r"-?[0-9.]+", lambda found: str(Decimal(found[0]) + Decimal(by)), text)
-
-
-LENIENT = {  # a wrong answer that the package gives the full score, made from the right one
-    "advanced_geometry": lambda answer: f"{answer}1" if "°" in answer else shifted(answer, "0.0004"),
-    "decimal_arithmetic": lambda answer: str(Decimal(answer) + Decimal("0.0009")),
-    "figlet_font": lambda answer: f"{answer[:10]}{'z' * len(answer[10:])}" if len(answer) > 10 else None,
-    "game_of_life": lambda answer: f"{answer[:-1]},[1]]",
-    "number_format": lambda answer: str(Decimal(answer) + Decimal("0.005")),
-    "number_sorting": lambda answer: shifted(answer, "0.4"),
-    "pool_matrix": lambda answer: shifted(answer, "0.009"),
-    "time_intervals": lambda answer: f"{answer}, 23:59" if answer.endswith("days") else None,
-    "word_sorting": lambda answer: f"{answer}, {answer}",
-}
-
-
-DEAR = ("figlet_font", "game_of_life")
-
-
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.slow) if task in DEAR else task for task in LENIENT]
-)
-def test_what_only_a_lenient_scorer_accepts_is_not_paid_for(task):
-    settings = {"min_word_len": 11, "max_word_len": 12} if task == "figlet_font" else {}
-    verifier = ReasoningGym(task, size=12, place="last", **settings)
-    problems = [(problem, LENIENT[task](problem.answer)) for problem in verifier.examples()]
-    paid = [(problem, text) for problem, text in problems if text and score(verifier, problem, text) == 1.0]
-    assert paid
-    assert [text for problem, text in paid if verifier.verify(problem, text).reward] == []
 
 
 def test_settings_reach_the_task_and_a_copy_poses_the_same_problems_and_judges_alike():
