@@ -42,38 +42,22 @@ def live(verifier, problem):
     return replies
 
 
-class Says(Verifier):
-    """Answers what it was made with, or raises it; counts the dialogues that were closed."""
-
-    def __init__(self, reply, deterministic=True):
-        self.answer, self.closed, self.deterministic = reply, 0, deterministic
-
-    def dialogue(self, problem):
-        return Fixed(self)
-
-
-class Fixed(Dialogue):
-    def __init__(self, owner):
-        self.owner, self.deterministic = owner, owner.deterministic
-
-    def reply(self, turn):
-        if isinstance(self.owner.answer, Exception):
-            raise self.owner.answer
-        return self.owner.answer(turn)
-
-    def close(self):
-        self.owner.closed += 1
+def saying(reply, **attributes):
+    """Return a verifier whose dialogues answer with a function, and those of them that were closed."""
+    closed, methods = [], {"reply": lambda self, turn: reply(turn), "close": lambda self: closed.append(self)}
+    talk = type("Talk", (Dialogue,), methods | attributes)
+    return type("Says", (Verifier,), {"dialogue": lambda self, problem: talk()})(), closed
 
 
 def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens():
     problem = Problem("?", "7")
-    guess = Says(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
+    guess, closed = saying(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
     assert guess.has_dialogues and not Verifier().has_dialogues and Verifier().dialogue(problem) is None
-    assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25]
-    failing = Says(OSError("gone"))
-    with pytest.raises(OSError, match="gone"):
+    assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25] and len(closed) == 2
+    failing, closed = saying(lambda turn: {}[turn])
+    with pytest.raises(KeyError):
         failing.verify(problem, "a")
-    assert (guess.closed, failing.closed) == (2, 1)
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
@@ -88,7 +72,8 @@ def test_workers_give_the_replies_of_live_dialogues_unless_one_cannot_be_replaye
     problems = [Problem(text) for text in ("ab", "b", "cd", "dd", "bcd")]
     expected = [live(verifier, problem) for problem in problems]
     assert len({len(replies) for replies in expected}) > 1
-    isolated, random = isolate(verifier, workers=1), Isolated(Says(lambda turn: Reply("go on"), False), workers=1)
+    chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
+    isolated, random = isolate(verifier, workers=1), Isolated(chance, workers=1)
     try:
         assert [live(isolated, problem) for problem in problems] == expected
         asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
