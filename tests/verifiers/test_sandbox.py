@@ -85,25 +85,25 @@ def running(program=""):
 
 AS_NOBODY = """
 set -e
-if ! setpriv --reuid 65534 --regid 65534 --clear-groups test -x {python}; then
-    mount --bind {python} /mnt
-    mount -t tmpfs -o mode=755 tmpfs {closed}
-    mkdir -p {python}
-    mount --bind /mnt {python}
-    umount /mnt
-fi
-HOME=/var/tmp exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+mount -t tmpfs tmpfs /mnt
+for place in $PLACES; do mkdir -p /mnt$place; mount --rbind $place /mnt$place; done
+for place in $PLACES; do $nobody test -x $place || mount -t tmpfs -o mode=755 tmpfs /$(echo $place | cut -d/ -f2); done
+for place in $PLACES; do mkdir -p $place; mount --rbind /mnt$place $place; done
+cd / && HOME=/var/tmp exec $nobody "$@"
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="all of it is tried as an ordinary user")
 def test_all_of_it_holds_for_an_ordinary_user():
-    """In mounts of its own, where the folder that hides Python from others has nothing but Python."""
-    python = Path(sys.base_prefix).resolve()
-    script = AS_NOBODY.format(python=python, closed=Path(*python.parts[:2]))
+    """In mounts of its own, where a folder that is closed to others has nothing but Python and this repository."""
+    places = {Path(sys.base_prefix).resolve(), Path(sys.prefix), Path(__file__).parents[2]}
+    environment = {**os.environ, "PLACES": " ".join(map(str, places))}
     tests = [sys.executable, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", "-q", __file__]
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *tests], capture_output=True, text=True)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", AS_NOBODY, "sh", *tests], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
