@@ -12,6 +12,7 @@ import pytest
 import torch
 from agent_kinds import PASSES, fitting, is_taught, with_teacher
 from continued import everything, run
+from diagonal import slow
 from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
@@ -137,7 +138,10 @@ def base(tmp_path_factory):
     return base_folder(tmp_path_factory.mktemp("base"), layers=1)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+FAST = ("reinforce", "ppo", "dapo", "distillation")  # no passes; a critic; rounds; a teacher
+
+
+@pytest.mark.parametrize("name", [name if name in FAST else slow(name) for name in AGENTS])
 def test_every_agent_trains_an_adapter_and_leaves_the_base_alone(name, base, tmp_path):
     agent = made(name, base, {"lora_rank": 2, "lora_targets": "q_proj,down_proj"}, kl_coef=0.05)
     before = {key: weight.detach().clone() for key, weight in agent.policy.named_parameters()}

@@ -11,8 +11,8 @@ import pytest
 import torch
 from diagonal import diagonal
 from gymnasium import spaces
+from gymnasium.envs.classic_control import PendulumEnv
 from stable_baselines3.common.env_util import make_vec_env
-from time_limits import Endless, endless_envs
 from tiny_models import text_envs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -185,7 +185,7 @@ def test_a_rollout_takes_half_of_the_budget_at_most_or_the_smallest_that_can_be_
         ("MountainCar-v0", {"num_envs": 4}, {"total_timesteps": 1_000}, (2, 4)),
         ("MountainCar-v0", {}, {"total_episodes": 16}, (16, 16)),
         (lambda: make_vec_env("CartPole-v1", n_envs=4), {}, {"total_timesteps": 1_000}, (4, 4)),  # slots cannot wait
-        (Endless, {}, {"total_timesteps": 100}, (16, 1)),  # which does not say
+        (PendulumEnv, {}, {"total_timesteps": 100}, (16, 1)),  # which does not say
     ],
 )
 def test_what_was_given_stays_and_what_is_unknown_changes_nothing(env, settings, budget, sizes):
@@ -225,7 +225,7 @@ def test_a_budget_that_leaves_too_few_episodes_is_refused_and_changes_nothing():
 @pytest.mark.parametrize(("total", "steps"), [(None, 300), (100, 300), (1_000, 500)])
 def test_an_environment_that_never_ends_is_refused_after_a_stated_number_of_steps(total, steps, monkeypatch):
     monkeypatch.setattr(collector, "ENDLESS", 300)
-    agent = pole(env=endless_envs(2, steps=0), episodes_per_update=2)
+    agent = pole(env=gym.vector.SyncVectorEnv([PendulumEnv] * 2), episodes_per_update=2)
     with pytest.raises(ValueError, match=rf"no episode has ended in {steps} steps of each slot.*max_episode_steps"):
         agent.learn(total) if total else agent.evaluate(agent.env, 2)
     assert agent.num_timesteps == (2 * steps if total else 0), "counted before the first end"

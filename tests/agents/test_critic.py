@@ -1,13 +1,19 @@
 """The critics of a language model: what they train, start from and keep; tests/laws has their values."""
 
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from diagonal import diagonal
 from gaps import gapped
-from identity_checks import EXACT, assert_close, collect
-from tiny_models import text_envs, tiny_policy
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorWrapper
+from identity_checks import EXACT, ROUNDING, assert_close, collect
+from tiny_models import text_envs, tiny_model, tiny_policy
 
-from agents import PPO, LanguageModelPolicy, make_policy
-from agents.policies.base import critic_parameters
+from agents import A2C, PPO, make_policy
 from agents.rollout import join
 from agents.training.supervised import warm_start
 
@@ -44,19 +50,6 @@ def test_a_separate_critic_starts_as_the_policys_trunk_also_after_a_warm_start()
         assert torch.equal(theirs, ours) and theirs is not ours
 
 
-@each_critic
-def test_a_critic_comes_back_from_its_folder(critic, tmp_path):
-    envs = text_envs()
-    policy = policy_with(critic, envs, "float32")
-    rollout = collect(policy, envs, 8)
-    with torch.no_grad():
-        for parameter in critic_parameters(policy):
-            parameter.add_(0.01)
-        policy.save(tmp_path)
-        again = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
-        assert torch.equal(again.values(rollout), policy.values(rollout))
-
-
 def test_where_a_critic_is_asked_for():
     spaces = (text_envs().single_observation_space, text_envs().single_action_space)
     assert make_policy("tiny", *spaces).critic is None
@@ -74,3 +67,71 @@ def test_rollouts_with_and_without_replies_are_joined(first):
     assert_close(policy.evaluate(joined)["log_probs"][joined.mask], expected, EXACT, "joined")
     assert join(parts[:1] * 2, True).positions is None or first == "with replies"
     assert torch.equal(policy.costs(joined), torch.cat([policy.costs(part) for part in parts]))
+
+
+# Time limits: what the critic says of the state behind one, and what it is then fitted to.
+
+GAMMA = 0.9
+
+
+class CutOff(VectorWrapper):
+    """Our text environment, were its budget a time limit and not the end of the answer."""
+
+    def step(self, actions):
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        return obs, rewards, terminated & ~truncated, truncated, infos
+
+
+class Endless(gym.Env):
+    """Pays 1 at every step, whatever is done, and always looks the same; over or only cut off after four steps."""
+
+    def __init__(self, terminates):
+        self.terminates = terminates
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.array([0.5, -0.5], dtype=np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == 4
+        obs = np.array([0.5, -0.5], dtype=np.float32)
+        return obs, 1.0, over and self.terminates, over and not self.terminates, {}
+
+
+@diagonal("cls, critic", [A2C, PPO], ["head", "separate"])
+def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, critic):
+    envs = CutOff(text_envs(4))
+    settings = {"policy_kwargs": {"dtype": "float64", "critic": critic}, "gamma": GAMMA}
+    agent = cls(tiny_model("gpt2"), envs, episodes_per_update=12, device="cpu", **settings)
+    rollout = collect(agent.policy, envs, 12)
+    cut = rollout.truncated & ~rollout.terminated
+    assert 0 < int(cut.sum()) < 12
+    prepared = agent.prepare(rollout)
+    one_more = torch.arange(rollout.mask.shape[1] + 1) <= rollout.lengths[:, None]
+    longer = replace(rollout, actions=torch.nn.functional.pad(rollout.actions, (0, 1)), mask=one_more)
+    wanted = agent.policy.values(longer).detach().gather(1, rollout.lengths[:, None])[:, 0]
+    assert_close(prepared.final_values, wanted * cut, EXACT, "final values")
+    assert (prepared.final_values[cut] != 0).all()
+    agent.micro_batch_size = 1  # most parts then have no final observation at all
+    row_by_row = agent.prepare(rollout)
+    assert_close(row_by_row.final_values, prepared.final_values, EXACT, "final values, row by row")
+    assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
+
+
+@pytest.mark.parametrize("cls", [A2C, PPO])
+@pytest.mark.parametrize(("terminates", "lam"), [(False, 0.0), (False, 0.95), (False, 1.0), (True, 1.0)])
+def test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit_but_from_an_end(cls, terminates, lam):
+    """A world without end, watched for four steps at a time, of which the critic says 1 / (1 - γ) everywhere."""
+    envs, worth = SyncVectorEnv([lambda: Endless(terminates)] * 4), 1 / (1 - GAMMA)
+    settings = {"normalize_advantage": False} if cls is PPO else {}
+    agent = cls("MlpPolicy", envs, gamma=GAMMA, gae_lambda=lam, episodes_per_update=8, device="cpu", **settings)
+    with torch.no_grad():
+        agent.policy.net.value_net.weight.zero_()
+        agent.policy.net.value_net.bias.fill_(worth)
+    prepared = agent.prepare(collect(agent.policy, envs, 8))
+    left = [sum(GAMMA**k for k in range(steps)) if terminates else worth for steps in (4, 3, 2, 1)]
+    assert_close(prepared.value_targets, torch.tensor(left).expand(8, 4), ROUNDING, "targets")
+    assert_close(prepared.advantages, torch.tensor(left).expand(8, 4) - worth, ROUNDING, "advantages")

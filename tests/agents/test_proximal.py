@@ -14,7 +14,6 @@ from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
 from agents import AGENTS, PPO, Agent, DivergedError, Rollout
-from agents.rollout import ERROR
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},
@@ -61,16 +60,6 @@ def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, pa
     assert whole.abs().max() > 1e-3
     mean = sum(gradient(agent, batch) for batch in agent.batches(prepared)) / parts
     assert_close(mean, whole, EXACT, "the mean over parts")
-
-
-def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
-    agent = proximal("ppo", 1, 5)
-    rollout = two_groups(agent)
-    rollout.status[3] = ERROR
-    rollout.rewards = torch.arange(float(rollout.rewards.numel())).view_as(rollout.rewards)  # a number for each step
-    prepared = agent.prepare(rollout)
-    seen = torch.cat([batch.rewards for batch in agent.batches(prepared)])
-    assert sorted(seen[:, 0].tolist()) == prepared.rewards[prepared.learnable].tolist()
 
 
 def test_a_mask_of_episodes_sees_whole_episodes_of_control_too() -> None:

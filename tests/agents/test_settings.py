@@ -114,18 +114,6 @@ def test_defaults_depend_on_the_kind_of_policy_and_the_class():
         default_of("gamma", PPO, "mine")
 
 
-def test_updates_are_those_of_learn_one_by_one():
-    settings = {"episodes_per_update": 4, "device": "cpu"}
-    learned = Reinforce("MlpPolicy", "CartPole-v1", **settings).learn(total_episodes=12)
-    agent = Reinforce("MlpPolicy", "CartPole-v1", **settings)
-    seen = []
-    for rollout, metrics in agent.updates(total_episodes=12):
-        seen.append((len(rollout), metrics["rollout/ep_len_mean"] == float(rollout.lengths.double().mean())))
-        assert agent.num_updates == len(seen)
-    assert seen == [(4, True)] * 3
-    assert agent.last_metrics == learned.last_metrics
-
-
 def test_a_class_may_narrow_what_it_inherits_and_make_a_value_a_setting():
     narrow = type("Narrow", (Reinforce,), {"episodes_per_update": setting(low=32)})
     assert narrow("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=32).episodes_per_update == 32

@@ -6,17 +6,15 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from loaded import loaded
 
 from rlenv.problems import load_problems
 from rlenv.stream import ProblemStream
-from verifiers import Problem, make_verifier
+from verifiers import make_verifier
 from verifiers.lint import lint
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS, SUMS = (f"{EXAMPLES / 'real_model' / name}" for name in ("records.py:Records", "sums.py:Sums"))
-RIGHT = '{"name": "Vera", "age": 29, "city": "Vienna"}'
 
 
 def drawn(verifier, split):
@@ -30,24 +28,6 @@ def test_the_example_package_passes_lint_under_its_name():
     points = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["entry-points"]
     (module, name) = points["rlenv.verifiers"]["palindrome"].split(":")
     assert lint(make_verifier(f"{folder / module}.py:{name}")).passed
-
-
-ANSWERS = {  # all for the record, 0.2 for each right value of another object, nothing for anything else
-    "the record": (RIGHT, 1.0),
-    "in another order": ('{"city":"Vienna","age":29,"name":"Vera"}', 1.0),
-    "wrong value": (RIGHT.replace("29", "30"), 0.4),
-    "extra key": (RIGHT.replace("}", ', "job": "cook"}'), 0.6),
-    "fence": (f"```json\n{RIGHT}\n```", 0.0),
-    "key twice": (RIGHT.replace("{", '{"name": "Vera", '), 0.0),
-    "deep": ("[" * 50_000, 0.0),
-}
-
-
-@pytest.mark.parametrize(("completion", "reward"), ANSWERS.values(), ids=ANSWERS)
-def test_a_record_earns_all_a_part_or_nothing(completion, reward):
-    records, vera = make_verifier(RECORDS), Problem("Vera from Vienna is 29.", RIGHT)
-    verdict = records.verify(vera, completion)
-    assert verdict.reward == pytest.approx(reward) and records.is_success(verdict) == (reward == 1)
 
 
 def test_records_pass_lint_and_no_name_is_in_both_splits():

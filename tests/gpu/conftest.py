@@ -16,14 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 REAL = torch.cuda.is_available()
 ROOT = Path(__file__).parents[2]
@@ -37,6 +35,25 @@ WAITING = {
     aten.multinomial.default, aten.normal.Tensor_Tensor, aten.repeat_interleave.Tensor,
 }  # fmt: skip
 INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
+
+
+def mapped(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """Return a value with the tensors in its lists, tuples and dicts replaced; torch's `tree_map` takes three times."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        return type(value)([mapped(function, each) for each in value])
+    return {key: mapped(function, each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def tensors_in(*values: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    mapped(found.append, values)
+    return found
+
+
+def on_host(value: torch.Tensor) -> torch.Tensor:
+    return value.data_on_host if isinstance(value, DeviceTensor) else value
 
 
 class Facts(NamedTuple):
@@ -114,7 +131,7 @@ class PretendGraph:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for call, made in self.calls:
                 again = call()
-                for old, new in zip(made, tree_leaves(again) if made else (), strict=True):
+                for old, new in zip(made, tensors_in(again) if made else (), strict=True):
                     assert old.shape == new.shape, "a shape changed within a captured graph"
                     old.copy_(new)
 
@@ -195,7 +212,7 @@ class PretendDevice(TorchDispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on the data, as the device would."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = tensors_in(args, kwargs)
         here = any(isinstance(x, DeviceTensor) for x in tensors)
         there = kwargs["device"] == INSIDE if kwargs.get("device") is not None else here
         facts = facts_of(func)
@@ -213,11 +230,11 @@ class PretendDevice(TorchDispatchMode):
         elif func is aten._to_copy.default:
             self._copy(args[0], there, kwargs.get("non_blocking", False))
         else:
-            on_host = [x for x in tensors if not isinstance(x, DeviceTensor)]
-            if on_host and func in INDEXING and isinstance(args[0], DeviceTensor):
+            others = [x for x in tensors if not isinstance(x, DeviceTensor)]
+            if others and func in INDEXING and isinstance(args[0], DeviceTensor):
                 self.wait("an index on the host")  # it is copied over
-                on_host = [x for x in on_host if all(x is not index for index in args[1])]
-            if any(x.dim() for x in on_host):
+                others = [x for x in others if all(x is not index for index in args[1])]
+            if any(x.dim() for x in others):
                 raise RuntimeError(f"Expected all tensors to be on the same device: {func} at {line_of_ours()}")
             if (func in WAITING and kwargs.get("output_size") is None) or counts_a_mask(func, args):
                 self.wait(func._schema.name.removeprefix("aten::"))
@@ -239,7 +256,7 @@ class PretendDevice(TorchDispatchMode):
             self.wait("to the device" if to_device else "to the host")
 
     def _compute(self, func: Any, args: Any, kwargs: Any, on_device: bool) -> Any:
-        data_args, data_kwargs = tree_map_only(DeviceTensor, lambda x: x.data_on_host, (args, kwargs))
+        data_args, data_kwargs = mapped(on_host, (args, kwargs))
         facts, _ = facts_of(func), data_kwargs.pop("pin_memory", None)
         if "device" in kwargs:
             data_kwargs["device"] = torch.device("cpu")
@@ -252,13 +269,13 @@ class PretendDevice(TorchDispatchMode):
         with self._own_randomness() if facts.is_random and kwargs.get("generator") is None else nullcontext():
             made = call()
         if self.capturing is not None:
-            self.capturing.calls.append((call, tree_leaves(made) if facts.makes else []))
+            self.capturing.calls.append((call, tensors_in(made) if facts.makes else []))
         if not on_device:
             return made
         if facts.written:  # an argument that was written to is returned as itself
             places = [args[i] if i < len(args) else kwargs[name] for i, name in facts.written]
             return places[0] if len(places) == 1 else tuple(places)
-        return tree_map_only(torch.Tensor, DeviceTensor, made)
+        return mapped(DeviceTensor, made)
 
     @contextlib.contextmanager
     def _own_randomness(self) -> Iterator[None]:
@@ -321,7 +338,11 @@ def pretend_device() -> Iterator[PretendDevice]:
     """Make torch believe, within this block, that it has one CUDA device."""
     global _current
     device, host_generator = PretendDevice(), torch.Generator
-    stream = SimpleNamespace(wait_stream=lambda other: None)  # nothing overlaps
+
+    class Stream:  # nothing overlaps
+        def __init__(self, *args: Any) -> None: ...
+
+        def wait_stream(self, other: Any) -> None: ...
 
     class Generator(host_generator):  # type: ignore[misc, valid-type]
         def __new__(cls, device: Any = "cpu") -> Any:
@@ -329,8 +350,8 @@ def pretend_device() -> Iterator[PretendDevice]:
 
     pretended: dict[str, Any] = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
-        "synchronize": lambda *a: device.wait("synchronize"), "Stream": lambda *a: stream,
-        "current_stream": lambda *a: stream, "stream": lambda stream: nullcontext(),
+        "synchronize": lambda *a: device.wait("synchronize"), "Stream": Stream,
+        "current_stream": Stream, "stream": lambda stream: nullcontext(),
         "is_current_stream_capturing": lambda: device.capturing is not None, "CUDAGraph": PretendGraph,
         "graph": device.capture, "graph_pool_handle": object,
         "set_sync_debug_mode": lambda mode: setattr(device, "strict", mode == "error"),

@@ -7,7 +7,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS
 from agents.training.metrics import rollout_metrics
 
-TEXT = {"episodes_per_update": 64, "num_envs": 32, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
+TEXT = {"episodes_per_update": 16, "num_envs": 8, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a real device does not count")
 
 
@@ -68,13 +68,13 @@ def check(kinds, **most):
 
 
 def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device, monkeypatch):
-    kinds = of_collecting(trained("grpo", seed=3, num_envs=8), device, monkeypatch)
+    kinds = of_collecting(trained("grpo", seed=3, episodes_per_update=64), device, monkeypatch)
     check(kinds, quiet=1, ends=2, both=3, reset=2, rollout=1)
     assert kinds["quiet"].total() == 1, "what is counted is there"
 
 
 def test_an_update_of_grpo_waits_a_few_times(device, monkeypatch):
-    found, steps = of_update(trained("grpo", episodes_per_update=16, num_envs=8), device, monkeypatch)
+    found, steps = of_update(trained("grpo"), device, monkeypatch)
     assert steps == 1 and found.total() <= 8, found
 
 
@@ -93,7 +93,7 @@ def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device, 
 
 @pytest.mark.slow
 def test_without_captured_graphs_a_step_waits_twice(device, monkeypatch):
-    agent = trained("grpo", seed=3, num_envs=8, policy_kwargs={"cuda_graphs": False})
+    agent = trained("grpo", seed=3, policy_kwargs={"cuda_graphs": False})
     assert of_collecting(agent, device, monkeypatch)["quiet"].total() == 2 and device.captures == 0
 
 

@@ -222,7 +222,7 @@ batches = st.lists(episode, min_size=1, max_size=6).flatmap(
 )
 
 
-@drawn(60, report_multiple_bugs=False)
+@drawn(40, report_multiple_bugs=False)
 @given(
     st.sampled_from(MODELS), batches, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0, 20]),
     st.sampled_from([None, "head", "separate"]), st.sampled_from([reading.WORTH_IT, 1e9]), st.sampled_from([5, 1000]),

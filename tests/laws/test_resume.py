@@ -1,10 +1,12 @@
 """Identity 8: N + M updates are N updates, a stop, a load and M updates, bit for bit, in every kind of run."""
 
 import json
+import random
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from agent_kinds import fitting, with_teacher
 from continued import everything, run
 from diagonal import diagonal, slow
@@ -70,7 +72,11 @@ def check_a_break_changes_nothing(make, folder, updates=2, stop=1, **env):
     """Compare a run of so many updates with one that is stopped, loaded and continued; return its agents."""
     whole, first = make(), make()
     wanted = run(whole, updates)
+    torch.rand(1), random.random(), np.random.random()  # noqa: NPY002 (global generators have no effect)
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())  # noqa: NPY002
     begun = run(first, stop)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), str(np.random.get_state()))  # noqa: NPY002
     first.save(folder)
     again = Agent.load(folder, device="cpu", **env)
     assert type(again) is type(first) and again.settings == first.settings and again.origin == first.origin
