@@ -10,11 +10,10 @@ import click
 from agents.algorithms import SETTINGS
 
 from .command import Command
+from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name
 from .options import COUNT, adapter, agent_arg, common, declared, environment, text, warm_start
 from .parameters import group, option
-
-EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
 compare_options = group(
     "Comparison",

@@ -15,6 +15,7 @@ from agents.training.settings import AgentSettings
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")
 MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was typed
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
+EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4  # of each run of rlenv compare
 
 
 def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str, dict[str, Setting]]:

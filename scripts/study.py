@@ -23,8 +23,8 @@ from agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from . import session
 from .children import Job, available_cores, rlenv_command, run_jobs
-from .compare import EPISODES, GROUP, TIMESTEPS
 from .comparison import write_report
+from .defaults import EPISODES, GROUP, TIMESTEPS
 from .model_defaults import passes, warm_start_steps
 from .names import agent_class, short_name
 from .options import TEXT_ONLY, adapter, one_budget
