@@ -90,8 +90,10 @@ class Run:
             return {}
 
     def samples(self, read: Callable[[Any], T]) -> list[T]:
-        """Return what `read` makes of each line of samples.jsonl; none without the file."""
-        return read_lines(self.path / EPISODES, read) if (self.path / EPISODES).is_file() else []
+        """Return what `read` makes of each line of samples.jsonl, if any; a half-written last one is left out."""
+        file = self.path / EPISODES
+        lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
+        return _undamaged(file, lines, lambda line: read(json.loads(line)))
 
     # Checkpoints.
 
@@ -342,11 +344,6 @@ def read_rows(table: Path) -> list[dict[str, float]]:
         return {name: _number(cell) for name, cell in zip(names, next(csv.reader([line]), []), strict=True)}
 
     return _undamaged(table, lines[1:], row)
-
-
-def read_lines(file: Path, read: Callable[[Any], T]) -> list[T]:
-    """Return what `read` makes of each JSON value of a file with one per line; a half-written last one is left out."""
-    return _undamaged(file, file.read_bytes().split(b"\n")[:-1], lambda line: read(json.loads(line)))
 
 
 def _undamaged(file: Path, lines: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
