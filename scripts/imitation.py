@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from agents import Agent, Rollout, processes
+from agents.checks import check_count
 from agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
@@ -107,9 +108,8 @@ def _agent(given: dict[str, Any]) -> Agent:
         ValueError: if there are fewer episodes to evaluate than processes.
     """
     device = join(given["device"], given["process_timeout"])
-    if 0 < given["eval_episodes"] < processes.size():
-        few = f"--eval-episodes {given['eval_episodes']} is too few for {processes.size()} processes"
-        raise ValueError(f"{few}: each evaluates one at least")
+    if given["eval_episodes"]:
+        check_count("eval_episodes", given["eval_episodes"], low=processes.size())
     given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
         agent = session.build_agent("reinforce", given | {"device": device})
