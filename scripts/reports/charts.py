@@ -26,7 +26,10 @@ def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
         Of each `title` and `note` of the metric, and `pictures`: the label of a kind, the last value of its curve, and
         the picture as the address of an image.
     """
-    runs, axis = [run for kind in kinds for run in kind.runs], axis_of(kinds)
+    runs = [run for kind in kinds for run in kind.runs]
+    axis = "time/iterations"
+    if len(kinds) > 1:  # updates of two kinds may differ in size
+        axis = "time/episodes" if runs[0].is_text else "time/total_timesteps"
     parts = dict.fromkeys(name for run in runs for name in run.columns if "/parts/" in name)
     of_parts = [Metric(name, f"Part of the reward: {name.split('/parts/')[1]}", "Mean of an update.") for name in parts]
     grouped = any((run["rollout/group_size_min"].values > 1).any() for run in runs)
@@ -40,13 +43,6 @@ def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
             pictures = [(kind.label, band[1][-1], _picture(kind, metric, axis, bands)) for kind, band in bands.items()]
             charts.append({"title": metric.title, "note": metric.note, "pictures": pictures})
     return charts
-
-
-def axis_of(kinds: Sequence[Kind]) -> str:
-    """Return the column of the horizontal axis: updates of one kind; what updates are made of, to compare several."""
-    if len(kinds) == 1:
-        return "time/iterations"
-    return "time/episodes" if kinds[0].runs[0].is_text else "time/total_timesteps"
 
 
 def _band(kind: Kind, metric: Metric, axis: str) -> np.ndarray | None:

@@ -1,7 +1,6 @@
 """`rlenv report`: the page stands alone, and what the runs hold is data in it, never markup."""
 
 import errno
-import html
 import json
 import os
 import re
@@ -43,14 +42,11 @@ class Page(HTMLParser):
         self.close()
         self.text = "".join(self.texts)
         names, values = zip(*self.attributes, strict=True)
-        ids, links = ([value for key, value in self.attributes if key == name] for name in ("id", "href"))
+        addresses = [value for name, value in self.attributes if name in ("src", "href")]
         assert self.open == [] and not FOREIGN & {*self.tags} and not LOADING & {*names}
-        assert len(ids) == len({*ids}) and {*links} <= {"data:,", *(f"#{name}" for name in ids)}
+        assert all(address.startswith("data:") for address in addresses)
         assert not any(name.startswith("on") for name in names)
-        assert all(
-            re.match(r"data:(,$|image/svg\+xml;base64,)", value) for name, value in self.attributes if name == "src"
-        )
-        assert not re.search(r"url\((?!#)", " ".join(value or "" for value in values))
+        assert "url(" not in " ".join(value or "" for value in values)
         assert not re.search(r"@import|url\(|https?:", "".join(self.styles))
         assert all(rule in self.styles[0] for rule in ("@media (prefers-color-scheme: dark)", "@media print"))
 
@@ -96,10 +92,8 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     assert page.tags.count("img") >= 4
     parts = ("What the doctor finds", "Curves", "Before and after", "Credit in training", rows[0]["prompt"], "digits")
     assert all(part in page.text for part in parts)
-    shown = {html.escape(f"reward {row['reward']:g}") for row in rows}
-    assert (
-        all(each in page.text for each in shown) and 'title="probability ' in page.source and ", credit " in page.source
-    )
+    assert all(f"reward {row['reward']:g}" in page.text for row in rows)
+    assert 'title="probability ' in page.source and ", credit " in page.source
 
 
 def test_samples_hold_each_token_with_its_probability_and_training_its_credit(runs):
