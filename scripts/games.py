@@ -74,7 +74,7 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
 
 
 class Game:
-    """What is played: TextGen-v0, where an action is a token, or another environment with discrete actions.
+    """A game: TextGen-v0, where an action is a token, or another environment with discrete actions.
 
     Args:
         env: a single one.
@@ -102,7 +102,7 @@ class Game:
             click.echo(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
-        """Show where the environment is, and what a policy would do."""
+        """Show the state of the environment, and the likeliest actions of the policy."""
         if self.env.render_mode == "ansi":
             click.echo(str(self.env.render()).rstrip("\n"))
         elif self.task is None:

@@ -1,4 +1,4 @@
-"""What a report is made of: runs, read from their folders, and the kinds of them."""
+"""The runs of a report, read from their folders, and their kinds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run(History):
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What the doctor says."""
+        """Findings of the doctor, errors first."""
         return findings_of(self)
 
     @cached_property
@@ -66,7 +66,7 @@ class Run(History):
 
     @property
     def stop(self) -> dict[str, str]:
-        """How the run ended before its end: `title`, `why`, and how to go on, if it does not run; empty at its end.
+        """State of a run that is not at its end: `title`, `why` and, if it does not run, how to go on; else empty.
 
         An earlier end that the run has gone on from does not count.
         """
