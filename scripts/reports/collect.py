@@ -25,11 +25,6 @@ OF_ONE_RUN = (
     "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "log_kl", "eval_every",
     "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb", *LOCAL,
 )  # fmt: skip
-RUNNING = "It is still running; this page has what it had logged when the page was made."
-UNKNOWN = (
-    "It ended without a word: it was killed, by hand, for memory or with its machine, or it could not write to a full "
-    "disk."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +73,13 @@ class Run(History):
         elif result.get("interrupted"):
             end = {"title": "interrupted", "why": f"It was stopped by {result.get('signal') or 'a signal'}."}
         elif is_locked(self.folder / LOCK):
-            return {"title": "running", "why": RUNNING}
+            return {"title": "running", "why": "It had logged what is here when the page was made."}
         else:
-            end = {"title": "ended", "why": UNKNOWN}
-        begin = "It has no checkpoint: it starts again from its beginning."
-        if self.checkpoint:
-            begin = f"It goes on from its last checkpoint, after update {self.checkpoint['num_updates']:,}."
-        return end | {"begin": begin, "command": resume_command(self.folder, self.config)}
+            end = {
+                "title": "ended",
+                "why": "It was killed, for memory or with its machine, or the disk is full.",
+            }
+        return end | {"command": resume_command(self.folder, self.config)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +113,9 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def _expanded(path: Path) -> list[Path]:
-    if not (path / COMPARISON).is_file():
-        return [path]
-    found = [table.parent for table in sorted(path.glob(f"*/seed-*/{CSV}")) if table.stat().st_size]
-    if not found:
-        raise ValueError(f"the comparison {str(path)!r} has no run yet that logged a figure; wait for the first one")
-    return found
+    """Return the folders of the runs in that of a comparison that have logged anything; else the folder itself."""
+    tables = sorted(path.glob(f"*/seed-*/{CSV}")) if (path / COMPARISON).is_file() else []
+    return [table.parent for table in tables if table.stat().st_size] or [path]
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:
