@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -75,10 +75,7 @@ class Run(History):
         elif is_locked(self.folder / LOCK):
             return {"title": "running", "why": "It had logged what is here when the page was made."}
         else:
-            end = {
-                "title": "ended",
-                "why": "It was killed, for memory or with its machine, or the disk is full.",
-            }
+            end = {"title": "ended", "why": "It was killed, for memory or with its machine, or the disk is full."}
         return end | {"command": resume_command(self.folder, self.config)}
 
 
@@ -120,19 +117,17 @@ def _expanded(path: Path) -> list[Path]:
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:
     """Return the runs by kind, in the order in which the kinds come up; a label says what tells a kind from others."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
-        key = json.dumps({name: run.config[name] for name in sorted({*run.config} - {*OF_ONE_RUN})}, default=str)
-        groups.setdefault(key, []).append(run)
-    firsts = [group[0].config for group in groups.values()]
-    names = [name for name in dict.fromkeys(name for config in firsts for name in config) if name not in OF_ONE_RUN]
-    differing = [name for name in names if any(config.get(name) != firsts[0].get(name) for config in firsts)]
-    return [Kind(_label(group[0].config, differing), tuple(group)) for group in groups.values()]
+        options = frozenset((name, shown_value(value)) for name, value in run.config.items() if name not in OF_ONE_RUN)
+        groups.setdefault(options, []).append(run)
+    common = frozenset.intersection(*groups)
+    return [Kind(_label(own[0], dict(sorted(options - common))), tuple(own)) for options, own in groups.items()]
 
 
-def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
-    rest = [f"{name} {shown_value(config.get(name))}" for name in differing if name != "agent"]
-    return plain(", ".join([short_name(config["agent"]), *rest] if "agent" in differing or not rest else rest))
+def _label(run: Run, differing: dict[str, str]) -> str:
+    agent = [short_name(run.config["agent"])] if differing.pop("agent", None) or not differing else []
+    return plain(", ".join([*agent, *(f"{name} {value}" for name, value in differing.items())]))
 
 
 def shown_value(value: Any) -> str:
