@@ -31,12 +31,12 @@ def judged(monkeypatch):
     monkeypatch.setenv(MARK, mark)
     before, started = open_descriptors(), []
 
-    def judge(verifier, completions, timeout=LATE / 2, workers=1):
+    def judge(verifier, completions, timeout=LATE / 2):
         if not started:
-            started.append(Isolated(verifier, workers=workers, timeout=timeout))
+            started.append(Isolated(verifier, workers=1, timeout=timeout))
         futures = started[0].submit([ASKED] * len(completions), completions)
         verdicts = [future.result(LATE) for future in futures]
-        assert eventually(lambda: len(processes_of(mark)) <= 2 * workers)  # a supervisor and a worker each, no daemon
+        assert eventually(lambda: len(processes_of(mark)) <= 2)  # a supervisor and a worker, no daemon
         return verdicts
 
     try:
@@ -105,8 +105,8 @@ class Faulty(Verifier):
 @linux
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_is_counted_contained_and_cleared_away(kind, judged):
-    completions = [kind, "fine"] * 2
-    for said, verdict in zip(completions, judged(Faulty(), completions, timeout=0.5, workers=2), strict=True):
+    completions = [kind, "fine"]
+    for said, verdict in zip(completions, judged(Faulty(), completions, timeout=0.5), strict=True):
         expected = FAULTS[said][1] if said in FAULTS else "ok"
         assert verdict.status == expected, verdict
         assert verdict.reward == float(expected == "ok") and bool(verdict.reason) == (expected != "ok")
