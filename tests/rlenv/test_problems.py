@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import pickle
 import warnings
 
@@ -14,7 +13,6 @@ from datasets import Dataset, DatasetDict
 from drawn import drawn
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
-from refused import check_refused
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -147,14 +145,6 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, name):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(ValueError, match=r"pip install 'rlenv-lm\[data\]'"):
         load_problems(tmp_path / name)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    check_refused(load_problems, {"path": tmp_path / name}, (name, "pipe"))
 
 
 # Preference pairs.

@@ -1,6 +1,7 @@
 """What rlenv refuses: an error of one line that names the setting and its value, or the place in a file."""
 
 import json
+import os
 
 import pyarrow
 import pyarrow.parquet
@@ -340,6 +341,9 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
     (tmp_path / "folder").mkdir()
     found = {"a.parquet": "no rows", "b.parquet": "row 2", "set": "no rows", "other": "row 1 of 'extra'"}
     found |= {"folder": "cannot be read", "x.jsonl": "no file"}
+    for name in ("p.jsonl", "p.json", "p.csv", "p.parquet"):
+        os.mkfifo(tmp_path / name)
+        found[name] = "pipe"
     for name, part in found.items():
         check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
     Dataset.from_list([{"prompt": "a"}]).to_parquet(tmp_path / "c.parquet")

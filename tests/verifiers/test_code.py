@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import verifiers.code.verifier as code_module
 from verifiers import Code, CodeFeedback, Problem, Verdict
 from verifiers.code.cases import Call
-from verifiers.code.harness import DEEPEST, decode, encode
 from verifiers.dialogues import begin, reply_to
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
@@ -131,15 +130,6 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
     monkeypatch.setattr(code_module.sys, "platform", "win32")
     with pytest.raises(ValueError, match="Linux"):
         Code(unsafe_local_exec=True)
-
-
-def test_depth_is_limited_on_both_sides():
-    value = []
-    for _ in range(DEEPEST + 1):
-        value = [value]
-    for side in (encode, decode):
-        with pytest.raises(ValueError, match="nested more than 50 deep"):
-            side(value)
 
 
 def test_memory_and_length_of_a_program_are_limited():

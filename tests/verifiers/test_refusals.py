@@ -1,5 +1,6 @@
 """What verifiers refuse: an error of one line that names the setting and its value, or the part of a conversation."""
 
+import json
 import random
 import socket
 import sys
@@ -28,6 +29,7 @@ from verifiers import (
     make_verifier,
 )
 from verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
+from verifiers.code.harness import decode, encode
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools import WithTools
 from verifiers.lint.report import lint
@@ -166,6 +168,7 @@ NO_TESTS = (
     "assert f(1) == 1\nassert f(2) == 2", "import os", "assert", "", "assert f(1) == " + "[" * 60 + "]" * 60,
     "assert f(1) == " + "9" * 5000, "\0", None, 3,
 )  # fmt: skip
+DEEP = json.loads("[" * 52 + "]" * 52)
 NO_JSON = ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * (MOST_DIGITS + 1), "-1e400", "[NaN]", *(
     text * 50_000 for text in ('"', '\\"', '"\\', "[]", "{", "9")
 ))  # fmt: skip
@@ -220,6 +223,8 @@ ROWS = [
     row(of("json_schema"), {"schema": "missing.json"}, "'missing.json'"),
     row(of("json_schema"), {"schema": "/dev/null"}, "pipe"),
     *(row(read_json, {"text": text}, "") for text in NO_JSON),
+    row(encode, {"value": DEEP}, "50 deep"),
+    row(decode, {"data": DEEP}, "50 deep"),
     row(judged_by, {}, "'tests'", "'cases'"),
     row(judged_by, {"tests": ["assert f() == 1"], "cases": [{"input": "", "output": "1"}]}, "'tests'", "'cases'"),
     *(row(judged_by, {"tests": tests}, "'tests'", "list") for tests in ([], "assert f() == 1")),
