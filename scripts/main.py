@@ -36,8 +36,6 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
     "info": "Print versions, devices and settings for a bug report.",
     "completion": "Print the script that completes commands in your shell.",
 }
-
-
 LONGEST = 960  # characters of a message
 IN_SEVERAL = ("train", "sft", "evaluate", "compare")  # what torchrun may start
 
@@ -54,17 +52,15 @@ class Commands(Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f".{name}", __package__), name)
-        return command
+        found: click.Command = getattr(import_module(f".{name}", __package__), name)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command that is run; the error for an unknown one names the closest match."""
         if args[0][:1] != "-" and args[0] not in COMMANDS:
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
@@ -72,11 +68,9 @@ class Commands(Group):
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run a command; see the class about errors."""
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a command and exit; see the class about errors."""
         run: Any = super().main
-        if not standalone_mode:
-            return run(*args, standalone_mode=False, **extra)
         warnings.formatwarning = one_line
         try:
             code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any

@@ -42,22 +42,10 @@ def passes(given: dict[str, Any], together: int = 1) -> int | None:
         given: the options of a run.
         together: how many such runs share the memory.
     """
-    if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
-        return given["micro_batch_tokens"]
-    return _fitting_tokens(given, together)
-
-
-def warm_start_steps(given: dict[str, Any]) -> int:
-    """Return how many steps of a warm start a run takes: for a model of your own none, unless asked for."""
-    if given["sft_steps"] is not None:
-        return int(given["sft_steps"])
-    return STEPS if given["model"] in NAMES else 0
-
-
-def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
-    """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
     from agents.language import memory
 
+    if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
+        return given["micro_batch_tokens"]
     if model_of(given["model"]) in ("auto", "tiny", "small"):
         return None
     config, work = workload(given)
@@ -65,6 +53,13 @@ def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     if free is None or plan.parameters < LARGE or plan.peak <= (budget := int(SHARE * free / together)):
         return None
     return max(memory.fitting_micro_batch_tokens(config, work, budget), work.context - 1)
+
+
+def warm_start_steps(given: dict[str, Any]) -> int:
+    """Return how many steps of a warm start a run takes: for a model of your own none, unless asked for."""
+    if given["sft_steps"] is not None:
+        return int(given["sft_steps"])
+    return STEPS if given["model"] in NAMES else 0
 
 
 def announce(agent: Agent, given: dict[str, Any]) -> None:

@@ -99,7 +99,7 @@ def test_ctrl_c_shows_the_cursor_again(written, tmp_path, monkeypatch):
 
     def work():
         with pytest.raises(SystemExit) as ended:
-            main([*text, *small, "--log-dir", "run", "--no-report"], standalone_mode=False)
+            main([*text, *small, "--log-dir", "run", "--no-report"])
         assert ended.value.code == 130
 
     said = written(work, True, NO_COLOR="1", COLUMNS="100")
