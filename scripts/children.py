@@ -48,7 +48,7 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
 
     Options are by parameter name; those that the command does not take, or that equal its default, are left out.
     """
-    arguments = [sys.executable, "-m", __name__.split(".")[0], str(command.name)]
+    arguments = [sys.executable, "-m", "rlenv", str(command.name)]
     for parameter in command.params:
         value = options.get(str(parameter.name))
         if value is False and parameter.secondary_opts and parameter.default is not False:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import Agent
-from agents.checks import check_choice, check_count
+from agents.checks import check_choice
 from agents.language.adapters import has_adapter, library
 from agents.policies import tokenizer_of
 from agents.rollouts.envs import find_spec
@@ -140,7 +140,4 @@ def _tokenizer(options: dict[str, Any]) -> str | None:
 
 def _first_problem(options: dict[str, Any]) -> int | None:
     """Return the number of the first training problem: after those of the warm start, also of an earlier run's."""
-    for run in (options, config_of(options["model"])):
-        if run.get("sft_steps"):
-            return check_count("sft_examples", run["sft_examples"])
-    return None
+    return next((run["sft_examples"] for run in (options, config_of(options["model"])) if run.get("sft_steps")), None)

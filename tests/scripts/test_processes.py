@@ -163,7 +163,7 @@ def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_
     options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ["x", 7]}
     options |= {"tools": ("calculator", "python")}
     command = rlenv_command(train, options | {"seed": 0, "timesteps": None, "overwrite": False, "agents": "all"})
-    assert command[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
+    assert command[:4] == (sys.executable, "-m", "rlenv", "train")
     assert not {"seed", "timesteps", "overwrite", "agents"} & {word.strip("-").split("=")[0] for word in command}
     probe.main(list(command[4:]), standalone_mode=False)
     assert {name: seen[name] for name in options} == options
