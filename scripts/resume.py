@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from agents import Agent, processes
-from agents.rollouts.envs import named_by_checkpoint
+from agents.rollouts.envs import full_id, named_by_checkpoint
+from agents.training.checkpoint import Checkpoint
 
-from . import session, settings
-from .names import class_saved
+from . import session
+from .names import agent_class, class_saved
 from .parameters import flag_of, typed
 from .progress import say
 from .run import CONFIG, Run
+from .settings import agent_arguments, resolved
 
 # These may differ from what the run began with.
 CHANGEABLE = (
@@ -52,7 +54,28 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
         return session.build_agent(given["agent"], given), run
     if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
-    return session.load_agent(checkpoint, given, CHANGEABLE), run
+    return _loaded(checkpoint, given), run
+
+
+def _loaded(checkpoint: Checkpoint, given: dict[str, Any]) -> Agent:
+    """Return the agent of a checkpoint, with the device and the worker processes of the options.
+
+    Raises:
+        ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
+    """
+    cls, path = agent_class(given["agent"]), str(checkpoint.path)
+    saved = {name: checkpoint.facts[name] for name in ("agent", "env")} | checkpoint.facts["settings"]
+    named = {"agent": given["agent"], "env": full_id(given["env_id"])} | agent_arguments(given["agent"], cls, given)
+    for name, value in named.items():
+        if name not in CHANGEABLE and saved.get(name, value) != value:
+            raise ValueError(f"{path!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
+    env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), given["trust_checkpoint"]
+    if given["verifier_workers"] is not None:
+        env_kwargs["verifier_workers"] = given["verifier_workers"]
+    changed = {name: given[name] for name in ("device", "shard", "learning_rate") if given[name] is not None}
+    agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **changed)
+    session.name_class(agent, given["agent"])
+    return agent
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
@@ -60,7 +83,7 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     for name in ("log_dir", "overwrite"):
         if typed(name):
             raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
-    for name, value in settings.resolved(given).items():
+    for name, value in resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
             flag, allowed = flag_of(name), ", ".join(map(flag_of, CHANGEABLE))
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from transformers.utils import logging as transformers_logging
 from agents import Agent, Rollout, make_envs
 from agents.language.gguf import model_folder
 from agents.policies import NAMES
-from agents.rollouts.envs import LOOP_OFFERS, full_id
-from agents.training.checkpoint import Checkpoint
+from agents.rollouts.envs import LOOP_OFFERS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
@@ -50,43 +49,14 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     if model not in NAMES and not Path(model_folder(model)).is_dir():
         say(f"loading {model}; the first time its files are downloaded")
     agent = cls(model, options["env_id"], **arguments)
-    _tell_class(agent, name)
+    name_class(agent, name)
     return agent
 
 
-def _tell_class(agent: Agent, name: str) -> None:
+def name_class(agent: Agent, name: str) -> None:
     """Have checkpoints name a class of the user's, so that the commands find it."""
     if ":" in name:
         agent.origin["agent"] = name
-
-
-def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
-    """Return the agent of a run that is resumed, with the device and the worker processes of the options.
-
-    Args:
-        checkpoint: of the run.
-        options: of the command.
-        changeable: names of options that need not be those of the checkpoint.
-
-    Raises:
-        ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
-    """
-    cls, path = agent_class(options["agent"]), str(checkpoint.path)
-    saved = {name: checkpoint.facts[name] for name in ("agent", "env")} | checkpoint.facts["settings"]
-    settings = agent_arguments(options["agent"], cls, options)
-    named = {"agent": options["agent"], "env": full_id(options["env_id"])} | settings
-    for name, value in named.items():
-        if name not in changeable and saved.get(name, value) != value:
-            raise ValueError(f"{path!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
-    env_kwargs = dict(checkpoint.facts["env_kwargs"] or {})
-    if options["verifier_workers"] is not None:
-        env_kwargs["verifier_workers"] = options["verifier_workers"]
-    where = {"device": options["device"], "shard": bool(options["shard"])}
-    rate = {} if options["learning_rate"] is None else {"learning_rate": options["learning_rate"]}
-    trust = options["trust_checkpoint"]
-    agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **where, **rate)
-    _tell_class(agent, options["agent"])
-    return agent
 
 
 def task_of(env: Any) -> TextGenTask:

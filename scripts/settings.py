@@ -100,12 +100,14 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
     template = options.get("chat_template")
+    runs = (options, config_of(options["model"]))  # training begins behind the warm start's problems
+    demonstrated = next((run["sft_examples"] for run in runs if run.get("sft_steps")), None)
     settings = {
         **{name: options.get(name) for name in inspect.signature(TextGenTask).parameters if name != "group_size"},
         **problem_file_arguments(options),
         "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
         "tokenizer": _tokenizer(options),
-        "first_problem": given.get("first_problem", _first_problem(options)),
+        "first_problem": given.get("first_problem", demonstrated),
     }
     task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
     return given | task | {name: value for name, value in settings.items() if value not in (None, ())}
@@ -136,8 +138,3 @@ def _tokenizer(options: dict[str, Any]) -> str | None:
         model = options["model"]
         raise ValueError(f"--tokenizer {asked} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
     return own
-
-
-def _first_problem(options: dict[str, Any]) -> int | None:
-    """Return the number of the first training problem: after those of the warm start, also of an earlier run's."""
-    return next((run["sft_examples"] for run in (options, config_of(options["model"])) if run.get("sft_steps")), None)
