@@ -25,13 +25,8 @@ compare_options = group(
     option("--episodes", COUNT, "Episodes of each run.", shown=f"{EPISODES} for text"),
     option("--timesteps", COUNT, "Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"),
     option("--stop-reward", float, "A run stops when it reaches this; see train.", shown="the environment's, if any"),
-    *declared(
-        "compare",
-        group_size={
-            "shown": f"{GROUP}, if the environment has groups",
-            "about": "Episodes that share a prompt, for all agents.",
-        },
-    ),
+    *declared("compare").without("group_size"),
+    option("--group-size", int, "Episodes that share a prompt.", shown=f"{GROUP}, if the environment has groups"),
     option("--eval-episodes", COUNT, "Episodes of each evaluation.", shown="2000 for text, 100 for control"),
     option("--log-interval", COUNT, "Updates between points of a curve.", 5),
     option("--figures/--no-figures", bool, "Write report.html.", True),

@@ -28,11 +28,6 @@ from .run import model_of
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .torchrun import count_here
 
-SAME_NAME = (  # of settings of policy and agent, and of what a run does with a model
-    "dtype", "attention", "activation_checkpointing", "lora_rank", "lora_targets", "pack_weights",
-    "micro_batch_size", "micro_batch_tokens",
-)  # fmt: skip
-
 
 def dry_run(given: dict[str, Any]) -> None:
     """Print the memory that the run of these options needs, by part and by phase, and whether it fits.
@@ -65,24 +60,25 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     steps = settings.get("num_minibatches") or 1
     slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
-    work = Workload(
-        task.max_prompt_tokens,
-        task.max_length,
-        min(task.encoding.max_turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
-        reply_length=task.encoding.max_reply_tokens,
-        episodes=-(-episodes // (steps * ranks)),
-        slots=-(-slots // ranks),
-        group_size=settings.get("group_size") or cls.default_group_size,
-        device=resolve_device(given["device"], given["env_id"]).type,
-        critic=policy.pop("critic", "head") if cls.uses_critic else None,
-        entropy=bool(settings.get("ent_coef")),
-        reference=bool(settings.get("kl_coef")) or given["log_kl"],
-        teacher=_teacher_bytes(given, policy),
-        imitated=-(-given["sft_batch_size"] // ranks) if given["sft_steps"] else 0,
-        evaluated=-(-min(evaluated, session.EVAL_SLOTS) // ranks),
-        holders=ranks if settings.get("shard") else 1,
-        **{name: value for name, value in (policy | settings).items() if name in SAME_NAME and value is not None},
-    )
+    facts = {
+        "prompt_length": task.max_prompt_tokens,
+        "context": task.max_length,
+        "sampled": min(task.encoding.max_turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
+        "reply_length": task.encoding.max_reply_tokens,
+        "episodes": -(-episodes // (steps * ranks)),
+        "slots": -(-slots // ranks),
+        "group_size": settings.get("group_size") or cls.default_group_size,
+        "device": resolve_device(given["device"], given["env_id"]).type,
+        "critic": policy.pop("critic", "head") if cls.uses_critic else None,
+        "entropy": bool(settings.get("ent_coef")),
+        "reference": bool(settings.get("kl_coef")) or given["log_kl"],
+        "teacher": _teacher_bytes(given, policy),
+        "imitated": -(-given["sft_batch_size"] // ranks) if given["sft_steps"] else 0,
+        "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
+        "holders": ranks if settings.get("shard") else 1,
+    }
+    own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
+    work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
     return config_of(model_of(given["model"]), vocabulary, task.max_length), work
 
 

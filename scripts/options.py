@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from agents.checks import MOST_SLOTS
-from agents.settings import Setting
 
 from .config_file import read_config
 from .defaults import about, by_agent, shown_default
@@ -21,23 +20,16 @@ RATE = click.FloatRange(0, 1e30, min_open=True)  # of learning: with more, Adam'
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
 
-def declared(command: str, heading: str = "Updates", **changed: dict[str, Any]) -> Options:
-    """Return the options for the settings that the agents declare for a command.
-
-    Args:
-        command: "train", "compare" or "sft".
-        heading: of the settings.
-        changed: arguments of `option` that replace those declared, by setting.
-    """
-
-    def made(name: str, of_agents: dict[str, Setting]) -> click.Option:
-        flag, kind = f"--{name.replace('_', '-')}", _TYPES.get(next(iter(of_agents.values())).kind, str)
-        arguments = {"about": about(of_agents), "shown": shown_default(of_agents)} | changed.get(name, {})
-        return option(f"{flag}/--no-{flag[2:]}" if kind is bool else flag, kind, **arguments)
-
-    firsts = {name: next(iter(of_agents.values())) for name, of_agents in by_agent().items()}
-    wanted = [name for name, one in firsts.items() if command in one.commands and one.heading == heading]
-    return group(heading, *(made(name, by_agent()[name]) for name in wanted))
+def declared(command: str, heading: str = "Updates") -> Options:
+    """Return the options for the settings that the agents declare for a command ("train", "compare" or "sft")."""
+    made = []
+    for name, of_agents in by_agent().items():
+        first, flag = next(iter(of_agents.values())), f"--{name.replace('_', '-')}"
+        if command in first.commands and first.heading == heading:
+            kind = _TYPES.get(first.kind, str)
+            flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+            made.append(option(flags, kind, about(of_agents), shown=shown_default(of_agents)))
+    return group(heading, *made)
 
 
 def one_budget(given: dict[str, Any]) -> dict[str, Any]:
