@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +19,6 @@ from tiny_models import text_envs
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GRPO, PKPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline
 from agents.rollouts import collector
-from agents.rollouts.envs import longest_episode
 from agents.training.optimizer import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")
@@ -166,41 +166,28 @@ def test_training_for_less_than_a_rollout_still_trains(schedule):
     assert not all(map(torch.equal, weights(agent), before))
 
 
-@pytest.mark.parametrize(
-    ("total", "episodes"),
-    [(1, 2), (999, 2), (2_000, 2), (3_000, 3), (8_000, 8), (15_999, 15), (16_000, 16), (1_000_000, 16)],
-)
-def test_a_rollout_takes_half_of_the_budget_at_most_or_the_smallest_that_can_be_compared(total, episodes):
-    agent, critic = pole(), pole(PPO)
-    for each in (agent, critic):
-        each.updates(total)
-    assert agent.episodes_per_update == agent.own_episodes == episodes and agent.num_envs == agent.env.num_envs == 16
-    assert critic.episodes_per_update == (1 if total < 2_000 else episodes)
+STEPS = (1, 999, 2_000, 3_000, 8_000, 15_999, 16_000, 1_000_000)
+BUDGETS = [  # how an agent is made, the budget; episodes per update, slots
+    *((pole, {"total_timesteps": n}, (size, 16)) for n, size in zip(STEPS, (2, 2, 2, 3, 8, 15, 16, 16), strict=True)),
+    *((partial(pole, PPO), {"total_timesteps": n}, (size, 16)) for n, size in ((1_999, 1), (2_000, 2), (8_000, 8))),
+    (partial(pole, env="MountainCar-v0", episodes_per_update=8), {"total_timesteps": 1_000}, (8, 8)),
+    (partial(pole, env="MountainCar-v0", num_envs=4), {"total_timesteps": 1_000}, (2, 4)),
+    (partial(pole, env="MountainCar-v0"), {"total_episodes": 16}, (16, 16)),
+    (lambda: pole(env=make_vec_env("CartPole-v1", n_envs=4)), {"total_timesteps": 1_000}, (4, 4)),  # slots cannot wait
+    (lambda: pole(env=PendulumEnv()), {"total_timesteps": 100}, (16, 1)),  # it does not say how long an episode is
+    *(
+        (lambda: GRPO("tiny", text_envs(4, group_size=4), **CPU), {"total_timesteps": n}, (size, 4))
+        for n, size in ((1, 4), (100, 4), (250, 8), (10_000, 256))
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("env", "settings", "budget", "sizes"),
-    [
-        ("MountainCar-v0", {"episodes_per_update": 8}, {"total_timesteps": 1_000}, (8, 8)),
-        ("MountainCar-v0", {"num_envs": 4}, {"total_timesteps": 1_000}, (2, 4)),
-        ("MountainCar-v0", {}, {"total_episodes": 16}, (16, 16)),
-        (lambda: make_vec_env("CartPole-v1", n_envs=4), {}, {"total_timesteps": 1_000}, (4, 4)),  # slots cannot wait
-        (PendulumEnv, {}, {"total_timesteps": 100}, (16, 1)),  # which does not say
-    ],
-)
-def test_what_was_given_stays_and_what_is_unknown_changes_nothing(env, settings, budget, sizes):
-    """Fewer episodes than slots that cannot wait would throw away what the other slots play meanwhile."""
-    agent = pole(Reinforce, env if isinstance(env, str) else env(), **settings)
+@pytest.mark.parametrize(("make", "budget", "sizes"), BUDGETS)
+def test_a_rollout_takes_half_of_the_budget_at_most_or_the_smallest_that_can_be_compared(make, budget, sizes):
+    """What was given stays, and groups stay whole. Fewer episodes than slots that cannot wait would waste theirs."""
+    agent = make()
     agent.updates(**budget)
     assert (agent.episodes_per_update, agent.num_envs) == sizes
-
-
-@pytest.mark.parametrize(("total", "episodes"), [(1, 4), (100, 4), (250, 8), (10_000, 256)])
-def test_groups_stay_whole(total, episodes):
-    agent = GRPO("tiny", text_envs(4, group_size=4), **CPU)
-    assert longest_episode(agent.env) == 12
-    agent.updates(total)
-    assert agent.episodes_per_update == episodes
 
 
 def test_the_size_is_fixed_by_the_first_training_and_saved(tmp_path):

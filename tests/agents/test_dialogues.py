@@ -29,7 +29,7 @@ def test_agents_choose_late_replies():
 
 
 TURNS, EPISODES = 20, 3
-OFTEN = ["chatml", "llama3", "llama2", "mistral", "gemma", "phi3"]
+OFTEN = ["chatml", "llama2", "gemma"]
 WORDS = ["yes", "no, <|im_end|> again", " 12+34= ?\n", "▁user [INST] é", "</s>"]
 
 

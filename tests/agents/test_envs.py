@@ -1,4 +1,6 @@
-"""How long an episode may be, by whoever says it; and tools of stable-baselines3."""
+"""How long an episode may be, by whoever says it; what is closed; and tools of stable-baselines3."""
+
+import multiprocessing
 
 import gymnasium as gym
 import pytest
@@ -9,7 +11,9 @@ from tabular import TabularPolicy, tiny_world
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import DAPO, DrGRPO, Reinforce
+from agents import DAPO, PPO, DrGRPO, Reinforce
+
+SMALL = {"episodes_per_update": 4, "device": "cpu"}
 
 
 def test_agents_that_need_the_longest_episode_take_it_from_the_environment():
@@ -22,6 +26,23 @@ def test_agents_that_need_the_longest_episode_take_it_from_the_environment():
     assert DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu").longest == 12
     silent = DAPO(TabularPolicy(), tiny_world(), device="cpu")
     assert silent.max_steps is None and silent.overlong_buffer == 0, "without a penalty nobody has to say"
+
+
+def test_what_is_refused_closes_the_environment_that_it_made_and_no_other():
+    agent, away = PPO("MlpPolicy", "CartPole-v1", **SMALL), {"vectorization_mode": "async"}
+    env, given, before = agent.env, gym.make_vec("Acrobot-v1", 2), set(multiprocessing.active_children())
+    held = []  # the errors hold the frames, and so the environment
+    for call, message in (
+        (lambda: PPO("MlpPolicy", "CartPole-v1", env_kwargs=away, policy_kwargs={"x": 1}, **SMALL), "argument 'x'"),
+        (lambda: PPO("MlpPolicy", "CartPole-v1", env_kwargs=away, group_size=2, **SMALL), "group_size"),
+        (lambda: agent.set_env("Acrobot-v1", away), "the observation space"),
+        (lambda: agent.set_env(given), "the observation space"),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            call()
+        held.append(error.value)
+        assert set(multiprocessing.active_children()) == before
+    assert not given.closed and not env.closed and agent.env is env
 
 
 # Environments of ours are environments to stable-baselines3.

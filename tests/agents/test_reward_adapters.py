@@ -105,14 +105,6 @@ def test_a_base_without_a_name_lies_in_the_folder(tmp_path):
     assert verdicts(written(again, tmp_path / "again")) == pytest.approx(rates, abs=1e-5), "trained on, it is not lost"
 
 
-def test_an_adapter_upon_a_reward_model_begins_with_its_head(base, tmp_path):
-    whole = make_reward_model(base, VOCAB, 16, PAD)
-    train(whole, 2, 1e-3)
-    upon = adapted(written(whole, tmp_path / "whole"))
-    assert rates_of_texts(upon) == rates_of_texts(whole)
-    assert verdicts(written(upon, tmp_path / "upon")) == pytest.approx(verdicts(tmp_path / "whole"), abs=1e-5)
-
-
 def test_without_peft_the_error_names_the_extra(base, tmp_path, monkeypatch):
     """What else is refused is in tests/agents/test_refusals.py: `adapt` is that of policies."""
     folder = written(adapted(base), tmp_path / "judge")

@@ -12,7 +12,6 @@ from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
 from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
-from agents.training.health import FailureWatch
 from agents.training.metrics import rollout_metrics
 from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
@@ -172,19 +171,3 @@ def test_failed_verdicts_count_for_nothing_in_an_evaluation_and_nothing_but_them
     agent = agent_with(nothing)
     with pytest.raises(VerifierError, match="the verifier reached no verdict on all 64 episodes"):
         agent.evaluate(agent.env, 64, seed=0)
-
-
-def counts(episodes, timeouts=0, errors=0):
-    return [episodes - timeouts - errors, timeouts, errors, 0]
-
-
-def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
-    FailureWatch(0.1).add(counts(64, 30), "x")  # too few to say
-    watch = FailureWatch(0.1)
-    watch.add(counts(64, 5), "x")
-    said = r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
-    with pytest.raises(VerifierError, match=said):
-        watch.add(counts(64, 0, 8), "why")
-    watch = FailureWatch(0.1)
-    for timeouts in (12, 0, 12, 0, 12):  # at most 12 of 128, though 24 of the 192 before
-        watch.add(counts(64, timeouts), "x")

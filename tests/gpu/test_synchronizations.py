@@ -93,7 +93,7 @@ def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device, 
 
 @pytest.mark.slow
 def test_without_captured_graphs_a_step_waits_twice(device, monkeypatch):
-    agent = trained("grpo", seed=3, policy_kwargs={"cuda_graphs": False})
+    agent = trained("grpo", seed=3, episodes_per_update=64, policy_kwargs={"cuda_graphs": False})
     assert of_collecting(agent, device, monkeypatch)["quiet"].total() == 2 and device.captures == 0
 
 
