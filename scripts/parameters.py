@@ -36,7 +36,7 @@ def option(
     """Return an option.
 
     Args:
-        flags: such as "--json as_json": one or two, then the name of the parameter if it is another.
+        flags: such as "--chat/--no-chat", or "--json as_json" with the name of the parameter.
         kind: type of the values; bool for an option without a value.
         about: shown by `--help`.
         default: None for an argument that is not passed on.
