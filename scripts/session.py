@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
-from agents import Agent, Rollout, make_envs
+from agents import Agent, Rollout, make_envs, processes
 from agents.language.gguf import model_folder
 from agents.policies import NAMES
 from agents.rollouts.envs import LOOP_OFFERS
@@ -134,7 +134,8 @@ def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, A
 
     def on_step(taken: int, local: dict[str, Any]) -> bool:
         nonlocal done, steps
-        done, steps = done + int(local["dones"].sum()), steps + taken
+        all_of = processes.size()  # the others have about as many
+        done, steps = done + all_of * int(local["dones"].sum()), steps + all_of * taken
         show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
         return True
 
