@@ -30,20 +30,18 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> d
 
 
 def of_attempts(rows: Sequence[Row], samples: int, seed: int) -> dict[str, Any]:
-    """Return `pass_at_k` and `maj_at_k` with intervals, and `by_level` if the problems have levels."""
-    judged = [row for row in rows if row["status"] == "ok"]
-    found: dict[str, Any] = {
-        name: {k: _with_bounds(values, seed) for k, values in at.items()}
-        for name, at in _attempts(judged, samples).items()
-    }
-    by_level: dict[str, Any] = {}
-    for level in sorted({row["level"] for row in judged if row["level"] is not None}):
-        own = [row for row in judged if row["level"] == level]
-        curves = _attempts(own, samples).items()
-        by_level[str(level)] = {"problems": len(by_problem(own))} | {
-            name: {k: float(np.mean(values)) for k, values in at.items()} for name, at in curves
-        }
-    return found | ({"by_level": by_level} if by_level else {})
+    """Return `pass_at_k` and `maj_at_k` by k, with intervals over problems.
+
+    A problem with fewer than k verdicts does not count at k.
+    """
+    found: dict[str, Any] = {"pass_at_k": {}, "maj_at_k": {}}
+    problems = by_problem([row for row in rows if row["status"] == "ok"])
+    for k in attempts(samples):
+        if groups := [group for group in problems if len(group) >= k]:
+            passed = [pass_at_k(len(group), sum(row["success"] for row in group), k) for group in groups]
+            found["pass_at_k"][str(k)] = _with_bounds(passed, seed)
+            found["maj_at_k"][str(k)] = _with_bounds([_majority(group, k) for group in groups], seed)
+    return found
 
 
 def by_problem(rows: Sequence[Row]) -> list[list[Row]]:
@@ -52,18 +50,6 @@ def by_problem(rows: Sequence[Row]) -> list[list[Row]]:
     for row in rows:
         groups.setdefault(row["problem"], []).append(row)
     return list(groups.values())
-
-
-def _attempts(judged: Sequence[Row], samples: int) -> dict[str, dict[str, list[float]]]:
-    """Return pass@k and maj@k of each problem by k; a problem with fewer than k verdicts does not count at k."""
-    found: dict[str, dict[str, list[float]]] = {"pass_at_k": {}, "maj_at_k": {}}
-    for k in attempts(samples):
-        groups = [group for group in by_problem(judged) if len(group) >= k]
-        if groups:
-            right = [sum(row["success"] for row in group) for group in groups]
-            found["pass_at_k"][str(k)] = [pass_at_k(len(group), c, k) for group, c in zip(groups, right, strict=True)]
-            found["maj_at_k"][str(k)] = [_majority(group, k) for group in groups]
-    return found
 
 
 def _majority(group: Sequence[Row], k: int) -> float:

@@ -48,20 +48,18 @@ def folder(tmp_path_factory):
 
 
 def row(problem, answer, success, **changes):
-    usual = {"status": "ok", "truncated": False, "level": None}
+    usual = {"status": "ok", "truncated": False}
     return usual | {"problem": problem, "extracted": answer, "success": success} | changes
 
 
-def test_figures_count_verdicts_and_levels_only_where_there_are_some():
-    rows = [row(0, "1", True, level=1), row(0, "2", False, status="timeout", level=1)]
-    rows += [row(1, "1", False, level=2), row(1, None, False, level=2)]
+def test_figures_count_verdicts():
+    rows = [row(0, "1", True), row(0, "2", False, status="timeout"), row(1, "1", False), row(1, None, False)]
     at = of_attempts(rows, 2, 0)["pass_at_k"]
     assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2) and at["1"]["low"] <= 0.5 <= at["1"]["high"]
     assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
-    rows[1] = row(0, "2", False, level=1)
-    by_level = of_attempts(rows, 2, 0)["by_level"]
-    assert by_level["1"] == {"problems": 1, "pass_at_k": {"1": 0.5, "2": 1.0}, "maj_at_k": {"1": 0.5, "2": 0.5}}
-    assert by_level["2"]["maj_at_k"] == {"1": 0.0, "2": 0.0}
+    rows[1] = row(0, "2", False)
+    found = of_attempts(rows, 2, 0)
+    assert (found["pass_at_k"]["2"]["value"], found["maj_at_k"]["2"]["value"]) == (0.5, 0.25)
     failed = row(2, None, False, truncated=True, status="error")
     cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], 0)
     assert cut == {"a": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
