@@ -68,31 +68,31 @@ def _with_bounds(values: Sequence[float], seed: int) -> dict[str, Any]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table in Markdown with a column per run and a row per figure; intervals in brackets."""
     columns = [_cells(figures) for figures in results.values()]
-    titles = sorted(set().union(*columns))
-    lines = [["", *results], *([title[-1], *(cells.get(title, "-") for cells in columns)] for title in titles)]
+    titles = dict.fromkeys(title for cells in columns for title in cells)
+    lines = [["", *results], *([title, *(cells.get(title, "-") for cells in columns)] for title in titles)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     return "\n".join([rows[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows[1:]])
 
 
-def _cells(figures: Mapping[str, Any]) -> dict[tuple[int, int, str], str]:
-    """Return the cells of a run by place, k or number of turns, and title."""
+def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a run by title."""
     sampled = figures.get("sampled", {})
     cells = {
-        (0, 0, "problems"): figures.get("problems"),
-        (1, 0, "success"): _interval(figures.get("success_rate"), figures.get("success_interval")),
-        (2, 0, "mean reward"): f"{figures['mean_reward']:.3f}",
-        (3, 0, "mean length"): f"{figures['mean_ep_length']:.1f}",
-        (4, 0, "mean turns"): f"{figures['mean_turns']:.2f}" if "mean_turns" in figures else None,
-        (5, 0, "truncated"): f"{figures['truncated_share']:.3f}" if "truncated_share" in figures else None,
-        (6, 0, "sampled success"): _interval(sampled.get("success_rate"), sampled.get("success_interval")),
+        "problems": figures.get("problems"),
+        "success": _interval(figures.get("success_rate"), figures.get("success_interval")),
+        "mean reward": f"{figures['mean_reward']:.3f}",
+        "mean length": f"{figures['mean_ep_length']:.1f}",
+        "mean turns": f"{figures['mean_turns']:.2f}" if "mean_turns" in figures else None,
+        "truncated": f"{figures['truncated_share']:.3f}" if "truncated_share" in figures else None,
+        "sampled success": _interval(sampled.get("success_rate"), sampled.get("success_interval")),
     }
-    for place, name in enumerate(("pass", "maj"), 7):
+    for name in ("pass", "maj"):
         for k, found in sampled.get(f"{name}_at_k", {}).items():
-            cells[place, int(k), f"{name}@{k}"] = _interval(found["value"], (found["low"], found["high"]))
+            cells[f"{name}@{k}"] = _interval(found["value"], (found["low"], found["high"]))
     for number, found in figures.get("by_turns", {}).items():
         if found["success_rate"] is not None:
-            cells[9, int(number), f"success in {number} turns"] = f"{found['success_rate']:.3f} of {found['episodes']}"
+            cells[f"success in {number} turns"] = f"{found['success_rate']:.3f} of {found['episodes']}"
     return {title: str(cell) for title, cell in cells.items() if cell is not None}
 
 
