@@ -90,7 +90,7 @@ class Job:
         final = tracker = None
         try:
             if self.given["track"] is not None:
-                tracker = TRACKERS[self.given["track"]](self.run.path, self.config)
+                tracker = TRACKERS[self.given["track"]](self.run.path, self.agent.settings | self.config)
                 self.agent.logger.output_formats.append(tracker)
             self._warm_start()
             self._first_evaluation()
