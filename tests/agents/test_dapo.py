@@ -1,39 +1,36 @@
 """Dynamic sampling: bounded, honest about what was collected, and nothing is learned from groups that say nothing."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import pytest
 import torch
 from identity_checks import collect
 from tiny_models import reward_of, text_envs, tiny_policy
 
-from agents import DAPO, Rollout
+from agents import DAPO
 from agents.rollout import join
 
 EPISODES, GROUP = 12, 4
 
 
-def equal_reward(prompts: list[str], completions: list[str]) -> list[float]:
+def equal_reward(prompts, completions):
     return [0.1] * len(prompts)
 
 
-def mixed_reward(prompts: list[str], completions: list[str]) -> list[float]:
+def mixed_reward(prompts, completions):
     """Nothing that is said after a long prompt makes a difference."""
     pairs = zip(prompts, completions, strict=True)
     return [0.1 if len(prompt) > 4 else reward_of(prompt, completion) for prompt, completion in pairs]
 
 
-def dapo(reward: Any = mixed_reward, **settings: Any) -> tuple[DAPO, list[Rollout]]:
+def dapo(reward=mixed_reward, **settings):
     """Return an agent, and what it collects from now on."""
     envs = text_envs(EPISODES, reward=reward, group_size=GROUP)
     settings = {"episodes_per_update": EPISODES, "lr_schedule": "constant", "seed": 1, "device": "cpu", **settings}
     agent, rounds = DAPO(tiny_policy("gpt2", envs), envs, **settings), []
     gather = agent.collector.collect
 
-    def listen(*args: Any, **kwargs: Any) -> Rollout | None:
+    def listen(*args, **kwargs):
         rounds.append(gather(*args, **kwargs))
         return rounds[-1]
 
@@ -41,7 +38,7 @@ def dapo(reward: Any = mixed_reward, **settings: Any) -> tuple[DAPO, list[Rollou
     return agent, rounds
 
 
-def informative(rollout: Rollout) -> torch.Tensor:
+def informative(rollout):
     """Return which episodes are in a group whose returns differ, bool [N], group by group."""
     rows = torch.zeros(len(rollout), dtype=torch.bool)
     for group in rollout.groups.unique():
@@ -53,9 +50,7 @@ def informative(rollout: Rollout) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("max_rounds", "settings"), [(1, {}), (2, {}), (2, {"overlong_buffer": 12}), (2, {"kl_coef": 0.1})]
 )
-def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(
-    max_rounds: int, settings: dict[str, Any]
-) -> None:
+def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(max_rounds, settings):
     """With a penalty or an anchor in the reward, equal rewards are not equal returns."""
     agent, rounds = dapo(equal_reward, max_rounds=max_rounds, learning_rate=0.01, **settings)
     agent.anchor.freeze_reference(tiny_policy("gpt2", agent.env, seed=1))
@@ -71,7 +66,7 @@ def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(
     )
 
 
-def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are_of_all() -> None:
+def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are_of_all():
     agent, rounds = dapo(max_rounds=20, overlong_buffer=12)
     prepared, prepare = [], agent.prepare
     agent.prepare = lambda rollout: prepared.append(prepare(rollout)) or prepared[-1]
@@ -96,7 +91,7 @@ def test_informative_groups_are_trained_the_first_ones_and_whole_and_figures_are
     assert (agent.num_episodes, agent.num_timesteps) == (len(everything), int(everything.mask.sum()))
 
 
-def test_groups_that_say_nothing_leave_no_trace_in_the_update() -> None:
+def test_groups_that_say_nothing_leave_no_trace_in_the_update():
     """Collected or not, they change no weight: neither the denominator nor the order of what is trained."""
     (both, _), (alone, _) = (dapo(num_epochs=2, num_minibatches=2) for _ in range(2))
     rollout = collect(both.policy, both.env, 40)
@@ -108,7 +103,7 @@ def test_groups_that_say_nothing_leave_no_trace_in_the_update() -> None:
         assert torch.equal(value, alone.policy.state_dict()[name]), name
 
 
-def test_a_callback_that_returns_false_ends_the_training_in_any_round() -> None:
+def test_a_callback_that_returns_false_ends_the_training_in_any_round():
     agent, rounds = dapo(equal_reward, max_rounds=3)
     agent.learn(10_000, callback=lambda local, _: len(rounds) < 2)
     assert len(rounds) == 3 and rounds[-1] is None

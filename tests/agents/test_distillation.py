@@ -1,9 +1,6 @@
 """On-policy distillation: the teacher as a policy, and teachers that are refused; its gradient is in tests/laws."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +14,7 @@ ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "device": "cpu"}
 
 
-def distil(teacher: Any, envs: Any = None, temperature: float = 1.0, **settings: Any) -> Agent:
+def distil(teacher, envs=None, temperature=1.0, **settings):
     envs = text_envs(4) if envs is None else envs
     student = tiny_policy("gpt2", envs, temperature=temperature)
     settings = {"episodes_per_update": 8, "device": "cpu", "seed": 3, "learning_rate": 0.01, **settings}
@@ -25,9 +22,7 @@ def distil(teacher: Any, envs: Any = None, temperature: float = 1.0, **settings:
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 0.7), (2.0, 2.0)])
-def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_given(
-    given: float | None, expected: float
-) -> None:
+def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_given(given, expected):
     teacher = tiny_policy("llama", text_envs(), temperature=1.3, seed=4)
     agent = distil(teacher, temperature=0.7, teacher_temperature=given)
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
@@ -42,7 +37,7 @@ def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_
     assert teacher.temperature == 1.3, "the policy that was given stays as it is"
 
 
-def test_a_loaded_agent_has_its_teacher(tmp_path: Any) -> None:
+def test_a_loaded_agent_has_its_teacher(tmp_path):
     folder = tmp_path / "teacher"
     tokenizer = write_chat_model(folder)
     envs = {**ARITH, "tokenizer": str(folder)}
@@ -57,7 +52,7 @@ def test_a_loaded_agent_has_its_teacher(tmp_path: Any) -> None:
     again.learn(total_episodes=4)
 
 
-def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path: Any) -> None:
+def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path):
     run = tmp_path / "run"
     trained = Reinforce(tiny_model("llama"), text_envs(4), episodes_per_update=4, device="cpu")
     trained.save(run / "checkpoint")
@@ -74,7 +69,7 @@ def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path: Any) ->
 
 
 @pytest.mark.parametrize("rank", [None, 2, 3])
-def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | None, tmp_path: Any) -> None:
+def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank, tmp_path):
     """The teacher is an adapter, of the student's rank of 2 or of another, or the base itself."""
     base, saved = tmp_path / "base", tmp_path / "saved"
     write_chat_model(base)
@@ -103,7 +98,7 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | Non
 
 
 @pytest.fixture
-def student(tmp_path: Any) -> tuple[Any, Any, LanguageModelPolicy]:
+def student(tmp_path):
     """Return a folder with a model, environments with its tokens, and a policy of the model."""
     folder = tmp_path / "teacher"
     write_chat_model(folder)
@@ -111,7 +106,7 @@ def student(tmp_path: Any) -> tuple[Any, Any, LanguageModelPolicy]:
     return folder, envs, LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, str(folder))
 
 
-def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(student: Any) -> None:
+def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(student):
     folder, envs, policy = student
     assert frozen_teacher(str(folder), policy, envs).tokenizer is not None
     file = folder / "tokenizer.json"
@@ -128,7 +123,7 @@ def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(student
         frozen_teacher(str(folder), policy, envs)
 
 
-def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(student: Any) -> None:
+def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(student):
     folder, envs, policy = student
     known = envs.metadata["stop_token_ids"]
     end = next(token for token in range(9) if token not in known)

@@ -3,16 +3,12 @@
 `tests/laws/test_gradient.py` compares what they return with the agents' equations.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,18 +37,18 @@ RETURNS = double([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]])
 GROUPS = [8, 3, 8, 3, 8]
 
 
-def rollout_of(groups: list[int], steps: int = 1, lengths: list[int] | None = None, **more: Any) -> Rollout:
+def rollout_of(groups, steps=1, lengths=None, **more):
     """Return episodes that only say which group they are of, and how long they are."""
     mask = torch.arange(steps) < torch.tensor(lengths or [steps] * len(groups))[:, None]
     made = Rollout.of_demonstrations(torch.zeros(len(groups)), torch.zeros(len(groups), steps), mask)
     return replace(made, groups=torch.tensor(groups), **more)
 
 
-def failed(*rows: int) -> dict[str, torch.Tensor]:
+def failed(*rows):
     return {"status": torch.tensor([ERROR if row in rows else 0 for row in range(len(GROUPS))])}
 
 
-def norms_of(*rows: float) -> dict[str, torch.Tensor]:
+def norms_of(*rows):
     return {"score_norms": double(rows)[:, None].expand(-1, 2)}
 
 
@@ -64,7 +60,7 @@ ALONE = rollout_of([0, 1, 2, 3, 4], 2, **norms_of(1, 1, 1, 1, 1))
 SURE = double([[0, -8, -9]]).log_softmax(-1)  # 1 - 2π + Σ π² is rounding errors in float32
 PI, NEAR = SURE[0].exp(), torch.tensor([-1 + 2**-10])
 FAR = torch.tensor([[0.0, 0.0], [-900.0, -900.0]])
-KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
+KNOWN = {
     "an ended episode keeps its last": (
         lambda: hold_last(REWARDS, ~REWARDS.isnan()),
         [[1, 2, 4], [8, -2, -2], [3, 3, 3]],
@@ -121,7 +117,7 @@ KNOWN: dict[str, tuple[Callable[[], Any], Any]] = {
 
 
 @pytest.mark.parametrize(("call", "wanted"), KNOWN.values(), ids=KNOWN)
-def test_known_answers(call: Callable[[], Any], wanted: Any) -> None:
+def test_known_answers(call, wanted):
     found = call()
     if isinstance(found, torch.Tensor):
         torch.testing.assert_close(found.double(), torch.as_tensor(wanted).double(), rtol=1e-5, atol=1e-12)
@@ -133,7 +129,7 @@ def test_known_answers(call: Callable[[], Any], wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> None:
+def test_parts_that_cancel_in_every_group_leave_nothing(dtype):
     rollout = rollout_of([0] * 4 + [1] * 4 + [2] * 3)
     right = torch.rand(len(rollout), generator=torch.Generator().manual_seed(0), dtype=dtype)
     assert not standardize_parts([(right, 0.3), (0.1 - right, 0.3)], rollout).any()
@@ -144,7 +140,7 @@ def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> N
 # The running mean.
 
 
-def test_the_running_mean_by_hand() -> None:
+def test_the_running_mean_by_hand():
     baseline, rollout = RunningMean(decay=0.5), rollout_of(GROUPS, 2)
     assert not baseline(RETURNS, rollout).any()  # nothing known: 0, and then the mean itself
     assert baseline.mean.tolist() == pytest.approx([3.8, 3.6])
@@ -158,7 +154,7 @@ def test_the_running_mean_by_hand() -> None:
     assert baseline.mean.tolist() == pytest.approx([3.6, 4.075, 4.575, 5.075])
 
 
-def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean() -> None:
+def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean():
     baseline, alone = RunningMean(), RunningMean()
     rollout = rollout_of(GROUPS, 2, **failed(1, 3))
     baseline(torch.where(rollout.ok[:, None], RETURNS, NAN), rollout)
@@ -172,19 +168,19 @@ def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean()
 # pass@k and maj@k against every subset there is.
 
 
-def over_subsets(items: list[Any], k: int, score: Callable[[Any], Fraction]) -> float:
+def over_subsets(items, k, score):
     subsets = list(itertools.combinations(items, k))
     return float(sum((score(subset) for subset in subsets), Fraction(0)) / len(subsets))
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 8])
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples: int) -> None:
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples):
     for right, k in itertools.product(range(samples + 1), range(1, samples + 1)):
         brute = over_subsets([i < right for i in range(samples)], k, lambda subset: Fraction(any(subset)))
         assert pass_at_k(samples, right, k) == pytest.approx(brute, abs=1e-14)
 
 
-def majority(subset: tuple[tuple[int | None, Fraction], ...]) -> Fraction:
+def majority(subset):
     """Return the expected score of a majority vote over (answer, right share) pairs; None does not vote."""
     votes = Counter(answer for answer, _ in subset if answer is not None)
     tied = [answer for answer, count in votes.items() if count == max(votes.values())]
@@ -192,7 +188,7 @@ def majority(subset: tuple[tuple[int | None, Fraction], ...]) -> Fraction:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_maj_at_k_is_the_mean_over_all_subsets(seed: int) -> None:
+def test_maj_at_k_is_the_mean_over_all_subsets(seed):
     rng = np.random.default_rng(seed)
     votes = tuple((int(count), int(rng.integers(count + 1))) for count in rng.integers(1, 4, size=rng.integers(1, 5)))
     silent = int(rng.integers(3))
@@ -202,13 +198,13 @@ def test_maj_at_k_is_the_mean_over_all_subsets(seed: int) -> None:
     assert maj_at_k(votes, silent, sizes) == pytest.approx([over_subsets(items, k, majority) for k in sizes], abs=1e-13)
 
 
-def test_maj_at_k_of_many_samples_stays_a_probability() -> None:
+def test_maj_at_k_of_many_samples_stays_a_probability():
     values = maj_at_k(((180, 180), (90, 0), (15, 15)), 15, (1, 2, 150, 300))
     assert values[0] == pytest.approx(0.65)
     assert values[0] < values[2] <= 1 + 1e-12 and values[3] == pytest.approx(1.0)
 
 
-def test_the_interval_of_a_mean_has_its_known_width() -> None:
+def test_the_interval_of_a_mean_has_its_known_width():
     low, high = found = bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))
     half = 1.96 * math.sqrt(0.21 / 1000)
     assert (low, high) == (pytest.approx(0.3 - half, abs=3e-3), pytest.approx(0.3 + half, abs=3e-3))

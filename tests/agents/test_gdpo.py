@@ -1,12 +1,8 @@
 """GDPO from end to end: parts and weights come from the verifier, through every kind of environment; parts by hand."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -15,7 +11,7 @@ from tabular import make_agent
 from updates import N, sample
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GDPO, Agent, Rollout
+from agents import GDPO, Agent
 from agents.rollout import ERROR, join
 from verifiers import make_verifier
 
@@ -24,11 +20,11 @@ WEIGHTS = {"arith": 1.0, "length": 0.25}
 SMALL = {"group_size": 4, "episodes_per_update": 16, "num_envs": 8, "seed": 3, "device": "cpu"}
 
 
-def made(**settings: Any) -> GDPO:
+def made(**settings):
     return GDPO("tiny", "TextGen-v0", **{"env_kwargs": SUM, **SMALL, **settings})
 
 
-def test_parts_and_weights_are_those_of_the_verifier_in_every_kind_of_environment() -> None:
+def test_parts_and_weights_are_those_of_the_verifier_in_every_kind_of_environment():
     assert gym.make("TextGen-v0", **SUM).metadata["part_weights"] == WEIGHTS
     assert make_verifier(["arith", "length=0.25"]).part_weights == WEIGHTS
     assert made().weight_of == WEIGHTS
@@ -37,7 +33,7 @@ def test_parts_and_weights_are_those_of_the_verifier_in_every_kind_of_environmen
             assert envs.metadata["part_weights"] == WEIGHTS
 
 
-def test_parts_stay_with_their_episodes_where_rollouts_are_joined() -> None:
+def test_parts_stay_with_their_episodes_where_rollouts_are_joined():
     """Several processes join what each has collected."""
     rollout = replace(sample(), extras={"parts/right": torch.rand(N), "parts/tidy": torch.rand(N)})
     agent = made(part_weights={"right": 1.0, "tidy": 0.5})
@@ -50,7 +46,7 @@ def test_parts_stay_with_their_episodes_where_rollouts_are_joined() -> None:
     torch.testing.assert_close(agent.advantages(join([one, two], False)), wanted, rtol=0, atol=1e-12)
 
 
-def test_weights_come_back_from_a_checkpoint(tmp_path: Path) -> None:
+def test_weights_come_back_from_a_checkpoint(tmp_path):
     agent = made(part_weights={"length": 2.0}).learn(total_episodes=16)
     agent.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent", device="cpu")
@@ -63,18 +59,18 @@ def test_weights_come_back_from_a_checkpoint(tmp_path: Path) -> None:
 # Parts in a group.
 
 
-def gdpo_advantages(rollout: Rollout, **settings: Any) -> list[float]:
+def gdpo_advantages(rollout, **settings):
     return make_agent(GDPO, 4, **settings).prepare(rollout).advantages[:, 0].tolist()
 
 
-def with_columns(**columns: list[float]) -> Rollout:
+def with_columns(**columns):
     """Return a rollout of groups of 4 whose verdicts have these parts; NaN for none."""
     rows = len(next(iter(columns.values())))
     rollout = sample().select(torch.arange(rows))
     return replace(rollout, extras={f"parts/{name}": torch.tensor(part) for name, part in columns.items()})
 
 
-def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean() -> None:
+def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean():
     nan = float("nan")
     rollout = with_columns(right=[1.0, 0, 1, 0, 1, 0, 1, 0], tidy=[nan, 1.0, 0.0, nan, nan, nan, nan, 5.0])
     right, tidy = 0.5 / (math.sqrt(1 / 3) + 1e-4), 0.5 / (math.sqrt(1 / 2) + 1e-4)
@@ -83,7 +79,7 @@ def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean() -> None:
     assert gdpo_advantages(rollout, part_weights={"right": 1, "tidy": 1}) == pytest.approx(wanted, abs=1e-6)
 
 
-def test_a_part_that_no_verdict_has_is_named_in_the_first_update() -> None:
+def test_a_part_that_no_verdict_has_is_named_in_the_first_update():
     agent = make_agent(GDPO, 4, part_weights={"right": 1.0, "tody": 1.0})
     with pytest.raises(ValueError, match=r"^part_weights names 'tody', but the verdicts .* the parts right, tidy$"):
         agent.update(with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0]))

@@ -1,9 +1,6 @@
 """Several optimizer steps a rollout: every row once a pass; and weights for what differs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +10,7 @@ from identity_checks import EXACT, assert_close
 from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
-from agents import AGENTS, PPO, Agent, DivergedError, Rollout
+from agents import AGENTS, PPO, DivergedError
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},
@@ -24,19 +21,19 @@ OWN = {
 }
 
 
-def proximal(name: str = "grpo", epochs: int = 2, parts: int = 3, **kwargs: Any) -> Agent:
+def proximal(name="grpo", epochs=2, parts=3, **kwargs):
     usual = {"episodes_per_update": 8, "lr_schedule": "constant", "learning_rate": 0.5, "max_grad_norm": 1e9}
     parts_of = {"num_epochs": epochs, "num_minibatches": parts}
     return make_agent(AGENTS[name], group_size=4, **{**usual, **parts_of, **OWN.get(name, {}), **kwargs})
 
 
-def two_groups(agent: Agent) -> Rollout:
+def two_groups(agent):
     return random_episodes(agent.policy, groups=2, size=4)
 
 
-def listen(agent: Agent) -> list[dict[str, float]]:
+def listen(agent):
     """Record the figures of every optimizer step from now on."""
-    figures: list[dict[str, float]] = []
+    figures = []
     backward = agent.updater.backward
     agent.updater.backward = lambda batch: figures.append(backward(batch)) or figures[-1]
     return figures
@@ -45,7 +42,7 @@ def listen(agent: Agent) -> list[dict[str, float]]:
 # What each step trains on.
 
 
-def test_passes_are_shuffled_anew() -> None:
+def test_passes_are_shuffled_anew():
     agent = proximal("grpo", 4, 2)
     prepared = agent.prepare(two_groups(agent))
     batches = agent.batches(replace(prepared, success=torch.arange(8).float()))
@@ -53,7 +50,7 @@ def test_passes_are_shuffled_anew() -> None:
 
 
 @diagonal("name, parts", PASSES, [2, 5, 8])
-def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, parts: int) -> None:
+def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name, parts):
     agent = proximal(name, 1, parts)
     prepared = agent.prepare(two_groups(agent))
     whole = gradient(agent, prepared)
@@ -62,7 +59,7 @@ def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, pa
     assert_close(mean, whole, EXACT, "the mean over parts")
 
 
-def test_a_mask_of_episodes_sees_whole_episodes_of_control_too() -> None:
+def test_a_mask_of_episodes_sees_whole_episodes_of_control_too():
     for mask, longest in ((None, 1), (0.1, 2)):
         agent = PPO("MlpPolicy", "CartPole-v1", off_policy_mask=mask, episodes_per_update=4, device="cpu")
         rollout = agent.collector.collect(agent.policy, 4, agent.generator)
@@ -71,7 +68,7 @@ def test_a_mask_of_episodes_sees_whole_episodes_of_control_too() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])
-def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts: int) -> None:
+def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts):
     """Parts are made of all rows, whether they teach or not, so the same rows stay together."""
     results = []
     for skip in (True, False):
@@ -90,13 +87,13 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts: int) -> None
 # Acting and training have to agree before the policy moves, or the difference is weighed.
 
 
-def acted_differently(rollout: Rollout, by: float = 0.2) -> Rollout:
+def acted_differently(rollout, by=0.2):
     noise = torch.randn(rollout.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return replace(rollout, log_probs=rollout.log_probs + by * noise)
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])
-def test_a_gap_ends_a_run_or_is_weighed(name: str) -> None:
+def test_a_gap_ends_a_run_or_is_weighed(name):
     rollout = acted_differently(sample())
     plain = make_agent(AGENTS[name], 4)
     before = plain.policy.logits.detach().clone()

@@ -13,16 +13,15 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
 from _rlenv_scripts.main import COMMANDS as NAMES
 from _rlenv_scripts.main import main
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from gguf_files import write_gguf
 from inprocess import result_of
 from openenv_servers import URL, PretendServer
@@ -130,7 +129,7 @@ class Run:
     code: int = 0
 
 
-def about(value: float, share: float = 0.02) -> Any:
+def about(value, share=0.02):
     """Return what equals a figure that another machine rounds differently."""
     return pytest.approx(value, rel=share, abs=1e-6)
 
@@ -320,7 +319,7 @@ PATHS = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """Return the working folder, with what the commands read: problems, pairs, a model, a plugin's wheel, modules."""
     splits = {word: "test" if word[0] == "c" else "train" for word in WORDS}
     rows = [{"q": f"{word}>", "a": word[::-1], "split": split} for word, split in splits.items()]
@@ -347,12 +346,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         gymnasium.registry.pop(name, None)
 
 
-def command(line: str, typed: str = "", **places: Any) -> Result:
+def command(line, typed="", **places):
     return CliRunner().invoke(main, [word.format(**places) for word in shlex.split(line)], input=typed)
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *PATHS])
-def test_a_command_leaves_what_it_always_left(name: str, folder: Path, text_run: Path, pole_run: Path) -> None:
+def test_a_command_leaves_what_it_always_left(name, folder, text_run, pole_run):
     run, out = (COMMANDS | PATHS)[name], folder / "out"
     outcome = command(run.line, run.typed, out=out, text=text_run, pole=pole_run)
     assert outcome.exit_code == run.code, f"{outcome.output}{outcome.exception!r}"
@@ -368,7 +367,7 @@ def test_a_command_leaves_what_it_always_left(name: str, folder: Path, text_run:
     assert figures == dict(run.figures), f"{figures} instead of {run.figures}"
 
 
-def figure(name: str, found: Any, rows: list[dict[str, str]]) -> Any:
+def figure(name, found, rows):
     """Return a figure of the JSON, or of the first row of progress.csv that has it."""
     if "/" in name:
         return next(float(row[name]) for row in rows if row[name])
@@ -377,7 +376,7 @@ def figure(name: str, found: Any, rows: list[dict[str, str]]) -> Any:
     return found
 
 
-def test_every_command_has_a_golden_run() -> None:
+def test_every_command_has_a_golden_run():
     assert {run.line.split()[0] for run in COMMANDS.values()} | {"compare", "serve"} == {*NAMES}  # below
 
 
@@ -388,7 +387,7 @@ TEXTS = ["what is twelve plus thirteen", "is it not 25, abcdef?", "hello there, 
 SHORT = "--sft-steps 0 --episodes-per-update 8 --eval-episodes 2 --eval-every 0 --log-interval 1 --device cpu --json"
 
 
-def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gguf_file_is_trained_and_exported(folder, monkeypatch):
     monkeypatch.setattr(gguf, "HF_HOME", str(folder / "home"))
     tokenizer = train_tokenizer(300, TEXTS)
     write_gguf(folder / "tiny.gguf", tiny_model("llama", len(tokenizer)), tokenizer)
@@ -398,7 +397,7 @@ def test_a_gguf_file_is_trained_and_exported(folder: Path, monkeypatch: pytest.M
     assert {"model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "out").iterdir()}
 
 
-def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_openenv_server_is_trained_against(folder, monkeypatch):
     server = PretendServer()
     server.install(monkeypatch)
     more = "--max-new-tokens 3 --max-turns 2 --max-reply-tokens 30"
@@ -408,7 +407,7 @@ def test_an_openenv_server_is_trained_against(folder: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
+def test_compare_runs_every_agent_with_every_seed(folder):
     pole = "--env CartPole-v1 --env-arg max_episode_steps=40 --agents reinforce,rloo --seeds 2 --jobs 2 --device cpu"
     more = "--episodes 16 --episodes-per-update 8 --eval-episodes 2 --log-interval 1 --log-dir compared --json"
     report = result_of(command(f"compare {pole} {more}"))
@@ -420,7 +419,7 @@ def test_compare_runs_every_agent_with_every_seed(folder: Path) -> None:
 
 
 @pytest.mark.neighbours
-def test_a_served_verifier_judges_what_a_client_says() -> None:
+def test_a_served_verifier_judges_what_a_client_says():
     from openenv import GenericEnvClient
 
     line = [sys.executable, "-m", "rlenv", "serve", "--verifier", "arith", "--port", "0"]

@@ -5,13 +5,10 @@ What is unbiased is compared with the derivative of the expected return over eve
 sampled rollouts: in the first pass, in a later one, and where another policy acted.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -25,7 +22,6 @@ from tabular import (
     P,
     S,
     T,
-    TabularPolicy,
     V,
     action_values,
     derivative,
@@ -46,7 +42,6 @@ from tabular import (
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
 import agents
-from agents import Agent, Rollout
 from agents.estimators import aggregation
 from agents.estimators.best_of_k import BASELINES
 from agents.estimators.kl import RATIOS
@@ -73,7 +68,7 @@ class SummedPPO(agents.PPO):
 # Closed forms, with none of the agents' code in them.
 
 
-def visits(log_pi: torch.Tensor) -> torch.Tensor:
+def visits(log_pi):
     """Return the probability that a prompt's episode comes to each state [P, S], a constant."""
     pi = log_pi.detach().exp()
     chance = torch.zeros(P, S, dtype=pi.dtype)
@@ -84,14 +79,14 @@ def visits(log_pi: torch.Tensor) -> torch.Tensor:
     return chance
 
 
-def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+def return_to_go_gradient(policy, rewards, gamma=1.0):
     """Return Σ_t E[∇log π_t G_t] = Σ_s d(s) Σ_a Q(s, a) ∇π(a|s), d without discount [P, S, V]."""
     log_pi = policy.logits.log_softmax(-1)
     per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
     return derivative((visits(log_pi) * per_state).sum(1).mean(), policy)
 
 
-def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
+def documented_kl_gradient(estimator, place, policy, reference):
     """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
     if place == "loss":  # of a first pass, where the ratio is 1
         return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
@@ -99,7 +94,7 @@ def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, re
     gap = log_pi - reference.logits.detach().log_softmax(-1)
     k2 = gap.square() / 2
 
-    def direct(cost: torch.Tensor) -> torch.Tensor:
+    def direct(cost):
         """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
         return derivative((visits(log_pi)[..., None] * log_pi.detach().exp() * cost).sum((1, 2)).mean(), policy)
 
@@ -111,20 +106,18 @@ def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, re
     }[estimator]()
 
 
-def off_policy_kl_gradient(
-    estimator: str, ratio: str, policy: TabularPolicy, sampler: TabularPolicy, reference: TabularPolicy
-) -> torch.Tensor:
+def off_policy_kl_gradient(estimator, ratio, policy, sampler, reference):
     """Return the same of its table of ratios: the episodes are the sampler's, the KL is in the loss [P, S, V]."""
     log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
     log_old = sampler.logits.detach().log_softmax(-1)
     pi, gap = log_pi.exp(), log_pi - log_ref
     d = visits(log_old)  # [P, S]
 
-    def sampled(slope: torch.Tensor) -> torch.Tensor:
+    def sampled(slope):
         """E_old[slope ∇log π]: states and actions are the sampler's."""
         return derivative((d[..., None] * log_old.exp() * slope.detach() * log_pi).sum((1, 2)).mean(), policy)
 
-    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
+    def state_by_state(divergence):
         return derivative((d * divergence).sum(1).mean(), policy)
 
     reverse, forward = (pi * gap).sum(-1), (log_ref.exp() * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
@@ -145,14 +138,14 @@ def off_policy_kl_gradient(
 # The true gradient, perhaps times a constant.
 
 
-def of_baseline(name: str, factor: float = 1.0, size: int = 2, **settings: Any) -> tuple[Any, ...]:
+def of_baseline(name, factor=1.0, size=2, **settings):
     return agents.ReinforceBaseline, size, {"baseline": name, **settings}, factor
 
 
 DISCOUNTED, ANCHORED = {"returns": "episode", "gamma": 0.9}, {"kl_coef": 0.3}
 SUMMED = {"gae_lambda": 1.0, "normalize_advantage": False}
 UNBOUNDED = {"mismatch": "sequence-truncate", "mismatch_max": None}
-EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradient is times
+EXACT = [  # agent, K, settings, and what the true gradient is times
     *((agents.Reinforce, size, {}, 1.0) for size in (1, 2)),
     (agents.Reinforce, 1, {"gamma": 0.9}, 1.0),
     *(of_baseline(name, size=2) for name in UNBIASED),
@@ -174,9 +167,7 @@ EXACT: list[tuple[Any, ...]] = [  # agent, K, settings, and what the true gradie
 
 @each_reward
 @pytest.mark.parametrize(("cls", "size", "settings", "factor"), EXACT)
-def test_the_expected_gradient_is_the_true_one(
-    cls: type[Agent], size: int, settings: dict[str, Any], factor: float, rewards: torch.Tensor
-) -> None:
+def test_the_expected_gradient_is_the_true_one(cls, size, settings, factor, rewards):
     """Of the discounted objective, less the KL of the anchor in the reward; test_exact.py has the batch's mean."""
     agent = make_agent(cls, size, **settings)
     wanted = true_gradient(agent.policy, rewards, settings.get("gamma", 1.0))
@@ -186,7 +177,7 @@ def test_the_expected_gradient_is_the_true_one(
 
 
 @pytest.mark.parametrize(("cls", "factor"), [(agents.RLOO, 1.0), (agents.DrGRPO, 1 / 2)], ids=["rloo", "dr-grpo"])
-def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls: type[Agent], factor: float) -> None:
+def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls, factor):
     """Each of the other episodes is the acting policy's, but a baseline need not be the training policy's."""
     agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is agents.DrGRPO else {}))
     found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
@@ -201,9 +192,7 @@ def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls: type[A
         *((SummedA2C, {"gae_lambda": 1.0}), (SummedPPO, SUMMED)),
     ],
 )
-def test_return_to_go_leaves_out_the_discount_of_the_step(
-    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor
-) -> None:
+def test_return_to_go_leaves_out_the_discount_of_the_step(cls, settings, rewards):
     agent = make_agent(cls, gamma=0.9, **settings)
     found = expected_gradient(agent, rewards, 2)
     assert relative_error(found, return_to_go_gradient(agent.policy, rewards, gamma=0.9)) < TOLERANCE
@@ -212,7 +201,7 @@ def test_return_to_go_leaves_out_the_discount_of_the_step(
 
 @each_reward
 @pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
-def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam: float, rewards: torch.Tensor) -> None:
+def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam, rewards):
     agent = make_agent(SummedPPO, gae_lambda=lam, gamma=0.9, normalize_advantage=False)
     agent.policy.table.data = exact_values(agent.policy, rewards, 0.9)
     wanted = return_to_go_gradient(agent.policy, rewards, 0.9)
@@ -225,7 +214,7 @@ def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam: fl
 @pytest.mark.parametrize("returns", ["return-to-go", "episode"])
 @pytest.mark.parametrize("place", ["reward", "loss"])
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "exact"])
-def test_every_kl_estimator_does_what_its_table_says(estimator: str, place: str, returns: str) -> None:
+def test_every_kl_estimator_does_what_its_table_says(estimator, place, returns):
     agent = make_agent(baseline="leave-one-out", returns=returns, kl_coef=1.0, kl_estimator=estimator, kl_in=place)
     wanted = documented_kl_gradient(estimator, place, agent.policy, agent.anchor.reference)
     assert relative_error(expected_gradient(agent, torch.zeros_like(AT_THE_END), 2), wanted) < TOLERANCE
@@ -235,7 +224,7 @@ def test_every_kl_estimator_does_what_its_table_says(estimator: str, place: str,
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: str) -> None:
+def test_every_ratio_of_the_kl_does_what_its_table_says(estimator, ratio):
     """In a later pass: the weights have moved since the rollout was prepared."""
     agent = make_agent(agents.RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio)
     rollout, probability = every_group(agent.policy, torch.zeros_like(AT_THE_END), 2)
@@ -247,7 +236,7 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: s
 
 
 @pytest.mark.parametrize("estimator", ["sampled", "centred", "exact"])
-def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator: str) -> None:
+def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator):
     agent = make_agent(agents.Distillation, 1, estimator=estimator)
     policy, teacher = agent.policy, agent.anchor.reference
     found = expected_gradient(agent)
@@ -260,7 +249,7 @@ def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator: s
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(size: int) -> None:
+def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(size):
     agent = make_agent(agents.MaxRL, size, episodes_per_update=36)
     found = expected_gradient(agent, SOLVED, size)
     for order in (size - 1, size, size + 1):
@@ -271,18 +260,18 @@ def test_maxrl_is_exact_for_the_log_likelihood_truncated_one_below_the_group(siz
 @pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("rewards", [SOLVED, AT_THE_END - 0.25], ids=["pass@k", "the best of k"])
 @pytest.mark.parametrize(("size", "k"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
-def test_pkpo_is_exact_for_the_best_of_k(size: int, k: int, rewards: torch.Tensor, baseline: str) -> None:
+def test_pkpo_is_exact_for_the_best_of_k(size, k, rewards, baseline):
     agent = make_agent(agents.PKPO, size, k=k, baseline=baseline, episodes_per_update=36)
     wanted = objective_gradient(agent.policy, partial(expected_best, k=k), rewards)
     assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
-def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline: str) -> None:
+def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline):
     pays = torch.tensor([0.5, 9.0, 2.0, -1.0] * 6)
     status = torch.full((N,), OK)
     status[[1, 4, 5, 6, 8, 9, 10, 11]] = ERROR
-    rollout: Rollout = replace(paid_at_the_end(sample(), pays), status=status)
+    rollout = replace(paid_at_the_end(sample(), pays), status=status)
     found = make_agent(agents.PKPO, 4, k=4, baseline=baseline).prepare(rollout).advantages[:, 0]
     wanted = torch.tensor(best_of_subsets([0.5, 2.0, -1.0], 3, baseline), dtype=torch.float64)
     torch.testing.assert_close(found[[0, 2, 3]], wanted, rtol=0, atol=1e-12)
@@ -293,12 +282,12 @@ def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline: str) -> None:
 # The equation of every agent.
 
 
-def bounded(mode: str, low: float, high: float | None) -> dict[str, Any]:
+def bounded(mode, low, high):
     return {"mismatch": mode, "mismatch_min": low, "mismatch_max": high}
 
 
 PARTS = ({"right": 1.0, "short": 0.5}, {"right": 1.0}, {"short": -2.0, "right": 1.0})
-ACTED: dict[str, dict[str, Any]] = {
+ACTED = {
     f"{cls.__name__}, {mode}, {low:g} to {high:g}": {"cls": cls, "ent_coef": 0.1, **bounded(mode, low, high)}
     for cls, low, high in ((agents.RLOO, 0, 3), (agents.GRPO, 0.7, 1.4), (agents.GSPO, 0.5, 2), (agents.PPO, 0, 3))
     for mode in MODES
@@ -310,7 +299,7 @@ ACTED: dict[str, dict[str, Any]] = {
         for kl, ratio in (("k2", "constant"), ("k3", "differentiated"), ("k2", "none"))
     },
 }
-EQUATIONS: dict[str, dict[str, Any]] = FAMILY | {
+EQUATIONS = FAMILY | {
     "discounted": {"cls": agents.ReinforceBaseline, "gamma": 0.9, "ent_coef": 0.1},
     "a critic": {"cls": agents.ReinforceBaseline, "baseline": "value", "vf_coef": 0.7, "gamma": 0.9},
     "GRPO, batch": {"cls": agents.GRPO, "scale": "batch", "max_ratio": 1.25},
@@ -330,11 +319,11 @@ EQUATIONS: dict[str, dict[str, Any]] = FAMILY | {
 }
 
 
-def law(policy: TabularPolicy, states: torch.Tensor) -> torch.Tensor:
+def law(policy, states):
     return policy.logits.flatten(0, 1)[states].log_softmax(-1)
 
 
-def played(rollout: Rollout, size: int, **tables: Any) -> Played:
+def played(rollout, size, **tables):
     """Return what is known of a rollout whose groups of this size stand one after the other; tables are [N, ...]."""
     known = {"mask": rollout.mask, "actions": rollout.actions, "rewards": rollout.rewards.where(rollout.mask, 0)}
     known |= {"truncated": rollout.truncated, **{name: table for name, table in tables.items() if table is not None}}
@@ -342,13 +331,13 @@ def played(rollout: Rollout, size: int, **tables: Any) -> Played:
     return Played(**{name: table.unflatten(0, (-1, size)) for name, table in known.items()}, parts=parts)
 
 
-def gradients(loss: torch.Tensor, policy: torch.nn.Module) -> torch.Tensor:
+def gradients(loss, policy):
     parameters = list(policy.parameters())
     grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([grad.flatten() for grad in grads])
 
 
-def check_equation(settings: dict[str, Any], later: bool, acted: bool, seed: int) -> None:
+def check_equation(settings, later, acted, seed):
     """Compare the gradient of the loss, and its figures, with the equation's; in a later pass in micro-batches."""
     agent = make_agent(**{"group_size": 4, **settings})
     rollout, state = some_cut_off(sample(seed)), copy.deepcopy(agent.state_dict())
@@ -385,12 +374,12 @@ def check_equation(settings: dict[str, Any], later: bool, acted: bool, seed: int
 
 
 @diagonal("settings, later", EQUATIONS, {"first pass": False, "later pass": True})
-def test_the_gradient_of_every_rollout_is_that_of_the_equation(settings: dict[str, Any], later: bool) -> None:
+def test_the_gradient_of_every_rollout_is_that_of_the_equation(settings, later):
     for seed in (0, 1):
         check_equation(settings, later, acted=False, seed=seed)
 
 
 @diagonal("settings, later", ACTED, {"first pass": False, "later pass": True})
-def test_where_another_policy_acted_it_is_that_of_the_weighted_equation(settings: dict[str, Any], later: bool) -> None:
+def test_where_another_policy_acted_it_is_that_of_the_weighted_equation(settings, later):
     for seed in (0, 1):
         check_equation(settings, later, acted=True, seed=seed)

@@ -9,12 +9,9 @@ are compared with are plain forward passes over what was read.
 P prompts, D dialogues of a prompt, T steps, K episodes a group.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -25,7 +22,6 @@ from tiny_models import tiny_policy
 
 import agents
 import rlenv  # noqa: F401
-from agents import Agent, LanguageModelPolicy, Rollout
 from agents.estimators import aggregation
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
@@ -44,18 +40,18 @@ class TwoTurns(Verifier):
     reward_range = (0.0, 3.0)
     wants = ("token_ids",)
 
-    def sample(self, rng: Any) -> Problem:
+    def sample(self, rng):
         return Problem(rng.choice(PROMPTS))
 
-    def dialogue(self, problem: Problem) -> Dialogue:
+    def dialogue(self, problem):
         return Other(problem.text)
 
 
 class Other(Dialogue):
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt):
         self.said = [prompt]
 
-    def reply(self, turn: Any) -> Reply:
+    def reply(self, turn):
         said = "".join(WRITTEN[token] for token in turn.token_ids)
         self.said.append(said)
         chance = number_of(self.said)
@@ -68,11 +64,11 @@ class SummedPPO(agents.PPO):
     weights = staticmethod(aggregation.sequence_sum)
 
 
-def text_envs(slots: int = 4, group_size: int = 1) -> Any:
+def text_envs(slots=4, group_size=1):
     return gym.make_vec("TextGen-v0", slots, verifier=TwoTurns(), group_size=group_size, problems=PROMPTS, **SHAPE)
 
 
-def log_probs_by(policy: LanguageModelPolicy, rollout: Rollout, read: list[list[tuple[int, ...]]]) -> torch.Tensor:
+def log_probs_by(policy, rollout, read):
     """Return log π of the actions, each in a pass over what was read, 0 where a dialogue has ended [P·D, T]."""
     laws = {
         each: (policy.model.eval()(torch.tensor([each])).logits[0, -1] / policy.temperature).log_softmax(-1)
@@ -84,7 +80,7 @@ def log_probs_by(policy: LanguageModelPolicy, rollout: Rollout, read: list[list[
 
 
 @functools.cache
-def every_dialogue() -> Rollout:
+def every_dialogue():
     """Return every dialogue once, sampled by a policy to which all tokens are equally likely."""
     envs = text_envs(64)
     many = double(collect(tiny_policy("gpt2", envs, temperature=1000.0), envs, 2000))
@@ -93,7 +89,7 @@ def every_dialogue() -> Rollout:
 
 
 @functools.cache
-def world(name: str, critic: bool) -> tuple[LanguageModelPolicy, Rollout, list[list[tuple[int, ...]]], torch.Tensor]:
+def world(name, critic):
     """Return the policy that every agent on this model has; all dialogues, as sampled by it; what was read; log π."""
     policy = made(agents.ReinforceBaseline, name, baseline="value" if critic else "none").policy
     rollout = every_dialogue()
@@ -102,7 +98,7 @@ def world(name: str, critic: bool) -> tuple[LanguageModelPolicy, Rollout, list[l
     return policy, replace(rollout, log_probs=log_probs.detach()), read, log_probs
 
 
-def played(rollout: Rollout, row: int) -> list[tuple[int, ...]]:
+def played(rollout, row):
     """Return what is read before each action of a dialogue, which is played again in the single environment."""
     prompt = PROMPTS[int(rollout.observations["length"][row]) - 1]
     shape = {**SHAPE, "problems": [prompt], "max_prompt_tokens": 2}
@@ -118,7 +114,7 @@ def played(rollout: Rollout, row: int) -> list[tuple[int, ...]]:
     return read
 
 
-def made(cls: type[Agent], name: str = "gpt2", size: int = 2, **settings: Any) -> Agent:
+def made(cls, name="gpt2", size=2, **settings):
     """Return a real agent with a language model whose next tokens depend on everything before."""
     envs = text_envs(4, size)
     critic = "head" if cls.uses_critic or settings.get("baseline") == "value" else None
@@ -132,18 +128,18 @@ def made(cls: type[Agent], name: str = "gpt2", size: int = 2, **settings: Any) -
     return agent
 
 
-def gradient(loss: torch.Tensor, policy: Any) -> torch.Tensor:
+def gradient(loss, policy):
     """Return the gradient in the weights of the policy's model, flat."""
     grads = torch.autograd.grad(loss, list(policy.model.parameters()), retain_graph=True, materialize_grads=True)
     return torch.cat([grad.flatten() for grad in grads])
 
 
-def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+def relative_error(found, wanted):
     assert wanted.norm() > 1e-3, "there must be a gradient"
     return float((found - wanted).norm() / wanted.norm())
 
 
-def test_everything_is_enumerated_and_stored_as_it_is_played_by_hand() -> None:
+def test_everything_is_enumerated_and_stored_as_it_is_played_by_hand():
     policy, rollout, read, log_probs = world("gpt2", False)
     assert len(rollout) == P * D and rollout.mask.shape[1] == T
     chances = log_probs.sum(1).exp().detach()
@@ -166,7 +162,7 @@ def test_everything_is_enumerated_and_stored_as_it_is_played_by_hand() -> None:
         ("gpt2", agents.ReinforceBaseline, {"baseline": "none", "kl_coef": 0.3}),
     ],
 )
-def test_the_expected_gradient_is_the_true_one(name: str, cls: type[Agent], settings: dict[str, Any]) -> None:
+def test_the_expected_gradient_is_the_true_one(name, cls, settings):
     """That of E Σ_t γ^t r_t, t in actions, less the KL of whole dialogues.
 
     The other agents follow from their equations: what they are made of is right with replies, too (test_critic.py).

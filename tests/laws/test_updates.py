@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -14,22 +12,22 @@ from identity_checks import padded
 from tabular import P, S, TabularPolicy, gradient, make_agent, relative_error
 from updates import BASELINES, FAMILY, N, paid_at_the_end, sample, some_cut_off
 
-from agents import A2C, PPO, Agent, KLCov, ReinforcePlusPlus, Rollout
+from agents import A2C, PPO, KLCov, ReinforcePlusPlus
 from agents.rollout import ERROR, OK
 
 
 class CarelessPolicy(TabularPolicy):
     """Leaves NaN in masked cells."""
 
-    def evaluate(self, rollout: Rollout, *args: Any) -> dict[str, torch.Tensor]:
+    def evaluate(self, rollout, *args):
         found = super().evaluate(rollout, *args)
         return {name: values.where(rollout.mask, torch.nan) for name, values in found.items()}
 
-    def values(self, rollout: Rollout) -> torch.Tensor:
+    def values(self, rollout):
         return super().values(rollout).where(rollout.mask, torch.nan)
 
 
-def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> torch.Tensor:
+def update_gradient(settings, rollout, **more):
     """Return the gradient of all parameters that a real update makes from a rollout, before it is clipped."""
     agent = make_agent(**settings, max_grad_norm=1e9, **more)
     metrics = agent.update(rollout)
@@ -40,11 +38,11 @@ def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> 
     return found
 
 
-def shuffled(rollout: Rollout) -> Rollout:
+def shuffled(rollout):
     return rollout.select(torch.randperm(len(rollout), generator=torch.Generator().manual_seed(1)))
 
 
-def poisoned(rollout: Rollout) -> Rollout:
+def poisoned(rollout):
     """Return the rollout with NaN, other states and other actions in masked cells and after ended episodes."""
     seen = rollout.final_observations
     return replace(
@@ -57,14 +55,14 @@ def poisoned(rollout: Rollout) -> Rollout:
     )
 
 
-def with_an_empty_row(rollout: Rollout, group: int = 0, status: int = ERROR) -> Rollout:
+def with_an_empty_row(rollout, group=0, status=ERROR):
     """Return the rollout and one more row without a step, with or without a verdict."""
     longer = rollout.select(torch.tensor([*range(len(rollout)), 0]))
     longer.mask[-1], longer.status[-1], longer.groups[-1] = False, status, group
     return longer
 
 
-def fail(rollout: Rollout, reward: float = 0.0) -> tuple[Rollout, torch.Tensor]:
+def fail(rollout, reward=0.0):
     """Return a sample with failed verdicts (one group has no other, one has one left), and which rows have none."""
     status = torch.full((N,), OK)
     status[[1, 4, 5, 6, 7, 8, 9, 10, 17]] = ERROR
@@ -75,7 +73,7 @@ def fail(rollout: Rollout, reward: float = 0.0) -> tuple[Rollout, torch.Tensor]:
 IN_GROUPS = [name for name, settings in FAMILY.items() if settings["cls"].compares_groups and "," not in name]
 VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
 each_agent = diagonal("settings", FAMILY, rare=VARIANTS)
-LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
+LAYOUTS = {
     "rows in another order": shuffled,
     "more padding": lambda rollout: padded(rollout, junk=1),
     "NaN in masked cells": poisoned,
@@ -86,7 +84,7 @@ LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
 
 
 @diagonal("settings, layout", FAMILY, LAYOUTS)
-def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: Callable[[Rollout], Rollout]) -> None:
+def test_the_layout_leaves_the_gradient_alone(settings, layout):
     for rollout in (sample(), some_cut_off(sample())):
         whole = update_gradient(settings, rollout)
         assert whole.any()
@@ -94,34 +92,34 @@ def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: 
 
 
 @diagonal("settings, rows", FAMILY, [1, 5, N])
-def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
+def test_micro_batches_leave_the_gradient_alone(settings, rows):
     rollout = some_cut_off(sample())
     parts = update_gradient(settings, rollout, micro_batch_size=rows)
     assert relative_error(parts, update_gradient(settings, rollout)) < 1e-12
 
 
 @each_agent
-def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
+def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings):
     rollout = some_cut_off(sample())
     found = update_gradient(settings, rollout, policy=CarelessPolicy)
     assert torch.equal(found, update_gradient(settings, rollout))
 
 
-def half_informative() -> Rollout:
+def half_informative():
     """Return a sample whose first three groups have unequal rewards and whose last three have equal ones."""
     rows = torch.arange(N)
     return paid_at_the_end(sample(), (rows % 5 == 0) & (rows < 12))
 
 
 @each_agent
-def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any]) -> None:
+def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings):
     rollout = half_informative()
     every = update_gradient(settings, rollout, skip_idle_rows=False)
     assert relative_error(update_gradient(settings, rollout), every) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["ReinforceBaseline", *IN_GROUPS])
-def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
+def test_groups_with_equal_rewards_need_no_pass(name):
     agent, seen = make_agent(**FAMILY[name]), []
     evaluate = agent.policy.evaluate
     agent.policy.evaluate = lambda rollout, *more: seen.append(rollout.groups) or evaluate(rollout, *more)
@@ -130,7 +128,7 @@ def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
 
 
 @diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan], rare=VARIANTS)
-def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
+def test_failed_verdicts_teach_nothing(settings, reward):
     rollout, valid = fail(some_cut_off(sample()), reward)
     alone = update_gradient(settings, rollout.select(valid))
     assert alone.any()
@@ -138,11 +136,11 @@ def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) 
 
 
 @each_agent
-def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, Any]) -> None:
+def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings):
     assert not update_gradient(settings, replace(sample(), status=torch.full((N,), ERROR))).any()
 
 
-def test_where_every_episode_is_cut_off_masking_those_leaves_nothing() -> None:
+def test_where_every_episode_is_cut_off_masking_those_leaves_nothing():
     rollout = replace(sample(), truncated=torch.ones(N, dtype=torch.bool))
     assert not update_gradient(FAMILY["DAPO, masked"] | {"ent_coef": 0.1}, rollout).any()
 
@@ -161,7 +159,7 @@ OF_GROUPS = [
 
 
 @diagonal("name, reward", OF_GROUPS, EQUAL)
-def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
+def test_equal_rewards_in_every_group_give_exactly_no_gradient(name, reward):
     """Groups differ in their reward, episodes in their length."""
     rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
     assert not update_gradient(FAMILY[name], rollout).any()
@@ -169,13 +167,13 @@ def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward
 
 @pytest.mark.parametrize("settings", OF_THE_ROLLOUT.values(), ids=OF_THE_ROLLOUT)
 @pytest.mark.parametrize("reward", EQUAL)
-def test_equal_rewards_in_a_rollout_do_so_for_who_compares_in_it(reward: float, settings: dict[str, Any]) -> None:
+def test_equal_rewards_in_a_rollout_do_so_for_who_compares_in_it(reward, settings):
     rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
     assert not update_gradient(settings, rollout).any()
 
 
 @diagonal("cls, reward, lam", [A2C, PPO], EQUAL, [0.0, 0.5, 1.0])
-def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agent], reward: float, lam: float) -> None:
+def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls, reward, lam):
     """An actor-critic compares with its critic, not with other episodes."""
     agent = make_agent(cls, gae_lambda=lam)
     agent.policy.table.data.fill_(reward)
@@ -185,6 +183,6 @@ def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agen
     assert not agent.policy.table.grad.any()
 
 
-def test_without_advantages_nothing_is_chosen() -> None:
+def test_without_advantages_nothing_is_chosen():
     agent = make_agent(KLCov, share=0.5)
     assert not agent.prepare(paid_at_the_end(sample(), torch.ones(N))).marked.any()
