@@ -12,7 +12,7 @@ import pytest
 from verifiers import Problem, make_verifier
 from verifiers.sandbox.run import unavailable
 
-FOLDER, AT_ONCE = Path(__file__).parent / "answers", 20
+FOLDER, AT_ONCE = Path(__file__).parent / "answers", 10
 ROWS = [
     pytest.param(path.stem, rows[start : start + AT_ONCE], id=f"{path.stem}-{start}")
     for path in sorted(FOLDER.glob("*.jsonl"))

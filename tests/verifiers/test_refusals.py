@@ -317,9 +317,10 @@ def pretend_libraries(monkeypatch):
     monkeypatch.setitem(sys.modules, "websockets", threading)
 
 
-@pytest.mark.parametrize(("make", "arguments", "names"), ROWS)
-def test_a_setting_that_cannot_be_used_is_named_with_its_value(pretend_libraries, make, arguments, names):
-    assert len(check_refused(make, arguments, names)) < 600
+@pytest.mark.parametrize("start", range(0, len(ROWS), 25))
+def test_a_setting_that_cannot_be_used_is_named_with_its_value(pretend_libraries, start):
+    for each in ROWS[start : start + 25]:
+        assert len(check_refused(*each.values)) < 600
 
 
 NEEDED = {
