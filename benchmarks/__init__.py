@@ -21,7 +21,7 @@ BENCHMARKS = {  # name: the module with its function `cases`, and what it measur
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
     "env": ("env", "the environment's and the collector's share of a step"),
     "verifier": ("verifier", "what the verifier adds to a rollout"),
-    "gpu": ("h200", "on a GPU: decoding, captured and not and against generate, and an update; memory"),
+    "gpu": ("gpu", "on a GPU: decoding, captured and not and against generate, and an update; memory"),
     "trl-gpu": ("against_trl", "on a GPU: an update of a 0.5 B model, against TRL"),
 }
 NEEDS_GPU = ("gpu", "trl-gpu")

@@ -9,7 +9,7 @@ from functools import partial
 
 import _rlenv_benchmarks
 import pytest
-from _rlenv_benchmarks import against_trl, env, floors, generate, h200, measure, sb3, update, verifier, worlds
+from _rlenv_benchmarks import against_trl, env, floors, generate, gpu, measure, sb3, update, verifier, worlds
 from _rlenv_benchmarks.measure import Case, measured
 from inprocess import result_of, run
 
@@ -47,8 +47,8 @@ def test_a_benchmark_yields_rows(module, name, count):
 
 def test_the_benchmark_of_verdicts_and_that_of_a_gpu_yield_rows():
     assert len(rows_of(verifier.cases("verifier"))) == 2
-    scale = h200.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
-    names = rows_of(h200.cases("gpu", scale))
+    scale = gpu.Scale("cpu", 0.07, (2,), prompt=5, tokens=4, groups=2, k=2)
+    names = rows_of(gpu.cases("gpu", scale))
     assert len(names) == 5 and "captured" in names[2] and names[1] == "GRPO, 2 x 2: training"
 
 
