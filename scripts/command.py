@@ -97,7 +97,7 @@ HELP_ALL = click.Option(
 
 
 def _no_value(value: Any) -> str:
-    """Return why a value, or one in a tuple, is none that an option takes; empty if it is one."""
+    """Return the fault of a value, or of one in a tuple, that no option takes; empty for any other."""
     if isinstance(value, (tuple, list)):
         return next(filter(None, map(_no_value, value)), "")
     if isinstance(value, float) and not math.isfinite(value):

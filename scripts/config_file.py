@@ -55,7 +55,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
 
 
 def _parsed(path: Path) -> Any:
-    """Return what a file holds: YAML by its suffix, else JSON."""
+    """Return the content of a file: YAML by its suffix, else JSON."""
     kind, parse = ("YAML", yaml.safe_load) if path.suffix in (".yaml", ".yml") else ("JSON", json.loads)
     try:
         return parse(path.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4  # of each run of rlenv compar
 
 
 def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str, dict[str, Setting]]:
-    """Return what is declared of each setting, by agent.
+    """Return the declarations of each setting, by agent.
 
     Args:
         classes: of the agents; by default those that say what may have an option, which import no torch.
@@ -30,7 +30,7 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
 
 
 def advice(option: str, command: click.Command) -> str:
-    """Return how a setting is written that a command has no option for; empty for any other name."""
+    """Return the spelling of a setting that a command has no option for; empty for any other name."""
     name, known = option.lstrip("-").replace("-", "_"), [str(each.name) for each in command.params]
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""

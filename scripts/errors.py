@@ -1,4 +1,4 @@
-"""Which errors are printed in one line, and which are bugs that keep their traceback.
+"""Errors that are printed in one line; all others are bugs, and keep their traceback.
 
 A full disk, and a folder that is read-only or was deleted, are recognized here and not in every place that writes.
 """
@@ -55,7 +55,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _of_disk(error: BaseException) -> str | None:
-    """Return why a file could not be read or written; None for any other error, such as one of a network."""
+    """Return the reason why a file could not be read or written; None for other errors, such as a network's."""
     if isinstance(error, OSError):
         code, where = error.errno or 0, "a file"
         if isinstance(error.filename, (str, bytes)):

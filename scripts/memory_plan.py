@@ -115,7 +115,7 @@ def available(device: str) -> int | None:
 
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
-    """Return which setting makes the busiest phase fit."""
+    """Return the setting that makes the busiest phase fit."""
     if plan.busiest != "training":
         return f"lower {LOWER[plan.busiest]}"
     if tokens := memory.fitting_micro_batch_tokens(config, work, free):

@@ -56,7 +56,7 @@ def passes(given: dict[str, Any], together: int = 1) -> int | None:
 
 
 def warm_start_steps(given: dict[str, Any]) -> int:
-    """Return how many steps of a warm start a run takes: for a model of your own none, unless asked for."""
+    """Return the steps of a run's warm start: for a model of your own none, unless asked for."""
     if given["sft_steps"] is not None:
         return int(given["sft_steps"])
     return STEPS if given["model"] in NAMES else 0

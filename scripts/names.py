@@ -28,7 +28,7 @@ class Name(click.ParamType):
         self.offered = offered
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the same names; a module of the current directory is named by its file."""
+        """Return the names; a module of the current directory is named by its file."""
         return _renamed(str(value), _absolute)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -26,7 +26,7 @@ class Options(tuple[click.Option, ...]):
         return [str(option.name) for option in self]
 
     def without(self, *names: str) -> Options:
-        """Return the same options but those of these parameters."""
+        """Return the options but those of these parameters."""
         return Options(option for option in self if option.name not in names)
 
 
@@ -87,7 +87,7 @@ def typed(name: str) -> bool:
 
 
 def flag_of(name: str) -> str:
-    """Return how an option of the running command is written, given its parameter name."""
+    """Return the flag of an option of the running command, given its parameter name."""
     return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
 
 

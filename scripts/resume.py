@@ -1,4 +1,4 @@
-"""What `rlenv train --resume RUN` continues: which options may change, and the agent of the newest whole checkpoint."""
+"""`rlenv train --resume RUN`: the options that may change, and the agent of the newest whole checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several commands do: build an agent from options, warm it up, evaluate it, show samples."""
+"""Steps of several commands: build an agent from options, warm it up, evaluate it, show samples."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes
 
 
 def evaluation_episodes(text: bool) -> int:
-    """Return how many episodes an evaluation plays by default."""
+    """Return the default number of episodes of an evaluation."""
     return 2000 if text else 100
 
 

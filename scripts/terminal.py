@@ -1,4 +1,4 @@
-"""What may be written to a stream: colors, a cursor that moves, the width; and text that is only text.
+"""Streams: their colors and width, and text that is only text.
 
 Colors are rich's decision, with NO_COLOR and FORCE_COLOR; bars need a terminal. A pipe or a file gets plain lines.
 """

@@ -24,7 +24,7 @@ def count_here() -> int:
 
 
 def restarts() -> int:
-    """Return how often torchrun has started the processes again after a failure."""
+    """Return the number of times that torchrun has started the processes again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
