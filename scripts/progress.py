@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -102,9 +101,7 @@ class Interrupt:
         self.said, self.asked = said, 0
 
     def __enter__(self) -> Interrupt:
-        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        if threading.current_thread() is not threading.main_thread():
-            numbers = []  # only the main thread gets signals
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in heard}
         return self
@@ -113,7 +110,7 @@ class Interrupt:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def check(self, *_: object) -> bool:
+    def check(self) -> bool:
         """Return True; raise `SignalError` after a signal."""
         if self.asked:
             raise SignalError
