@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from agents import Agent
@@ -46,7 +47,9 @@ def passes(given: dict[str, Any], together: int = 1) -> int | None:
 
     if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
         return given["micro_batch_tokens"]
-    if model_of(given["model"]) in ("auto", "tiny", "small"):
+    model = model_of(given["model"])
+    size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))  # two bytes per weight, or more
+    if model in ("auto", "tiny", "small") or 0 < size < 2 * LARGE:  # a plan needs the environment, which takes a second
         return None
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
