@@ -45,9 +45,10 @@ def other(folder, tmp_path):
     return tmp_path / "other"
 
 
-def one_line(error):
+def check_refused(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
     assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400, error.value
-    return str(error.value)
 
 
 def policy_on(folder):
@@ -65,7 +66,6 @@ def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
 
 
 def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
-    pytest.importorskip("peft")
     agent = GRPO(folder, ENV, env_kwargs=TEXTS, policy_kwargs={"lora_rank": 2}, **SMALL)
     agent.policy.export(tmp_path / "adapter", merge=False)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -74,39 +74,34 @@ def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
     assert again.origin["env_kwargs"]["tokenizer"] == str(folder)
 
 
-PAIRS = {**TEXTS, "group_size": 2}
 MADE_APART = {  # by the user, without the model's tokenizer
-    "vector": lambda: gym.make_vec(ENV, 4, **PAIRS),
+    "vector": lambda: gym.make_vec(ENV, 4, **TEXTS),
     "single": lambda: gym.make(ENV, **TEXTS),
     "sync": lambda: gym.make_vec(ENV, 4, vectorization_mode="sync", **TEXTS),
-    "other alphabet": lambda: gym.make_vec(ENV, 4, **PAIRS, tokenizer=character_tokenizer("0123+=456789")),
+    "other alphabet": lambda: gym.make_vec(ENV, 4, **TEXTS, tokenizer=character_tokenizer("0123+=456789")),
 }
 
 
 @pytest.mark.parametrize("kind", MADE_APART)
 def test_an_environment_with_other_tokens_is_refused(folder, kind):
-    with pytest.raises(ValueError, match=f"make the environment with tokenizer='{folder}'") as error:
-        Reinforce(folder, MADE_APART[kind](), episodes_per_update=4, device="cpu")
-    one_line(error)
+    make = lambda: Reinforce(folder, MADE_APART[kind](), episodes_per_update=4, device="cpu")  # noqa: E731
+    check_refused(make, f"make the environment with tokenizer='{folder}'")
 
 
 def test_another_environment_gets_the_tokenizer_or_is_refused(folder, other):
-    agent = GRPO(folder, ENV, env_kwargs=TEXTS, group_size=2, episodes_per_update=4, device="cpu")
+    agent = GRPO(folder, ENV, env_kwargs=TEXTS, **SMALL)
     agent.set_env(ENV, env_kwargs=TEXTS)
     assert agent.env.metadata["tokenizer"].get_vocab() == agent.policy.tokenizer.get_vocab()
-    kept = agent.env
-    with pytest.raises(ValueError, match="the environment has another tokenizer than the model") as error:
-        agent.set_env(ENV, env_kwargs={**TEXTS, "tokenizer": str(other)})
-    one_line(error)
+    kept, given = agent.env, {**TEXTS, "tokenizer": str(other)}
+    check_refused(lambda: agent.set_env(ENV, given), "the environment has another tokenizer than the model")
     assert agent.env is kept
 
 
 def test_an_evaluation_on_other_tokens_is_refused():
     agent = GRPO("tiny", ENV, env_kwargs=ARITH, **SMALL)
     agent.evaluate(make_envs(ENV, 2, ARITH), 2)
-    with pytest.raises(ValueError, match=r"another tokenizer .* with tokenizer=policy.tokenizer$") as error:
-        agent.evaluate(make_envs(ENV, 2, {**ARITH, "tokenizer": character_tokenizer("9876543210+-*/= \n")}), 2)
-    one_line(error)
+    apart = make_envs(ENV, 2, {**ARITH, "tokenizer": character_tokenizer("9876543210+-*/= \n")})
+    check_refused(lambda: agent.evaluate(apart, 2), r"another tokenizer .* with tokenizer=policy.tokenizer$")
 
 
 def test_a_checkpoint_says_which_tokenizer_and_has_a_copy_of_it(folder, tmp_path, monkeypatch):
@@ -134,6 +129,5 @@ def test_a_checkpoint_whose_tokenizer_has_changed_since_is_refused(folder, other
     shutil.copytree(folder, tmp_path / "mine")
     GRPO(tmp_path / "mine", ENV, env_kwargs=SUMS, **SMALL).save(tmp_path / "saved")
     shutil.copy(other / "tokenizer.json", tmp_path / "mine/tokenizer.json")
-    with pytest.raises(ValueError, match="the environment has another tokenizer than the model: token 3") as error:
-        GRPO.load(tmp_path / "saved", device="cpu")
-    one_line(error)
+    message = "the environment has another tokenizer than the model: token 3"
+    check_refused(lambda: GRPO.load(tmp_path / "saved", device="cpu"), message)

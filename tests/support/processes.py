@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
+
 MARK = "RLENV_TEST_MARK"
 
 
@@ -15,14 +17,8 @@ def new_mark():
 
 def processes_of(mark):
     """Return the living processes with the mark; this one is left out."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes() and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+    found = psutil.process_iter(["environ"])
+    return [one.pid for one in found if (one.info["environ"] or {}).get(MARK) == mark and one.pid != os.getpid()]
 
 
 def open_descriptors():
