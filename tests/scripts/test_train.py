@@ -89,7 +89,7 @@ def test_an_adapter_is_trained_continued_and_evaluated(text_run, tmp_path):
 
 @pytest.mark.parametrize("evaluated", [True, False])
 def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(evaluated, tmp_path, monkeypatch):
-    endless = EnvSpec("Endless-v0", entry_point="time_limits:Endless", kwargs={"steps": 0})
+    endless = EnvSpec("Endless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
     monkeypatch.setitem(registry, "Endless-v0", endless)
     monkeypatch.setattr(collector, "ENDLESS", 200)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
