@@ -30,7 +30,7 @@ from .parameters import Options, option
 @Options(
     [
         option("--group-size", COUNT, "Episodes that share a prompt.", 3),
-        option("--episodes", COUNT, "Per rollout, in groups of different prompts.", shown="--group-size"),
+        option("--episodes", COUNT, "Episodes per rollout, in groups.", shown="--group-size"),
         option("--gamma", float, "Discount of the agent and of the objective.", 1.0),
         option("--turns", COUNT, "Turns of an episode; a reward ends each.", 1),
         option("--tokens", click.IntRange(min=2), "Vocabulary; token 0 ends a turn.", shown="3, with several turns 2"),

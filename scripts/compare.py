@@ -12,16 +12,16 @@ from agents.algorithms import SETTINGS
 from .command import Command
 from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name
-from .options import COUNT, adapter, agent_arg, common, declared, environment, text, warm_start
+from .options import COUNT, MODEL, adapter, agent_arg, common, declared, environment, text, warm_start
 from .parameters import group, option
 
 compare_options = group(
     "Comparison",
-    option("--agents", Name(SETTINGS.keys), "all, or names, such as reinforce,file.py:MyAgent.", "all"),
+    option("--agents", Name(SETTINGS.keys), "all, or names: reinforce,rloo,file.py:MyAgent.", "all"),
     *agent_arg,
     option("--seeds", COUNT, "Runs per agent; the first seed is --seed.", 5),
     option("--jobs", COUNT, "Runs at a time, in each process.", shown="the number of cores; under torchrun 1"),
-    option("--model", str, "Preset, MlpPolicy, folder, id, GGUF file or run.", "auto", "tiny; control: MlpPolicy"),
+    option("--model", str, MODEL, "auto", "tiny; control: MlpPolicy"),
     option("--episodes", COUNT, "Episodes of each run.", shown=f"{EPISODES} for text"),
     option("--timesteps", COUNT, "Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"),
     option("--stop-reward", float, "A run stops when it reaches this; see train.", shown="the environment's, if any"),
@@ -30,7 +30,12 @@ compare_options = group(
     option("--eval-episodes", COUNT, "Episodes of each evaluation.", shown="2000 for text, 100 for control"),
     option("--log-interval", COUNT, "Updates between points of a curve.", 5),
     option("--figures/--no-figures", bool, "Write report.html.", True),
-    option("--log-dir", click.Path(file_okay=False, path_type=Path), "An old one goes on.", shown="runs/compare-NAME"),
+    option(
+        "--log-dir",
+        click.Path(file_okay=False, path_type=Path),
+        "Folder of the comparison; an existing one is continued.",
+        shown="runs/compare-NAME",
+    ),
     option("--overwrite", bool, "Delete an existing comparison and start again.", False),
 )
 

@@ -18,7 +18,7 @@ of_a_policy = group(  # that is evaluated, or played with
     option(
         "--temperature",
         float,
-        "Of the probabilities that are drawn with; the policy itself keeps its own. Text only.",
+        "Temperature of drawn completions; the policy keeps its own. Text only.",
         shown="of the training; 1 for a model",
     ),
     option("--top-p", float, "Draw from the likeliest tokens of this probability.", 1.0),
@@ -52,7 +52,9 @@ of_a_policy = group(  # that is evaluated, or played with
         shown="2000 for text (200 problems with --samples), 100 for control",
     ),
     option("--samples", click.IntRange(1, 1000), "Also sample so many completions per problem, for pass@k and maj@k."),
-    option("--out", click.Path(dir_okay=False, path_type=Path), "Of all completions.", shown="RUN/evaluations/..."),
+    option(
+        "--out", click.Path(dir_okay=False, path_type=Path), "File of all completions.", shown="RUN/evaluations/..."
+    ),
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out.")
 @of_a_policy

@@ -91,7 +91,10 @@ environment = group(
 problem_file = group(
     "Problems (text)",
     option(
-        "--problems", click.Path(resolve_path=True), "File of them, see docs/problems.md.", shown="the verifier's own"
+        "--problems",
+        click.Path(resolve_path=True),
+        "File of problems: .jsonl, .json, .csv, .tsv, .parquet, or a folder of datasets.",
+        shown="the verifier's own",
     ),
     option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),
     option("--prompt-template", str, "Prompts from columns, as in 'Q: {question} A:'.", shown="the prompt column"),
@@ -105,7 +108,7 @@ verifier = group(
     "Verifier (text)",
     option("--verifier", Name(verifiers), "Name, file.py:function or module:Name; or several: f,a.py:g=0.5.", "arith"),
     *verifier_arg,
-    option("--tool tools", Name(), "The model may call it: calculator, python or file.py:function.", multiple=True),
+    option("--tool tools", Name(), "A tool: calculator, python or file.py:function.", multiple=True),
     option("--verifier-workers", FROM_ZERO, "Processes that run the verifier; 0 for none.", shown="the verifier's"),
     option("--verifier-timeout", float, "Seconds per verdict; a later one is a timeout.", shown="the verifier's"),
     option("--verifier-memory-mb", int, "Memory of a worker process, in MiB.", shown="2048"),
@@ -116,7 +119,7 @@ problems = group(
     "Problems (text)",
     *problem_file,
     option("--test-fraction", float, "Share of the problems in the test split.", shown="0.2"),
-    option("--long-prompts", str, "What is done with longer prompts: skip or error.", shown="skip"),
+    option("--long-prompts", str, "Longer prompts: skip or error.", shown="skip"),
     option("--ask/--no-ask", bool, "Ask for the place of the answer in prompts in words, such as \\boxed{}."),
     option("--curriculum", float, "Add the next level at this success rate, such as 0.8.", shown="all levels at once"),
     option("--prompt-choice", str, "thompson: prefer problems solved half of the time.", shown="every problem in turn"),
@@ -124,9 +127,11 @@ problems = group(
 
 tokens = group(
     "Prompts, tokens and precision (text)",
-    option("--tokenizer", str, "Folder or id, or train:2000 for a preset.", shown="the model's, else characters"),
+    option("--tokenizer", str, "Folder, id, or train:2000 for a preset.", shown="the model's, else characters"),
     option("--system-prompt", str, "System message of prompts that have none; turns --chat on."),
-    option("--chat-template", click.Path(resolve_path=True), "File; turns --chat on.", shown="the tokenizer's"),
+    option(
+        "--chat-template", click.Path(resolve_path=True), "File with one; turns --chat on.", shown="the tokenizer's"
+    ),
     option("--chat/--no-chat", bool, "Make plain prompts messages of the user, as conversations always are."),
     option(
         "--stop-token stop_tokens",
@@ -136,23 +141,26 @@ tokens = group(
         callback=lambda ctx, param, value: [int(one) if re.fullmatch("[0-9]+", one) else one for one in value] or None,
     ),
     option("--max-prompt-tokens", int, "Longest prompt; see --long-prompts.", shown="1024, or the verifier's"),
-    option("--max-new-tokens", int, "Longest completion, or turn.", shown="what the answers need, at most 4096"),
+    option(
+        "--max-new-tokens", int, "Longest completion, or turn, in tokens.", shown="what the answers need, at most 4096"
+    ),
     option("--max-turns", int, "Turns of a dialogue.", shown="the verifier's"),
     option("--max-reply-tokens", int, "Longest reply; longer ones end the episode.", shown="the verifier's, or 128"),
     option("--max-context-tokens", int, "Longest dialogue, all included.", shown="all that an episode can need"),
     option("--temperature", float, "Temperature of the softmax, in acting and training.", 1.0),
-    option("--dtype", str, "Of the weights: float32, or bfloat16 with float32 copies in Adam.", shown="float32"),
+    option("--dtype", str, "Weights: float32, or bfloat16 with float32 copies in Adam.", shown="float32"),
     option("--activation-checkpointing", bool, "Compute layers twice: less memory, a third more time.", False),
 )
 text = Options([*verifier, *problems, *tokens])
 
 warm_start = group(
     "Supervised warm start (text)",
-    option("--sft-steps", FROM_ZERO, "Of the warm start; 0 for none.", shown="500 for a preset, 0 for your own model"),
+    option("--sft-steps", FROM_ZERO, "Steps; 0 for no warm start.", shown="500 for a preset, 0 for your own model"),
     option("--sft-examples", COUNT, "Demonstrations that the warm start uses.", 650),
     option("--sft-batch-size", click.IntRange(1, MOST_SLOTS), "Demonstrations per step.", 128),
-    option("--sft-learning-rate", RATE, "It falls linearly to a tenth.", shown="2e-3 for tiny, less for larger models"),
+    option("--sft-learning-rate", RATE, "Falls linearly to a tenth.", shown="2e-3 for tiny, less for larger models"),
 )
+MODEL = "Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run."
 adapter = group(
     "LoRA adapter (text)",
     option("--lora-rank", int, "Train a LoRA adapter of this rank. The model itself is frozen."),

@@ -35,7 +35,7 @@ from .parameters import Options, option
             600.0,
         ),
         option("--max-message-bytes", click.IntRange(min=256), "Longest message.", 2**20),
-        option("--token", str, "Of clients; better in OPENENV_TOKEN.", shown="none", envvar="OPENENV_TOKEN"),
+        option("--token", str, "Token of clients; better in OPENENV_TOKEN.", shown="none", envvar="OPENENV_TOKEN"),
         option("--insecure", bool, "Serve other machines without a token.", False),
     ]
 )

@@ -15,6 +15,7 @@ from .names import Name
 from .options import (
     COUNT,
     FROM_ZERO,
+    MODEL,
     adapter,
     agent_arg,
     common,
@@ -31,14 +32,14 @@ agent_options = group(
     "Agent, policy and budget",
     option("--agent", Name(SETTINGS.keys), "Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.", "reinforce-baseline"),
     *agent_arg,
-    option("--model", str, "Preset, MlpPolicy, folder, id, GGUF file or run.", "auto", "tiny; control: MlpPolicy"),
-    option("--policy-arg policy_args", KeyValue(), "Of the policy: critic=separate, net_arch=[64,64].", multiple=True),
+    option("--model", str, MODEL, "auto", "tiny; control: MlpPolicy"),
+    option("--policy-arg policy_args", KeyValue(), "Argument of the policy, such as critic=separate.", multiple=True),
     option("--timesteps", COUNT, "Steps of the environment; for text: all tokens sampled.", shown="the policy's"),
     option("--episodes", COUNT, "Episodes, instead of --timesteps."),
 )
 evaluation = group(
     "Evaluation and logs",
-    option("--eval-episodes", FROM_ZERO, "Of each evaluation; 0 for none.", shown="2000 for text, 100 for control"),
+    option("--eval-episodes", FROM_ZERO, "Per evaluation; 0 for none.", shown="2000 for text, 100 for control"),
     option("--eval-every", FROM_ZERO, "Updates between evaluations; the best is kept.", shown="10 in all; control: 0"),
     option("--stop-reward", float, "Stop at this mean reward of an evaluation, minus two standard errors."),
     option("--log-interval", COUNT, "Updates between two log entries.", 10),
