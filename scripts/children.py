@@ -65,34 +65,44 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
     return tuple(arguments)
 
 
-def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
+def run_jobs(
+    jobs: Sequence[Job], limit: int, threads: int, gpus: Sequence[str] = ()
+) -> Generator[tuple[Job, int], None, None]:
     """Run jobs in this order, `limit` at a time with so many threads each; yield each with its exit code as it ends.
 
     Close the generator to end the children early. Ctrl-C, SIGTERM and SIGHUP end them with a `KeyboardInterrupt`.
+
+    Args:
+        jobs: to run.
+        limit: how many at a time.
+        threads: of each.
+        gpus: as in CUDA_VISIBLE_DEVICES; a job sees the one with the fewest jobs. Empty for no choice.
     """
-    waiting, running = list(jobs), dict[subprocess.Popen, Job]()
+    waiting, running = list(jobs), dict[subprocess.Popen, tuple[Job, str]]()
     with Interrupt("ending the runs; once more kills them") as interrupt:
         try:
             while waiting or running:
                 if interrupt.asked:
                     raise KeyboardInterrupt(interrupt.asked)
                 while waiting and len(running) < limit:
-                    job = waiting.pop(0)
-                    running[_start(job, threads)] = job
+                    job, busy = waiting.pop(0), [gpu for _, gpu in running.values()]
+                    gpu = min(gpus, key=busy.count, default="")
+                    running[_start(job, threads, gpu)] = job, gpu
                 for process in [process for process in running if process.poll() is not None]:
-                    yield running.pop(process), process.returncode
+                    yield running.pop(process)[0], process.returncode
                 time.sleep(POLL_SECONDS)
         finally:
             _end(running)
 
 
-def _start(job: Job, threads: int) -> subprocess.Popen:
+def _start(job: Job, threads: int, gpu: str) -> subprocess.Popen:
+    own = dict.fromkeys(THREAD_LIMITS, str(threads)) | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
     inherited = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
     job.log.write_text(shlex.join(job.command) + "\n", encoding="utf-8")
     with job.log.open("a", encoding="utf-8") as log:
         return subprocess.Popen(
             job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            env=inherited | dict.fromkeys(THREAD_LIMITS, str(threads)), start_new_session=True,
+            env=inherited | own, start_new_session=True,
         )  # fmt: skip
 
 

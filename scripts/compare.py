@@ -20,7 +20,7 @@ compare_options = group(
     option("--agents", Name(SETTINGS.keys), "all, or names: reinforce,rloo,file.py:MyAgent.", "all"),
     *agent_arg,
     option("--seeds", COUNT, "Runs per agent; the first seed is --seed.", 5),
-    option("--jobs", COUNT, "Runs at a time, in each process.", shown="the number of cores; under torchrun 1"),
+    option("--jobs", COUNT, "Runs at a time.", shown="one per GPU; without any, one per core"),
     option("--model", str, MODEL, "auto", "tiny; control: MlpPolicy"),
     option("--episodes", COUNT, "Episodes of each run.", shown=f"{EPISODES} for text"),
     option("--timesteps", COUNT, "Steps of each run, instead of --episodes.", shown=f"{TIMESTEPS} for control"),
@@ -64,7 +64,7 @@ compare_options = group(
 def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
-    Every run is an `rlenv train` in a separate process; the processes of torchrun share the runs. The folder gets
+    Every run is an `rlenv train` in a separate process; if there are several GPUs, they share the runs. The folder gets
     report.md, report.json and report.html. The same command again continues an interrupted comparison; it
     may add agents and seeds.
     """

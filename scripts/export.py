@@ -77,7 +77,7 @@ def export(
 
 
 def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
-    """Return what writes the policy of a checkpoint into a folder; no environment or verifier is made."""
+    """Return the writer of a checkpoint's policy into a folder; no environment or verifier is made."""
     from agents import LanguageModelPolicy
     from agents.policies import text_spaces
     from rlenv.tokenizer import load_tokenizer
@@ -97,7 +97,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
 
 
 def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
-    """Return what writes a reward model into a folder."""
+    """Return the writer of a reward model into a folder."""
     from agents.language.adapters import has_adapter
     from agents.training.reward_model import make_reward_model, merged, save_reward_model
     from rlenv.tokenizer import load_tokenizer

@@ -139,7 +139,7 @@ class Game:
         return text if action in self.task.tokenizer.all_special_ids else quoted(text)
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
-        """Keep what was played; show the reply to a turn, and what it earned."""
+        """Keep a turn; show the reply to it, and its reward."""
         self.written.append(action)
         if "reply" in info:
             click.echo(f"turn    {quoted(str(info['turn']))}")

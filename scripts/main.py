@@ -37,7 +37,7 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
     "completion": "Print the script that completes commands in your shell.",
 }
 LONGEST = 960  # characters of a message
-IN_SEVERAL = ("train", "sft", "evaluate", "compare")  # what torchrun may start
+IN_SEVERAL = ("train", "sft", "evaluate")  # what torchrun may start
 
 
 class Commands(Group):

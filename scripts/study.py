@@ -9,6 +9,7 @@ report.md, report.json, report.html
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from contextlib import closing
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import torch
 
-from agents import AGENTS, processes
+from agents import AGENTS
 from agents.files import Lock, read_table
 from agents.rollouts.envs import find_spec, resolve_device, traits_of
 
@@ -31,7 +33,6 @@ from .options import TEXT_ONLY, adapter, one_budget
 from .run import LOCK, RESULT, check_place, model_of, write_json
 from .settings import is_text, resolved
 from .sft import sft
-from .torchrun import count_here, join, restarts
 from .train import train
 
 SETTINGS, WARM = "compare.json", "warm"
@@ -40,24 +41,18 @@ THIS_TIME = ("jobs", "figures")  # these do not change the results
 
 def run_comparison(given: dict[str, Any]) -> None:
     """Compare as the options say; exit with 1 if a run failed, and 130 after Ctrl-C or SIGTERM."""
-    agents = _agents(given["agents"])
-    device = join(given["device"], limit=None)  # one may have a run more than the others
-    given = _with_defaults(given)
-    with processes.alone():
-        warm = _check(agents, given | {"device": device})
-    if given["sft_steps"] and not warm:
+    agents, given = _agents(given["agents"]), _with_defaults(given)
+    if not _check(agents, given) and given["sft_steps"]:
         given["sft_steps"] = 0
-    study = Study(given, agents, device)
+    study = Study(given, agents)
     try:
         failed = study.run_missing()
     except KeyboardInterrupt:
         click.echo("Interrupted; the same command continues from here.", err=True)
         sys.exit(130)
-    report = processes.on_main(lambda: study.report(failed))
-    if processes.is_main():
-        page = study.folder / "report.md"
-        click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
-        click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
+    report, page = study.report(failed), study.folder / "report.md"
+    click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
+    click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
     sys.exit(1 if failed else 0)
 
 
@@ -124,7 +119,6 @@ class Study:
     Args:
         given: the options, with the defaults that depend on the environment filled in.
         agents: asked for this time.
-        device: of the runs that this process starts.
 
     Attributes:
         agents: all of this folder's, also those of earlier commands.
@@ -134,9 +128,9 @@ class Study:
         ValueError: as `claim` says.
     """
 
-    def __init__(self, given: dict[str, Any], agents: list[str], device: str) -> None:
-        settings = processes.on_main(lambda: claim(given, agents))
-        self.given, self.asked, self.device = given, agents, device
+    def __init__(self, given: dict[str, Any], agents: list[str]) -> None:
+        settings = claim(given, agents)
+        self.given, self.asked = given, agents
         self.agents, self.seeds = settings["agents"].split(","), settings["seeds"]
         self.folder: Path = given["log_dir"]
         self.text = is_text(given["env_id"])
@@ -151,28 +145,22 @@ class Study:
     def run_missing(self) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
         wanted = self.runs(self.asked, self.given["seeds"])
-        missing = processes.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
+        missing = [run for run in wanted if finished(run.folder) is None]
         if len(missing) < len(wanted):
             click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
         if not missing:
             return []
-        model = processes.on_main(self._start_model)
-        own = self._run(missing[processes.rank() :: processes.size()], model, len(wanted) - len(missing), len(wanted))
-        return [run for failed in processes.gather(own) for run in failed]
-
-    def _run(self, missing: list[Run], model: str, done: int, total: int) -> list[dict[str, Any]]:
-        """Run what is this process's, and say how each run ended; return those that failed."""
-        cores = max(1, available_cores() // count_here())
-        limit = self.given["jobs"] or (cores if processes.size() == 1 else 1)
-        together = min(limit, len(missing))
+        model, gpus, cores = self._start_model(), gpus_of(self.given), available_cores()
+        limit = self.given["jobs"] or len(gpus) or cores
+        together = -(-min(limit, len(missing)) // max(len(gpus), 1))
         options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
         jobs, failed = {}, []
         for run in missing:
-            run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
+            run.folder.parent.mkdir(exist_ok=True)
             command = rlenv_command(train, options[run.agent] | {"seed": run.seed, "log_dir": run.folder})
             jobs[Job(command, run.folder.with_name(f"{run.folder.name}.log"))] = run
-        with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
-            for count, (job, code) in enumerate(ended, 1):
+        with closing(run_jobs(list(jobs), limit, max(1, cores // limit), gpus)) as ended:
+            for count, (job, code) in enumerate(ended, 1 + len(wanted) - len(missing)):
                 run, result = jobs[job], finished(jobs[job].folder)
                 if code == 0 and result is not None:
                     note = session.describe(result["eval"])
@@ -180,8 +168,7 @@ class Study:
                     error = job.last_line()
                     failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
                     note = f"failed with exit code {code}: {error}  (see {job.log})"
-                number = min(done + count * processes.size(), total)
-                click.echo(f"{number}/{total}  {run.agent}, seed {run.seed}: {note}", err=True)
+                click.echo(f"{count}/{len(wanted)}  {run.agent}, seed {run.seed}: {note}", err=True)
         return failed
 
     def _start_model(self) -> str:
@@ -195,7 +182,7 @@ class Study:
             return model
         if finished(warm) is None:
             whole = dict.fromkeys(adapter.names)  # the warm start trains all weights, the runs an adapter
-            own = {"log_dir": warm, "as_json": True, "overwrite": True, "device": self.device}
+            own = {"log_dir": warm, "as_json": True, "overwrite": True}
             job = Job(rlenv_command(sft, self.given | whole | own), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended
@@ -207,16 +194,15 @@ class Study:
         return str(warm)
 
     def _options(self, agent: str, model: str, together: int) -> dict[str, Any]:
-        """Return the options of an agent's runs; several at a time share the free memory in their passes."""
+        """Return the options of an agent's runs; those at a time on a device share its free memory in their passes."""
         options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
         settings, of_train = dict(options["agent_args"]), {option.name for option in train.params}
         options |= {name: settings.pop(name) for name in of_train & settings.keys()}  # which train refuses there
-        options |= {"agent": agent, "agent_args": settings, "model": model, "device": self.device}
+        options |= {"agent": agent, "agent_args": settings, "model": model}
         options |= {"as_json": True, "overwrite": True, "log_kl": True, "report": False}
         if self.text:
             options["sft_steps"] = 0
-            with processes.alone():  # as each run is
-                options["micro_batch_tokens"] = passes(options, together)
+            options["micro_batch_tokens"] = passes(options, together)
         return options
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
@@ -225,6 +211,15 @@ class Study:
         named = [(path, result) for path, result in done.items() if result is not None]
         results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]
         return write_report(self.folder, self.given, list(map(short_name, self.agents)), results, failed)
+
+
+def gpus_of(given: dict[str, Any]) -> list[str]:
+    """Return the GPUs that the runs share, as in CUDA_VISIBLE_DEVICES; none if --device names one or another device."""
+    device = resolve_device(given["device"], given["env_id"])
+    if device.type != "cuda" or device.index is not None:
+        return []
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return seen.split(",") if seen else [str(number) for number in range(torch.cuda.device_count())]
 
 
 def claim(given: dict[str, Any], agents: list[str]) -> dict[str, Any]:
@@ -243,7 +238,7 @@ def claim(given: dict[str, Any], agents: list[str]) -> dict[str, Any]:
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
         Lock(folder / LOCK, busy).close()
-        if given["overwrite"] and not restarts():  # else this command has done so, and torchrun started it again
+        if given["overwrite"]:
             shutil.rmtree(folder)
         else:
             settings = _extended(folder, settings)

@@ -33,14 +33,14 @@ def number(where: str = "RANK") -> int:
     return int(os.environ.get(where, "0"))
 
 
-def join(device: str, limit: float | None) -> str:
+def join(device: str, limit: float) -> str:
     """Meet the other processes that torchrun has started; return the device of this one.
 
     Without torchrun, nothing is done.
 
     Args:
         device: "auto", "cpu" or "cuda", as of the option.
-        limit: seconds that the processes wait for one of them; None for ever.
+        limit: seconds that the processes wait for one of them.
 
     Raises:
         ValueError: for more processes than devices on this machine, a device with a number, a torch without processes,
@@ -70,7 +70,7 @@ def join(device: str, limit: float | None) -> str:
         torch.cuda.set_device(device)
     try:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=min(FOREVER, limit or FOREVER)))
+        dist.init_process_group(backend, timeout=timedelta(seconds=min(FOREVER, limit)))
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {count()} processes of torchrun did not meet: {reason}") from error

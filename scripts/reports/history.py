@@ -92,7 +92,7 @@ class Series:
 
 @dataclass(frozen=True)
 class History:
-    """What is known about a run.
+    """The figures and facts of a run.
 
     Attributes:
         columns: of progress.csv, NaN where a cell is empty [rows], by name.

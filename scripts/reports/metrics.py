@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """What a chart shows.
+    """The content of a chart.
 
     Attributes:
         column: of progress.csv.

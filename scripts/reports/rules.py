@@ -267,7 +267,7 @@ def held_out_falls_behind(run: History) -> Finding | None:
 
 
 def worse_than_before(run: History) -> Finding | None:
-    """What the policy could do is lost: success, or else the reward, fell to a fraction of its best or of its start."""
+    """The ability of the policy is lost: success, or else the reward, fell to a fraction of its best or of its start."""
     by_success = len(run.success) > 0
     able, said = (run.success if by_success else run.reward).smooth(), []
     if run.updates >= FEW_UPDATES and len(able) >= 3 and (by_success or not run.is_text):
@@ -317,7 +317,7 @@ EXPLAINS = {  # what a finding explains is not said as well
 
 
 def findings_of(run: History) -> list[Finding]:
-    """Return what the rules find in a run, errors first; empty for a healthy one."""
+    """Return the findings of the rules in a run, errors first; empty for a healthy one."""
     found = [replace(finding, rule=name) for name, rule in RULES.items() if (finding := rule(run)) is not None]
     if len(found) > 1:  # a reward that does not rise has a cause
         found = [finding for finding in found if (finding.rule, finding.severity) != ("nothing-learned", "warning")]

@@ -62,14 +62,8 @@ def hang(prompts, completions, **columns):
 """
 
 
-def test_a_comparison_is_shared_and_evaluations_are_equal(jobs, tmp_path):
-    few = ["--episodes", 32, "--sft-steps", 5, "--eval-episodes", 8, "--episodes-per-update", 16, "--no-figures"]
-    code, out, errors = jobs.run("compare", "--device", "cpu", "--agents", "rloo,grpo,ppo", "--seeds", 1, *few)
-    assert code == 0, errors
-    folder = tmp_path / "runs" / "compare-textgen-v0-arith"
-    assert out.count("| agent |") == 1
-    assert all((folder / name / "seed-0" / "result.json").is_file() for name in ("rloo", "grpo", "ppo"))
-    evaluation = ["evaluate", folder / "grpo" / "seed-0", "--device", "cpu", "--episodes", 63, "--samples", 20]
+def test_evaluations_are_equal(jobs, tmp_path, text_run):
+    evaluation = ["evaluate", text_run, "--device", "cpu", "--episodes", 63, "--samples", 20]
     found = []
     for processes in (1, 3):
         assert jobs.run(*evaluation, "--out", f"{processes}.jsonl", processes=processes)[0] == 0

@@ -6,10 +6,11 @@ import math
 import inprocess
 import numpy as np
 import pytest
+import torch
 from _rlenv_scripts.comparison import write_report
 from _rlenv_scripts.reports.curves import POINTS, merge_equal, spread
 from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, tabulate
-from _rlenv_scripts.study import finished
+from _rlenv_scripts.study import finished, gpus_of
 from inprocess import error_of, result_of
 
 from agents import AGENTS
@@ -73,7 +74,7 @@ def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
-    def interrupted(jobs, limit, threads):
+    def interrupted(jobs, limit, threads, gpus):
         yield from ()
         raise KeyboardInterrupt
 
@@ -86,7 +87,7 @@ def jobs_of(monkeypatch, *args):
     """Return the commands that a comparison would run, without running them."""
     seen = []
 
-    def note(jobs, limit, threads):
+    def note(jobs, limit, threads, gpus):
         seen.append((jobs, limit, threads))
         for job in jobs:
             job.log.write_text("command\nbroken\n")
@@ -237,11 +238,9 @@ def test_only_equal_curves_are_merged():
     assert merge_equal(curves) == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
 
 
-def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
-    command = [*POLE, "--overwrite", "--log-dir", tmp_path / "run"]
-    jobs_of(monkeypatch, *command)
-    for restarts, kept in (("1", True), ("0", False)):
-        (tmp_path / "run" / "finished").touch()
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        jobs_of(monkeypatch, *command)
-        assert (tmp_path / "run" / "finished").exists() is kept
+def test_runs_share_the_gpus_that_are_visible(tmp_path, monkeypatch):
+    monkeypatch.setattr("_rlenv_scripts.study.resolve_device", lambda device, env: torch.device(device))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    for device, visible, gpus in (("cuda", "2,3,5", ["2", "3", "5"]), ("cuda", "", ["0", "1"]), ("cuda:1", "", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpus_of({"device": device, "env_id": "TextGen-v0"}) == gpus

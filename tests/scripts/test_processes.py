@@ -36,10 +36,10 @@ def test_what_several_processes_cannot_do_is_said(monkeypatch, capfd):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run("doctor", "run").exit_code == 2 and "doctor runs in one process" in capfd.readouterr().err
     with pytest.raises(ValueError, match="cuda:0 names one device"):
-        torchrun.join("cuda:0", None)
+        torchrun.join("cuda:0", 1.0)
     monkeypatch.setattr(dist, "is_available", lambda: False)
     with pytest.raises(ValueError, match=r"torch\.distributed"):
-        torchrun.join("cpu", None)
+        torchrun.join("cpu", 1.0)
 
 
 WITHOUT_PROCESSES = """
@@ -71,8 +71,8 @@ def job(tmp_path, name, code):
     return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
 
 
-def finish(jobs, limit=2, threads=1):
-    with closing(run_jobs(jobs, limit, threads)) as ended:
+def finish(jobs, limit=2, threads=1, gpus=()):
+    with closing(run_jobs(jobs, limit, threads, gpus)) as ended:
         return dict(ended)
 
 
@@ -95,6 +95,15 @@ def test_no_more_than_so_many_run_at_a_time(tmp_path):
     jobs = [job(tmp_path, str(number), code) for number in range(4)]
     assert set(finish(jobs, 2).values()) == {0}
     assert max(int(each.last_line()) for each in jobs) <= 2
+
+
+def test_jobs_at_the_same_time_have_a_gpu_each(tmp_path):
+    """The first one ends last, so that the others take the second GPU in turn."""
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'third.log')!r}).exists(): time.sleep(0.02)"
+    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    jobs = [job(tmp_path, "first", f"{wait}\n{show}"), job(tmp_path, "second", show), job(tmp_path, "third", show)]
+    finish(jobs, gpus=["4", "7"])
+    assert [each.last_line() for each in jobs] == ["4", "7", "7"]
 
 
 def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):

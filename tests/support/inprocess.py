@@ -17,7 +17,7 @@ def done(*args):
     return outcome
 
 
-def run_jobs(jobs, limit, threads):
+def run_jobs(jobs, limit, threads, gpus=()):
     """Stand in for `_rlenv_scripts.children.run_jobs`: each start of Python takes seconds."""
     for job in jobs:
         outcome = run(*job.command[3:])
