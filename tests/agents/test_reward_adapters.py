@@ -95,16 +95,6 @@ def test_what_is_written_is_small_and_rates_the_same_when_it_is_read(base, tmp_p
     assert max(rates) - min(rates) > 1e-3
 
 
-def test_a_base_without_a_name_lies_in_the_folder(tmp_path):
-    model = adapted("tiny")
-    train(model, 1)
-    again = make_reward_model(written(model, tmp_path / "judge"), VOCAB, 16, PAD)
-    rates = rates_of_texts(model)
-    assert rates_of_texts(again) == rates
-    assert verdicts(tmp_path / "judge") == pytest.approx(rates, abs=1e-5)
-    assert verdicts(written(again, tmp_path / "again")) == pytest.approx(rates, abs=1e-5), "trained on, it is not lost"
-
-
 def test_without_peft_the_error_names_the_extra(base, tmp_path, monkeypatch):
     """What else is refused is in tests/agents/test_refusals.py: `adapt` is that of policies."""
     folder = written(adapted(base), tmp_path / "judge")

@@ -103,7 +103,7 @@ def check(agent, plain, rollout, what, tolerance=EXACT):
 
 
 def check_micro_batches(agent, plain, rollout, tolerance=EXACT):
-    for size, budget in ((1, None), (3, None), (None, 30)):
+    for size, budget in ((3, None), (None, 30)):
         agent.micro_batch_size, agent.micro_batch_tokens = size, budget
         check(agent, plain, rollout, f"micro-batches of {size} rows, {budget} tokens", tolerance)
     agent.micro_batch_size = agent.micro_batch_tokens = None
