@@ -267,7 +267,7 @@ def held_out_falls_behind(run: History) -> Finding | None:
 
 
 def worse_than_before(run: History) -> Finding | None:
-    """The ability of the policy is lost: success, or else the reward, fell to a fraction of its best or of its start."""
+    """A policy loses its ability: success, or else the reward, fell to a fraction of its best or of its start."""
     by_success = len(run.success) > 0
     able, said = (run.success if by_success else run.reward).smooth(), []
     if run.updates >= FEW_UPDATES and len(able) >= 3 and (by_success or not run.is_text):
