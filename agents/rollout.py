@@ -17,7 +17,7 @@ Obs = torch.Tensor | dict[str, torch.Tensor]
 STATUSES = ("ok", "timeout", "error", "not_applicable")  # of verdicts; `Rollout.status` has their numbers
 OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
 FAILURES = STATUSES[1:]  # for which an episode has no verdict
-EARNED = "earned"  # in `extras`
+ENV_RETURN = "env_return"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
@@ -48,8 +48,8 @@ class Rollout:
             environment without verdicts has no others.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
         extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
-            `COUNTS`, "parts/NAME" of the reward; for watchers of an update also `EARNED`, the return before the learner
-            changed the rewards.
+            `COUNTS`, "parts/NAME" of the reward; for watchers of an update also `ENV_RETURN`, the return before
+            the learner changed the rewards.
         final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
             [N, ...]; None if there is no such episode.
         values: of the critic, if any [N, T].

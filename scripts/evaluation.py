@@ -116,7 +116,7 @@ def _check(text: bool, env_id: str, given: dict[str, Any]) -> None:
 
 
 def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what decides what an evaluation of text finds."""
+    """Return the settings that decide the figures of an evaluation of text."""
     return {
         "version": __version__,
         "subject": subject.path.name.lstrip("."),

@@ -256,7 +256,7 @@ class Job:
         return figures
 
     def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what `--json` prints; `final` has the figures of the last evaluation, if it was made."""
+        """Return the result that `--json` prints; `final` has the figures of the last evaluation, if it was made."""
         asked = self.interrupt.asked
         agent, warm_start = self.agent, self.state.get("warm_start", {})
         return {

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What the run printed at its end; empty if there is none, or if it is damaged, which is said."""
+        """The result that the run printed at its end; empty if there is none, or if it is damaged, which is said."""
         try:
             return read_table(self.path / RESULT) if (self.path / RESULT).is_file() else {}
         except ValueError as error:
@@ -90,7 +90,7 @@ class Run:
             return {}
 
     def samples(self, read: Callable[[Any], T]) -> list[T]:
-        """Return what `read` makes of each line of samples.jsonl, if any; a half-written last one is left out."""
+        """Return `read` of each line of samples.jsonl, if any; a half-written last one is left out."""
         file = self.path / EPISODES
         lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
         return _undamaged(file, lines, lambda line: read(json.loads(line)))

@@ -110,6 +110,6 @@ def _cell(value: Any) -> str:
 
 
 def _writers(logger: Logger) -> list[Any]:
-    """Return what writes to TensorBoard, and trackers."""
+    """Return the writers to TensorBoard and trackers."""
     outputs = [output for output in logger.output_formats if not isinstance(output, CSVOutputFormat)]
     return [output.writer if isinstance(output, TensorBoardOutputFormat) else output for output in outputs]

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
-from agents.rollout import EARNED, PARTS, STATUSES
+from agents.rollout import ENV_RETURN, PARTS, STATUSES
 from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """Return what each token adds to the text; the last token of a character that has several adds all of it."""
+    """Return the text that each token adds; the last token of a character that has several adds all of it."""
     texts, start, read = [], 0, 0
     for end in range(1, len(ids) + 1):
         before, now = tokenizer.decode(list(ids[start:read])), tokenizer.decode(list(ids[start:end]))
@@ -47,7 +47,7 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
-    """Return what was said in each episode and what it earned.
+    """Return a row per episode, with its texts and its reward.
 
     Returns:
         Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token; of
@@ -144,8 +144,8 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
 
 
 def earned(rollout: Rollout) -> torch.Tensor:
-    """Return what the environment paid for each episode [N], before any KL penalty and normalization."""
-    return rollout.extras.get(EARNED, rollout.returns)
+    """Return the environment's reward of each episode [N], before any KL penalty and normalization."""
+    return rollout.extras.get(ENV_RETURN, rollout.returns)
 
 
 def _rounded(value: float) -> float | None:

@@ -18,7 +18,7 @@ from .run_log import flush
 
 
 class RunState(TypedDict, total=False):
-    """What a run keeps in its checkpoints.
+    """The state of a run in its checkpoints.
 
     Attributes:
         warm_start: figures of the warm start, once it has begun.
@@ -124,7 +124,7 @@ class Saver:
         self.agent.save(folder, previous)
 
     def _content(self) -> tuple[int, dict[str, Any]]:
-        """Return what tells two checkpoints after the warm start apart."""
+        """Return the mark by which two checkpoints after the warm start differ."""
         hidden = ("seconds", "log", "imitation")
         return self.agent.num_updates, {name: value for name, value in self.state.items() if name not in hidden}
 

@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 from agents import Agent, Rollout, make_envs, processes
 from agents.language.gguf import model_folder
 from agents.policies import NAMES
-from agents.rollouts.envs import LOOP_OFFERS
+from agents.rollouts.envs import LOOP_SETTINGS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
@@ -111,7 +111,7 @@ def evaluation_envs(
     """
     if is_text(env_id):
         env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": samples}
-    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
+    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_SETTINGS)
 
 
 def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:

@@ -91,7 +91,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(agents: list[str], given: dict[str, Any]) -> bool:
-    """Make what every run will make, so that bad input is an error before the first run starts.
+    """Make the agent and environment of every run, so that bad input is an error before the first run starts.
 
     Returns:
         Whether there is a warm start.

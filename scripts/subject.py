@@ -77,7 +77,7 @@ class Subject:
 
 
 def find(spec: Path, given: Mapping[str, Any]) -> Subject:
-    """Return what a folder or id stands for; the options that the user gave replace those of a checkpoint.
+    """Return the policy and problems of a folder or id; the options that the user gave replace those of a checkpoint.
 
     Raises:
         ValueError: if it is neither a run, nor a checkpoint, nor a model, or the options do not fit it.

@@ -26,7 +26,7 @@ from .sb3_envs import FromVecEnv
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
-LOOP_OFFERS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
+LOOP_SETTINGS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
 _HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
 
 
@@ -130,8 +130,8 @@ def make_envs(
         skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
             where every step is counted. An id makes a `WaitingVectorEnv` (CartPole a `WaitingCartPole`), unless its
             registered vector environment has slots that wait, or `vectorization_mode` asks for another kind.
-        offers: settings that an agent would like to choose (device, group_size, `LOOP_OFFERS`); used if they are among
-            the environment's traits (`agent_settings`) and not in `env_kwargs`.
+        offers: settings that an agent would like to choose (device, group_size, `LOOP_SETTINGS`); used if they are
+            among the environment's traits (`agent_settings`) and not in `env_kwargs`.
 
     Raises:
         ValueError: for an unknown id (with the closest match), bad arguments, or anything but an environment.

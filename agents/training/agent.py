@@ -23,7 +23,7 @@ from ..policies import SavedPolicy, make_policy
 from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
 from ..rollouts.envs import (
-    LOOP_OFFERS,
+    LOOP_SETTINGS,
     closed_on_error,
     env_maker,
     longest_episode,
@@ -108,7 +108,7 @@ class Agent(Sb3Face):
         self.device = resolve_device(self.device, env)
         self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
         size = self.default_group_size if group_size is None else group_size
-        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
+        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_SETTINGS}
         self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
         usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
         episodes = self.episodes_per_update or usual("episodes_per_update")
@@ -285,7 +285,7 @@ class Agent(Sb3Face):
             release_weights(self.policy)
             return None
         self.num_episodes += len(rollout)
-        evaluation.tell_verdicts(self.env, rollout)
+        evaluation.record_verdicts(self.env, rollout)
         ends = processes.gather((self.collector.statuses, self.collector.failure))
         callback.update_locals({"rollout": rollout})
         callback.on_rollout_end()

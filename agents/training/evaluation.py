@@ -14,7 +14,7 @@ from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
-from ..rollouts.envs import LOOP_OFFERS, make_envs, seed_of, shares_stream
+from ..rollouts.envs import LOOP_SETTINGS, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
 
 
@@ -29,7 +29,7 @@ def opened(
     """
     if isinstance(env, str):
         kwargs = {**(own or {}), **(changes or {})}
-        with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_OFFERS)) as made:
+        with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_SETTINGS)) as made:
             yield made
     elif changes:
         raise ValueError(f"env_kwargs={dict(changes)} is for the id of an environment, got {env!r}: leave it out")
@@ -74,7 +74,7 @@ def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.dev
     return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
 
 
-def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
+def record_verdicts(env: VectorEnv, rollout: Rollout) -> None:
     """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
     if env.metadata.get("hears_verdicts"):
         judged = rollout.ok & ~rollout.success.isnan()

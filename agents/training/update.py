@@ -13,7 +13,7 @@ from ..devices import to_floats
 from ..estimators.mismatch import importance_weights
 from ..fsdp import gather_weights, passes, release_weights
 from ..policies import ControlPolicy, Policy
-from ..rollout import EARNED, Batch, Rollout, RolloutT
+from ..rollout import ENV_RETURN, Batch, Rollout, RolloutT
 from .divergence import check_log_probs, fault_of
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
 from .optimizer import PolicyOptimizer
@@ -48,7 +48,7 @@ class Update:
     def __call__(self, rollout: Rollout) -> tuple[dict[str, float], int]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over them, and how many steps it had."""
         if self.watchers:
-            rollout = replace(rollout, extras=rollout.extras | {EARNED: rollout.returns})
+            rollout = replace(rollout, extras=rollout.extras | {ENV_RETURN: rollout.returns})
         prepared = self.agent.prepare(self.reward_scale(rollout) if self.agent.normalize_rewards else rollout)
         for watch in self.watchers:
             watch(prepared)
