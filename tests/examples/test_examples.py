@@ -1,12 +1,17 @@
-"""The examples' verifiers and problems: what they pay for, and that training and test share nothing."""
+"""The examples: their problems and rewards, a few updates of those that train, and one measurement."""
 
 import json
+import math
 import re
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+import torch
+from identity_checks import collect
 from loaded import loaded
+from tiny_models import text_envs, tiny_policy
 
 from rlenv.problems import load_problems
 from rlenv.stream import ProblemStream
@@ -67,3 +72,47 @@ def test_the_reward_of_long_answers_is_the_share_of_places_that_go_on():
     texts = [whole, whole[:16], "", "b" * 32, "bcd<pad>bcd", "aaaa"]
     assert share(["a"] * 6, texts) == [1.0, 0.5, 0.0, 1 / 32, 5 / 32, 0.0]
     assert share(["d", "c"], ["abc", "dab"]) == [3 / 32, 3 / 32]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "TextGen-v0"])
+def test_a_few_updates_of_reinforce_run_and_print_a_finite_loss(env, capsys, monkeypatch):
+    example = loaded("examples/reinforce.py")
+    monkeypatch.setattr(example, "LENGTH", 3)  # of a text
+    rewards = example.train(env, updates=10)
+    printed = capsys.readouterr().out
+    loss = float(printed.split()[3])
+    assert len(rewards) == 10 and math.isfinite(loss) and loss != 0
+
+
+@pytest.mark.slow
+def test_reinforce_balances_the_pole_and_echoes_the_letter():
+    example = loaded("examples/reinforce.py")
+    assert max(example.train("CartPole-v1", updates=80)) > 400
+    text = example.train("TextGen-v0", updates=100)
+    assert sum(text[-10:]) / 10 > 0.8
+
+
+def test_the_agents_of_long_answers_train():
+    example = loaded("examples/long_answers.py")
+    cls, settings = list(example.AGENTS.values())[-1]
+    rewards = example.train(cls, {**settings, "num_epochs": 1, "num_minibatches": 1}, updates=1, seed=0)
+    assert len(rewards) == 1 and 0 < rewards[0] < 0.3
+
+
+def test_the_scores_of_baseline_noise_along_a_direction_are_those_of_the_gradient(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES / "real_model")
+    example = loaded("examples/real_model/baseline_noise.py")
+    envs = text_envs(4)
+    policy = tiny_policy("llama", envs)
+    rollout = collect(policy, envs, 3)
+    weights = list(policy.parameters())
+    before = [weight.clone() for weight in weights]
+    found = example.scores_along(policy, rollout, seed=5, step=1e-5)
+    assert all(map(torch.equal, before, weights))
+    generator = torch.Generator().manual_seed(5)
+    directions = [torch.randn(weight.shape, generator=generator) for weight in weights]
+    log_probs = policy.evaluate(rollout)["log_probs"]
+    for row, t in rollout.mask.nonzero().tolist():
+        slopes = torch.autograd.grad(log_probs[row, t], weights, retain_graph=True)
+        wanted = sum(float((slope * v).sum()) for slope, v in zip(slopes, directions, strict=True))
+        assert float(found[row, t]) == pytest.approx(wanted, rel=1e-5, abs=1e-5)
