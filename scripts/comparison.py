@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .reports import page
-from .reports.curves import merge_equal, read_curves
 from .reports.statistics import tabulate, worse
-from .run import CSV, REPORT, write_json
+from .run import REPORT, write_json
 from .settings import is_text
 
 
@@ -47,9 +46,7 @@ def write_report(
     report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal}
     report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
-    files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
-    drawn = merge_equal({agent: [curve for path in own for curve in read_curves(path)] for agent, own in files.items()})
-    notes = [*_notes(runs, agents, failed), *(_same(names) for names in drawn if len(names) > 1)]
+    notes = _notes(runs, agents, failed)
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
     if given["figures"] and runs:
         page.write_report([folder], folder / REPORT)
@@ -67,10 +64,6 @@ def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Seq
         f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
         for run in failed
     ]
-
-
-def _same(names: Sequence[str]) -> str:
-    return f"The runs of {' and '.join(names)} are the same, step by step, at these settings.\n"
 
 
 def _page(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .collect import Kind
-from .curves import spread
 from .history import Series
 from .metrics import METRICS, Metric
+from .statistics import spread
 
 BOLD, THIN = 40, 400  # points of the curve of a single run, and of the thin line behind it
 NOISE = 1e-6  # rounding makes a KL of 0 so large; charts with nothing above it are left out

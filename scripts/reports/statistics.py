@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 10_000
+POINTS = 200  # of a curve over several runs
 LEVEL, Z = 0.95, 1.959964  # and the distance to the mean of a normal distribution, in standard deviations
 
 
@@ -47,6 +48,17 @@ def bootstrap_interval(
     drawn = ordered[generator.integers(len(ordered), size=(RESAMPLES, len(ordered)))]  # [R, n]
     low, high = np.quantile(interquartile_mean(drawn), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
+    """Return common x, interquartile mean, minimum and maximum of curves [2, n], each with its own x, as [4, POINTS].
+
+    Curves are interpolated linearly. A curve that ends early keeps its last value: without the runs that reached their
+    goal early, the mean would fall.
+    """
+    grid = np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), POINTS)
+    values = np.stack([np.interp(grid, x, y) for x, y in curves], axis=-1)  # [POINTS, runs]
+    return np.stack([grid, interquartile_mean(values), values.min(-1), values.max(-1)])
 
 
 def worse(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str | None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from _rlenv_scripts.comparison import write_report
-from _rlenv_scripts.reports.curves import POINTS, merge_equal, spread
-from _rlenv_scripts.reports.statistics import bootstrap_interval, interquartile_mean, tabulate
+from _rlenv_scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate
 from _rlenv_scripts.study import finished, gpus_of
 from inprocess import error_of, result_of
 
@@ -218,7 +217,6 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
-    assert "The runs of rloo and ppo are the same, step by step" in page, "they have one log here"
     assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True, False]
 
 
@@ -229,13 +227,6 @@ def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_las
     assert (low[-1], middle[-1], high[-1]) == (2.0, 3.0, 4.0)
     half = np.argmin(abs(grid - 0.5))
     assert (high[half], low[half]) == pytest.approx((4 * grid[half], grid[half]))
-
-
-def test_only_equal_curves_are_merged():
-    one, other = np.array([[0.0, 1.0], [1.0, 2.0]]), np.array([[0.0, 1.0], [1.0, 2.5]])
-    nothing = np.empty((2, 0))
-    curves = {"a": [one, other], "b": [one], "c": [one, other], "d": [other, one], "e": [nothing], "f": [nothing]}
-    assert merge_equal(curves) == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
 
 
 def test_runs_share_the_gpus_that_are_visible(tmp_path, monkeypatch):
