@@ -37,6 +37,13 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
             infos |= starts
         return obs, rewards, terminated, truncated, infos
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: what is carried from one rollout to the next is the environment's own."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore nothing."""
+
     def _final(self, obs: dict[str, Any], infos: dict[str, Any], ended: np.ndarray) -> dict[str, Any]:
         """Return infos with those of ended episodes, which have other keys, moved into `final_info`."""
         keys = [key for key in infos if f"_{key}" in infos and infos[f"_{key}"][ended].any()]

@@ -77,6 +77,7 @@ class CapturedDecoder(Decoder):
         super().__init__(*parts)
         self._slots, self.capture, self.cache = None, capture, capture.cache
         self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
+        self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self
 
     @override
@@ -97,16 +98,19 @@ class CapturedDecoder(Decoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.is_new = False
         self.held += 1
-        starts = starts.cpu()
+        plays = None if playing is None or not playing.any() else playing.cpu()
+        starts = starts.cpu() | (self.cut if plays is None else self.cut & plays)
         answered, ends = self._read_replies(tokens, lengths, ~starts, appended)
         self.held[answered] = ends
         if len(slots := starts.nonzero()[:, 0]):
             there = to_device(slots, tokens.device)
             self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
+            self.cut[slots] = False
         self.capture.tokens.copy_(newest_tokens(tokens, lengths))
         self.capture.positions.copy_(lengths - 1)
-        held = self.held if playing is None or not playing.any() else self.held[playing.cpu()]
+        held = self.held if plays is None else self.held[plays]
         window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.cache.max_length)
+        self.cut |= self.held > window
         if isinstance(source, torch.Tensor):
             self.capture.numbers.copy_(source)
         elif not deterministic:

@@ -9,7 +9,7 @@ from diagonal import slow
 from dialogues import talking
 from drawn import drawn
 from gaps import rollout_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from identity_checks import EXACT, ROUNDING, assert_close, check_law
 from tiny_models import MODELS, text_envs, tiny_policy
@@ -113,7 +113,16 @@ prompts = st.lists(st.sampled_from([[1, 2], [3], [3, 4, 5], [6]]), min_size=SLOT
 replies = st.lists(st.sampled_from([[], [], [2], [4, 5, 1], [7] * 7]), min_size=SLOTS, max_size=SLOTS)
 
 
+NOBODY, QUIET, FRESH = [False] * SLOTS, [[]] * SLOTS, [[1, 2]] * SLOTS
+PAUSED = [  # the first slot goes on beyond the window of the last, which alone plays in the second step
+    (NOBODY, NOBODY, NOBODY, [[7] * 7, *QUIET[1:]], FRESH),
+    ([*NOBODY[1:], True], NOBODY, NOBODY, QUIET, FRESH),
+    (NOBODY, NOBODY, NOBODY, QUIET, FRESH),
+]
+
+
 @drawn(40, report_multiple_bugs=False)
+@example("gpt2", True, False, (16, 8), FRESH, PAUSED)
 @given(
     st.sampled_from(MODELS), st.booleans(), st.booleans(), st.sampled_from([(2**16, 64), (16, 8)]), prompts,
     st.lists(st.tuples(each, each, each, replies, prompts), min_size=1, max_size=7),

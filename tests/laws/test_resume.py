@@ -239,6 +239,7 @@ ENVS = {
     "processes of stable-baselines3": lambda: forked("CartPole-v1", 2),
     "single": pole(),
     "single text": lambda: gym.make("TextGen-v0", **ARITH),
+    "text that restarts": lambda: gym.make_vec("TextGen-v0", num_envs=4, autoreset_mode="SameStep", **ARITH),
     "wrapper": pole(Fading),
     "simulator": Simulated,
 }
