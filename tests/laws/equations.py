@@ -355,7 +355,19 @@ WEIGHTS: dict[str, Callable[[Any, Played], Table]] = {
 
 
 def find(table: dict[str, Any], agent: Any) -> Any:
+    """Return the entry of the agent's class or of the nearest class above it; None if the table has neither."""
     return next((table[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in table), None)
+
+
+def equation(table: dict[str, Any], agent: Any) -> Any:
+    """Return what `find` does.
+
+    Raises:
+        AssertionError: if the table has no entry.
+    """
+    found = find(table, agent)
+    assert found, f"no equation of {type(agent).__name__}: add it to ADVANTAGES, SURROGATES and WEIGHTS of {__file__}"
+    return found
 
 
 def is_a(agent: Any, name: str) -> bool:
@@ -389,12 +401,12 @@ def objective(agent: Any, it: Played) -> tuple[torch.Tensor, torch.Tensor, torch
     Of the agent only settings, and the state of a running mean, are read.
     """
     with torch.no_grad():
-        credit = find(ADVANTAGES, agent)(agent, it).expand_as(it.rewards).where(it.mask, 0)
-        weights = find(WEIGHTS, agent)(agent, it)
+        credit = equation(ADVANTAGES, agent)(agent, it).expand_as(it.rewards).where(it.mask, 0)
+        weights = equation(WEIGHTS, agent)(agent, it)
         left_out = dropped(agent, it, credit)
         held_back = find(HELD_BACK, agent)
         share = ((held_back(agent, it, credit) | left_out) & it.mask).sum() if held_back else None
-    steps = find(SURROGATES, agent)(agent, it, credit) * importance(agent, it) * ~left_out
+    steps = equation(SURROGATES, agent)(agent, it, credit) * importance(agent, it) * ~left_out
     if agent.ent_coef:
         steps = steps - agent.ent_coef * (it.law.exp() * it.law).sum(-1)
     anchor = agent.anchor

@@ -46,7 +46,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "Distillation, exact": {"cls": agents.Distillation, "estimator": "exact"},
     "PPO, clipped values": {"cls": agents.PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
-BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "length-weighted", "optimal-token")
+BASELINES = tuple(name for name in agents.estimators.baselines.BASELINES if name != "value")
 FAMILY |= {f"baseline {name}": {"cls": agents.ReinforceBaseline, "baseline": name} for name in (*BASELINES, "value")}
 FAMILY |= {
     f"baseline {name} by episode": {"cls": agents.ReinforceBaseline, "baseline": name, "returns": "episode"}
