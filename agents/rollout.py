@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import torch
 
 Obs = torch.Tensor | dict[str, torch.Tensor]
-STATUSES = ("ok", "timeout", "error", "not_applicable")  # of verdicts; `Rollout.status` has their numbers
+STATUSES = ("ok", "timeout", "error", "not_applicable")  # as in `verifiers`; `Rollout.status` has their numbers
 OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
 FAILURES = STATUSES[1:]  # for which an episode has no verdict
 ENV_RETURN = "env_return"  # in `extras`

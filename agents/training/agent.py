@@ -60,7 +60,7 @@ class Agent(Sb3Face):
         uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         needs_teacher: whether there is a policy to learn from, besides the environment.
         advantages_stay: whether the advantages of `prepare` are all that an episode is weighed with, in every pass.
-        reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
+        reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
         policy: trained in place.
         anchor: the KL anchor, with the frozen reference.
         policy_optimizer: clips and applies gradients.
@@ -327,7 +327,7 @@ class Agent(Sb3Face):
     # What an algorithm says.
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return the credit of each step [N, T]; masked cells may hold anything.
+        """Return the credit of each step [N, T], made of episodes that are `ok` alone; masked cells may hold anything.
 
         An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
         """

@@ -1,4 +1,4 @@
-"""What is logged about a rollout, under stable-baselines3's names and a few new ones."""
+"""What is logged about a rollout, as collected and as prepared; `Update.loss` makes the metrics of a step."""
 
 from __future__ import annotations
 

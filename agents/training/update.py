@@ -140,8 +140,8 @@ class Update:
         Metrics are tensors of one number, read once per optimizer step.
         """
         agent = self.agent
-        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * self.agent.anchor.wants_kl)
-        found = self.policy.evaluate(batch, want, self.agent.anchor.reference)
+        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * agent.anchor.wants_kl)
+        found = self.policy.evaluate(batch, want, agent.anchor.reference)
         log_probs = found["log_probs"].where(batch.learnable, 0)
         objective = agent.surrogate(log_probs, batch)
         correction = agent.correction(log_probs.detach(), batch)
@@ -149,8 +149,8 @@ class Update:
             objective = correction * objective
         if agent.ent_coef:
             objective = objective + agent.ent_coef * found["entropy"]
-        if self.agent.anchor.is_in_loss:
-            objective = objective - self.agent.anchor.loss_term(self.policy, batch, log_probs, found)
+        if agent.anchor.is_in_loss:
+            objective = objective - agent.anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * objective)
         if agent.actor_waits:
             loss = torch.zeros_like(loss)
