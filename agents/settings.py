@@ -232,7 +232,7 @@ def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from agents import Agent
 from agents.policies import NAMES
+from agents.policies.presets import PRESETS
 
 from .memory_plan import available, workload
 from .progress import say
@@ -69,6 +70,8 @@ def announce(agent: Agent, given: dict[str, Any]) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
     if not is_text(given["env_id"]):
         return
+    if given["model"] in PRESETS and Path(given["model"], "config.json").is_file():
+        say(f"--model {given['model']} is the preset, not the folder of that name; for the folder: ./{given['model']}")
     policy: Any = agent.policy
     count, tokens, rate = policy.model.num_parameters(), agent.micro_batch_tokens, agent.learning_rate
     if given["model"] in NAMES and count < LARGE:
