@@ -339,7 +339,7 @@ class Agent(Sb3Face):
 
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} lacks weights(mask), such as aggregation.sequence_sum")
 
     def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
         """Return the factor of the surrogate at each step, a constant [N, T]; None for 1.
