@@ -30,7 +30,7 @@ def map_obs(function: Any, obs: Obs) -> Obs:
     return {key: function(value) for key, value in obs.items()} if isinstance(obs, dict) else function(obs)
 
 
-@dataclass
+@dataclass(repr=False)
 class Rollout:
     """N complete episodes of up to T steps, as they were collected.
 
@@ -104,6 +104,10 @@ class Rollout:
             success=torch.full((n,), torch.nan, device=device),
             positions=positions,
         )
+
+    def __repr__(self) -> str:
+        """Return how much it holds."""
+        return f"<{type(self).__name__} of {len(self)} episodes, {int(self.mask.sum())} steps>"
 
     def __len__(self) -> int:
         """Return N."""
@@ -204,7 +208,7 @@ class Rollout:
         yield self.select(slice(start, len(self))) if start else self
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Batch(Rollout):
     """Episodes that are ready to train on.
 

@@ -79,6 +79,9 @@ class Update:
         rollout = processes.with_parts(rollout, self._own_rows(rollout), agent.evaluated)
         release_weights(*policies)
         steps, advantages = rollout.learnable, agent.advantages(rollout)
+        if advantages.shape != steps.shape:
+            wanted = f"one number per step, [N, T] = {tuple(steps.shape)}"
+            raise ValueError(f"{type(agent).__name__}.advantages returns {tuple(advantages.shape)}; return {wanted}")
         targets = agent.critic_targets(rollout, advantages).where(steps, 0) if agent.uses_critic else None
         advantages = advantages.where(steps, 0)
         importance = None

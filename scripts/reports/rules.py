@@ -202,7 +202,8 @@ def entropy_collapse(run: History) -> Finding | None:
     if run.updates < FEW_UPDATES or not 0 <= end < NO_ENTROPY or end >= LOST_ENTROPY * start or not len(reward):
         return None
     fell = reward.values.max() - reward.last > 0.5 * (reward.values.max() - reward.first)  # half of what was gained
-    if run.success.end >= GOOD if len(run.success) else run.improved and not fell:
+    rose = run.improved or reward.last - reward.first > 0.5 * abs(reward.first)  # of which few entries give no trend
+    if run.success.end >= GOOD if len(run.success) else rose and not fell:
         return None
     return Finding(
         "the entropy has collapsed: one action is taken every time, and it is not a good one",

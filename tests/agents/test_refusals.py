@@ -212,7 +212,15 @@ WRONG_TYPES = [
     (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),
 ]
+
+
+class OfEpisodes(Reinforce):
+    def advantages(self, rollout):
+        return rollout.returns
+
+
 OTHERS = [
+    (lambda: pole(OfEpisodes).learn(total_episodes=8), ("OfEpisodes.advantages", "(8,)", "[N, T]")),
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),

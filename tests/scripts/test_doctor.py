@@ -49,6 +49,13 @@ def ends(before, after):
     return text({}, result={"initial_eval": before, "eval": after})
 
 
+SMALL_TASK = {name: column[[0, 5, 10, -1]] for name, column in CONTROL.items()}
+SMALL_TASK |= {
+    "time/iterations": np.array([1, 10, 20, 24]),
+    "train/entropy_loss": np.linspace(-0.6, 0, 4),
+    REWARD: np.array([0.5, 0.9, 0.96, 0.97]),
+}
+
 CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
     "no reward ever": ("nothing-learned", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
@@ -80,6 +87,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "ever shorter answers": ("length-collapse", text(STUCK | {LENGTH: line(5, 1), REWARD: line(0.3, 0.9)})),
     "ever shorter answers that are right": ("", text({LENGTH: line(5, 1)})),
     "no entropy, no success": ("entropy-collapse", text(STUCK | {"train/entropy_loss": line(-0.3, 0)})),
+    "no entropy, twice the reward in four log entries": ("", History(SMALL_TASK, MOUNTAIN, {})),
     "no entropy, success": ("", text({"train/entropy_loss": line(-0.3, 0)})),
     "KL of 3 nats to the anchor": ("kl-runaway", text({"train/kl_ref": line(0, 3)}, {"kl_coef": 0.01})),
     "a ratio of 1.02": ("acting-differs", text({"train/logp_gap_max": flat(0.02)})),
