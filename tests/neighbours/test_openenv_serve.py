@@ -20,7 +20,7 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, *options):
-        command = [sys.executable, "-m", "_rlenv_scripts", "serve", "--verifier", "guess", "--port", "0", *options]
+        command = [sys.executable, "-m", "rlenv", "serve", "--verifier", "guess", "--port", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.line = self.process.stdout.readline()
         self.url = self.line.split(" at ")[1].split(",")[0] if " at " in self.line else ""
