@@ -29,7 +29,7 @@ CEILINGS = {
     "lines: scripts": 7_552,
     "lines: labs": 1_701,
     "lines: benchmarks": 1_453,
-    "lines: tests": 24_727,
+    "lines: tests": 24_728,
     "lines: tests/support": 1_978,
     "lines: product": 38_934,
     "files: product": 280,
