@@ -17,13 +17,13 @@ import pytest
 
 SLACK = 300  # lines below a ceiling of thousands that need no new one
 CEILINGS = {
-    "code lines: GRPO on text with a reward function, doors closed": 14_798,
-    "code lines: GRPO on text with a reward function, all imports": 20_000,
+    "code lines: GRPO on text with a reward function, doors closed": 14_792,
+    "code lines: GRPO on text with a reward function, all imports": 19_994,
     "code lines: REINFORCE on CartPole, doors closed": 7_059,
-    "code lines: REINFORCE on CartPole, all imports": 9_416,
-    "code lines: rlenv train, doors closed": 20_968,
-    "code lines: rlenv train, all imports": 25_732,
-    "lines: agents": 14_536,
+    "code lines: REINFORCE on CartPole, all imports": 9_410,
+    "code lines: rlenv train, doors closed": 20_962,
+    "code lines: rlenv train, all imports": 25_726,
+    "lines: agents": 14_531,
     "lines: rlenv": 4_836,
     "lines: verifiers": 8_856,
     "lines: scripts": 7_552,
@@ -31,7 +31,7 @@ CEILINGS = {
     "lines: benchmarks": 1_453,
     "lines: tests": 24_728,
     "lines: tests/support": 1_978,
-    "lines: product": 38_934,
+    "lines: product": 38_929,
     "files: product": 280,
     "lines: longest file of the product": 413,
     "pages beside docs/api": 44,

@@ -22,13 +22,8 @@ from ..devices import to_device
 from ..policies.base import take_rows
 from .attention import SLIDING, added_mask, layer_kinds
 
-MODEL_TYPES = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "gpt2",
-)  # whose attention sees no more than it is given
+# Those whose attention sees no more than it is given.
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
 ALIKE = 0.6  # of the pairs of the largest context in a call
 WORTH_A_CALL = 2**14  # pairs; fewer take less time beside larger contexts than in a separate call
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
