@@ -78,10 +78,8 @@ class Update:
         gather_weights(*policies)  # here, where no process is without rows
         rollout = processes.with_parts(rollout, self._own_rows(rollout), agent.evaluated)
         release_weights(*policies)
-        steps, advantages = rollout.learnable, agent.advantages(rollout)
-        if advantages.shape != steps.shape:
-            wanted = f"one number per step, [N, T] = {tuple(steps.shape)}"
-            raise ValueError(f"{type(agent).__name__}.advantages returns {tuple(advantages.shape)}; return {wanted}")
+        steps = rollout.learnable
+        advantages = self._per_step("advantages", agent.advantages(rollout), steps)
         targets = agent.critic_targets(rollout, advantages).where(steps, 0) if agent.uses_critic else None
         advantages = advantages.where(steps, 0)
         importance = None
@@ -93,7 +91,7 @@ class Update:
             log_probs=rollout.log_probs.where(steps, 0),
             value_targets=targets,
             advantages=advantages,
-            weights=agent.weights(steps).to(advantages.dtype),
+            weights=self._per_step("weights", agent.weights(steps), steps).to(advantages.dtype),
             importance=importance,
         )
 
@@ -135,6 +133,14 @@ class Update:
         """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
         return processes.own_rows(self.policy.costs(rollout))
 
+    def _per_step(self, method: str, returned: Any, steps: torch.Tensor) -> torch.Tensor:
+        """Return what a method of the agent returned; an error unless it has the shape of the steps [N, T]."""
+        shape, wanted = tuple(getattr(returned, "shape", ())), tuple(steps.shape)
+        if shape != wanted:
+            name = f"{type(self.agent).__name__}.{method}"
+            raise ValueError(f"{name} returns {shape}; return one number per step, [N, T] = {wanted}")
+        return returned
+
     # The gradient of one optimizer step.
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
@@ -146,7 +152,7 @@ class Update:
         want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * agent.anchor.wants_kl)
         found = self.policy.evaluate(batch, want, agent.anchor.reference)
         log_probs = found["log_probs"].where(batch.learnable, 0)
-        objective = agent.surrogate(log_probs, batch)
+        objective = self._per_step("surrogate", agent.surrogate(log_probs, batch), log_probs)
         correction = agent.correction(log_probs.detach(), batch)
         if correction is not None:
             objective = correction * objective

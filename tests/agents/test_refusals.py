@@ -214,13 +214,20 @@ WRONG_TYPES = [
 ]
 
 
-class OfEpisodes(Reinforce):
-    def advantages(self, rollout):
-        return rollout.returns
+def answering(method, answer):
+    """Train an agent with one of the three functions of an algorithm."""
+    pole(type("Odd", (Reinforce,), {method: answer})).learn(total_episodes=8)
 
 
+THREE = [
+    (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
+    (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs.sum()), ("Odd.surrogate", "()", "(8, ")),
+    (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),
+    (lambda: answering("weights", lambda agent, mask: 1 / mask.sum(1, True)), ("Odd.weights", "(8, 1)", "[N, T]")),
+    (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights", "()", "[N, T]")),
+]
 OTHERS = [
-    (lambda: pole(OfEpisodes).learn(total_episodes=8), ("OfEpisodes.advantages", "(8,)", "[N, T]")),
+    *THREE,
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
