@@ -331,15 +331,15 @@ class Agent(Sb3Face):
 
         An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} lacks advantages(rollout), the credit of each step")
 
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the surrogate, differentiated at each step [N, T]: by default A log π. Masked cells are free."""
+        """Return what is differentiated at each step [N, T]: by default A log π; masked cells may hold anything."""
         return losses.policy_gradient(log_probs, batch.advantages)
 
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
-        raise NotImplementedError(f"{type(self).__name__} lacks weights(mask), such as aggregation.sequence_sum")
+        raise NotImplementedError(f"{type(self).__name__} lacks weights, such as staticmethod(aggregation.token_mean)")
 
     def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
         """Return the factor of the surrogate at each step, a constant [N, T]; None for 1.

@@ -42,8 +42,8 @@ class PassesAgent(Agent):
     )
 
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the steps whose ratio is clipped, bool [N, T]; masked cells may hold anything."""
-        raise NotImplementedError
+        """Return the steps whose ratio is clipped, bool [N, T]: by default none. Masked cells may hold anything."""
+        return torch.zeros_like(batch.mask)
 
     def kept(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
         """Return the steps that `off_policy_mask` leaves in the loss, bool [N, T]; None for all."""

@@ -10,7 +10,8 @@ from identity_checks import EXACT, assert_close
 from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
-from agents import AGENTS, PPO, DivergedError
+from agents import AGENTS, PPO, RLOO, DivergedError
+from agents.training.proximal import PassesAgent
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},
@@ -82,6 +83,23 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts):
     (skipped, *with_skip), (whole, *without) = results
     torch.testing.assert_close(skipped, whole, rtol=0, atol=1e-12)
     assert with_skip == pytest.approx(without, rel=1e-9) and with_skip[0] > 0
+
+
+class Tied(RLOO, PassesAgent):
+    """RLOO with a ratio that no step can leave, so it says nothing of clipping."""
+
+    def surrogate(self, log_probs, batch):
+        return batch.advantages * torch.tanh(log_probs - batch.log_probs)
+
+
+def test_an_agent_of_several_passes_needs_only_a_surrogate():
+    agent = make_agent(Tied, 4, num_epochs=3, num_minibatches=2, learning_rate=0.5, lr_schedule="constant")
+    figures, prepared = listen(agent), agent.prepare(two_groups(agent))
+    at_first = gradient(agent, prepared)  # that of RLOO, since the slope of tanh is 1 at 0
+    plain = make_agent(RLOO, 4)
+    assert_close(at_first, gradient(plain, plain.prepare(two_groups(plain))), EXACT, "the first step")
+    metrics = agent.update(two_groups(agent))
+    assert len(figures) == 6 and metrics["train/approx_kl"] > 1e-3 and metrics["train/clip_fraction"] == 0
 
 
 # Acting and training have to agree before the policy moves, or the difference is weighed.

@@ -21,6 +21,7 @@ from agents import (
     PPO,
     RLOO,
     VAPO,
+    Agent,
     Distillation,
     Policy,
     Reinforce,
@@ -328,6 +329,13 @@ def test_a_refusal_is_one_line_that_names_the_setting_and_the_value(kind, call, 
     line = str(error.value)
     assert "\n" not in line and (kind is TypeError or len(line) < 600), line
     assert all(each in line for each in named), (named, line)
+
+
+def test_an_agent_without_a_method_says_what_to_write():
+    with pytest.raises(NotImplementedError, match=r"Bare lacks advantages\(rollout\)"):
+        pole(type("Bare", (Agent,), {})).learn(total_episodes=8)
+    with pytest.raises(NotImplementedError, match="Half lacks weights, such as staticmethod"):
+        pole(type("Half", (Agent,), {"advantages": Reinforce.advantages})).learn(total_episodes=8)
 
 
 SETTING = {repr(one): (cls, one) for cls in AGENTS.values() for one in declared_by(cls).values()}
