@@ -31,6 +31,7 @@ class FailureWatch:
         self.max_share = max_share
         self.totals = dict.fromkeys(FAILURES, 0)
         self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in FAILURES
+        self._reason = ""  # the last one
 
     def add(self, statuses: Sequence[int], reason: str) -> None:
         """Count a rollout.
@@ -43,6 +44,7 @@ class FailureWatch:
             VerifierError: if it failed on too many, or did not apply to any.
         """
         _, *missing = statuses
+        self._reason = reason or self._reason
         for kind, count in zip(FAILURES, missing, strict=True):
             self.totals[kind] += count
         self._recent.append((sum(statuses), *missing))
@@ -75,8 +77,9 @@ class FailureWatch:
         episodes, *missing = self._sums()
         if episodes < ENOUGH and sum(missing) == episodes:
             counts = ", ".join(f"{count} {kind}" for kind, count in zip(FAILURES, missing, strict=True) if count)
+            why = f". The last reason: {self._reason}" if self._reason else ""
             warnings.warn(
-                f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned", stacklevel=4
+                f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned{why}", stacklevel=4
             )
 
     def _sums(self) -> list[int]:

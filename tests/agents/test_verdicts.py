@@ -142,6 +142,8 @@ def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_
         agent.learn(total_episodes=10_000)
     assert "error: OSError: the judge is down (test_verdicts.py:" in str(stopped.value)
     assert 100 <= agent.num_episodes <= 256
+    with pytest.warns(UserWarning, match=r"^none of the 64 episodes .*: the judge is down \(test_verdicts.py:"):
+        agent_with(breaks_on(1.0)).learn(total_episodes=64)
     agent = agent_with(nothing, max_failed_share=1.0)
     with pytest.warns(UserWarning, match=r"^none of the 64 episodes got a verdict \(.*64 not_applicable\)"):
         agent.learn(total_episodes=64)  # too short to be stopped
