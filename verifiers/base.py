@@ -373,8 +373,8 @@ def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
     right = [verdict for verdict in made if isinstance(verdict, Verdict)]
     if len(right) != len(made) or len(made) != count:
         kind = ValueError if len(made) == count else MiscountError
-        shown = f"{len(made)}: {made!r:.200}"
-        raise kind(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
+        wanted = f"verify must return a Verdict, and verify_batch one for each of {count} completions"
+        raise kind(f"{type(verifier).__name__}: {wanted}; got {len(made)}: {made!r:.200}")
     return [in_range(verifier, verdict) for verdict in right]
 
 
