@@ -28,12 +28,12 @@ from .torchrun import join
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
-def warm_start(agent: Agent, shown: Rollout, options: dict[str, Any], in_passes: bool = False) -> WarmStart:
+def warm_start(agent: Agent, demonstrations: Rollout, options: dict[str, Any], in_passes: bool = False) -> WarmStart:
     """Return the loop of a warm start on demonstrations, drawn with the run's seed."""
     rate = options["sft_learning_rate"]
     return WarmStart(
         agent.policy,
-        shown,
+        demonstrations,
         options["sft_steps"],
         options["sft_batch_size"],
         agent.usual("sft_learning_rate") if rate is None else rate,
@@ -66,11 +66,11 @@ def run_imitation(given: dict[str, Any]) -> None:
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
     agent = _agent(given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
-    shown = session.demonstrations(agent, given)
+    demonstrations = session.demonstrations(agent, given)
     envs, episodes = None, given["eval_episodes"]
     if judged and episodes:
         envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
-    held_out = None if shown is None else _held_out(agent, given)
+    held_out = None if demonstrations is None else _held_out(agent, given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run, given = own_run(Run(place), given)
@@ -78,8 +78,8 @@ def run_imitation(given: dict[str, Any]) -> None:
     started, before = time.perf_counter(), _loss(agent, held_out, given)
     with Interrupt() as interrupt:
         losses = []
-        if shown is not None:
-            losses = imitate(warm_start(agent, shown, given, given["epochs"] is not None), interrupt)
+        if demonstrations is not None:
+            losses = imitate(warm_start(agent, demonstrations, given, given["epochs"] is not None), interrupt)
     seconds = time.perf_counter() - started
     agent.save(run.path / CHECKPOINT)
     result = {

@@ -43,7 +43,7 @@ class Job:
     Attributes:
         envs: of the evaluations; None for no evaluation.
         episodes: of each evaluation.
-        shown: demonstrations for the warm start; None without one, or if it is over.
+        demonstrations: for the warm start; None without one, or if it is over.
         shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
         config: the options as `--config` reads them, with the steps or episodes that the run ends after.
     """
@@ -62,7 +62,7 @@ class Job:
         self.episodes = given["eval_episodes"]
         if self.episodes is None:
             self.episodes = session.evaluation_episodes(self.is_text)
-        self.shown = self.envs = None
+        self.demonstrations = self.envs = None
         if self.is_text:
             task = session.task_of(agent.env)
             agent.updater.watchers.append(self.sample_log.watch)
@@ -70,8 +70,8 @@ class Job:
                 sizes = task.stream.sizes
                 self.episodes = min(self.episodes, sizes.get("test") or sizes.get("train") or self.episodes)
             if "warm_start" not in self.state or "imitation" in self.state:
-                self.shown = session.warm_start(agent, given)
-                given["sft_steps"] = 0 if self.shown is None else given["sft_steps"]
+                self.demonstrations = session.demonstrations_if_any(agent, given)
+                given["sft_steps"] = 0 if self.demonstrations is None else given["sft_steps"]
         if self.episodes:
             kwargs = session.arguments_of(agent)
             self.envs = session.held_out_envs(given["env_id"], kwargs, agent.device, self.episodes)
@@ -110,8 +110,8 @@ class Job:
             return
         losses: list[float] = []
         started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
-        if self.shown is not None:
-            loop = warm_start(self.agent, self.shown, self.given)
+        if self.demonstrations is not None:
+            loop = warm_start(self.agent, self.demonstrations, self.given)
             if "imitation" in self.state:
                 with reading("the warm start of the checkpoint"):
                     loop.load_state_dict(self.state["imitation"])

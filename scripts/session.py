@@ -75,7 +75,7 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     return first_demonstrations(task_of(agent.env), options["sft_examples"], options["seed"], agent.device)
 
 
-def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+def demonstrations_if_any(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     """Return the demonstrations of a run; None, with a line, if there are none, unless --sft-steps asks for them."""
     try:
         return demonstrations(agent, options)

@@ -102,7 +102,7 @@ def _check(agents: list[str], given: dict[str, Any]) -> bool:
         if agent.needs_teacher:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
     session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
-    return is_text(given["env_id"]) and session.warm_start(agent, given) is not None
+    return is_text(given["env_id"]) and session.demonstrations_if_any(agent, given) is not None
 
 
 class Run(NamedTuple):

@@ -51,7 +51,7 @@ def run_training(given: dict[str, Any]) -> None:
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         _open_folder(job, given, resumed)
-        with _told(job, given):
+        with _explained(job, given):
             result = job.do()
     _show(job, result, given)
     if interrupt.asked:
@@ -80,7 +80,7 @@ def _open_folder(job: Job, given: dict[str, Any], resumed: bool) -> None:
 
 
 @contextmanager
-def _told(job: Job, given: dict[str, Any]) -> Iterator[None]:
+def _explained(job: Job, given: dict[str, Any]) -> Iterator[None]:
     """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, given)
     try:

@@ -111,7 +111,7 @@ class EnvSlots:
 
     Attributes:
         traits: of the environment.
-        slots_wait: whether finished slots may be left as they are. All others must be restarted after the step in which
+        slots_wait: whether finished slots may wait for `restart`; if not, it must be called after the step in which
             they ended.
         playing: which slots are in an episode in the coming step, bool [B].
         waiting: which of them wait for a reply, so that it is not an action, bool [B]; None for none.

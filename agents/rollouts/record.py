@@ -17,7 +17,7 @@ from ..devices import to_device
 from ..rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
 from .env_protocol import Step
 
-END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers
+END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
 Seen = list[tuple[np.ndarray, Obs]]  # numbers of episodes, and an observation of each
 
 
@@ -74,9 +74,9 @@ class Record:
         starts = np.zeros(len(self.episode), dtype=bool)
         if self.started >= self.num_episodes:
             return starts
-        waiting = np.flatnonzero(self.episode < 0)
-        if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
-            starts[waiting[: self.num_episodes - self.started]] = True
+        finished = np.flatnonzero(self.episode < 0)
+        if len(finished) >= share * len(self.episode) or len(finished) == len(self.episode):
+            starts[finished[: self.num_episodes - self.started]] = True
         return starts
 
     def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
@@ -164,17 +164,17 @@ class Record:
         """Keep the infos about these episodes, which are in these rows of its columns."""
         if not info:
             return
-        has, failed = _told(info, "verifier_failed", rows)
+        has, failed = _values_of(info, "verifier_failed", rows)
         self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
-        has, success = _told(info, "is_success", rows)
+        has, success = _values_of(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
         own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in END_NUMBERS}
         for prefix, columns in (("", own), (PARTS, info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
-                has, values = _told(columns, name, rows)
+                has, values = _values_of(columns, name, rows)
                 column = self.extras.setdefault(prefix + name, np.full(self.num_episodes, np.nan))
                 column[numbers[has]] = values.astype(float)
-        has, status = _told(info, "verdict_status", rows)
+        has, status = _values_of(info, "verdict_status", rows)
         self.status[numbers[has]] = [_number(each) for each in status]
         if (status != "ok").any():
             reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
@@ -297,7 +297,7 @@ def to_single(values: Any) -> Any:
         return array.astype(np.float32)
 
 
-def _told(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _values_of(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return of which rows [n] the infos have a value of this name, bool [n], and those values.
 
     Elsewhere a column holds anything: Gymnasium fills it with 0, False or None, and says so in the column `_name`.

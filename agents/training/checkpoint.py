@@ -59,7 +59,7 @@ class Facts(Counters):
         settings: arguments of the constructor.
         env: id of the environment; None if it was an object.
         env_kwargs: for the environment's constructor.
-        spaces: of one environment; see `spaces.py`.
+        spaces: of one environment; see `saved_spaces.py`.
         functions: names of the settings that were functions.
     """
 
