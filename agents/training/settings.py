@@ -16,8 +16,7 @@ from ..settings import Setting, check_names, declare, kept_of, plain, setting
 if TYPE_CHECKING:
     import torch
 
-BOTH, ALL = ("train", "compare"), ("train", "compare", "sft")
-TRAIN = ("train",)
+TRAIN, BOTH, ALL = ("train",), ("train", "compare"), ("train", "compare", "sft")  # commands with the option
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
@@ -140,7 +139,7 @@ class AgentSettings:
     episodes_per_update: int = setting(
         help="Episodes per rollout.",
         by_kind={"control": 16, "language-model": 256},
-        commands=("train", "compare"),
+        commands=BOTH,
         more="In the formulas: N. By default fewer if `learn` gets few steps.",
     )
     num_envs: int = setting(
@@ -148,13 +147,13 @@ class AgentSettings:
         by_kind={"control": 16, "language-model": 256},
         low=1,
         high=MOST_SLOTS,
-        commands=("train", "compare"),
+        commands=BOTH,
         more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
         None,
         "Episodes that share a prompt.",
-        commands=("train", "compare"),
+        commands=BOTH,
         shown="the agent's",
         more="Needs an environment with groups.",
     )
@@ -163,7 +162,7 @@ class AgentSettings:
         "Stop when the verifier fails on more than this share of the last hundred episodes.",
         low=0,
         high=1,
-        commands=("train",),
+        commands=TRAIN,
         more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
     )
     device: torch.device = setting("auto", '"auto", "cpu", "cuda", "cuda:1", ...', saved=False)
@@ -171,7 +170,7 @@ class AgentSettings:
         False,
         "Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
         saved=False,
-        commands=("train",),
+        commands=TRAIN,
         heading="Every run",
         more="Does not change the gradient; see `fsdp.py`.",
     )
