@@ -87,7 +87,7 @@ class Rollout:
     def of_demonstrations(
         cls, observations: Obs, actions: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor | None = None
     ) -> Rollout:
-        """Return episodes of another source as a rollout: observations as above, the others [N, T]."""
+        """Return episodes that no agent played, such as demonstrations: observations as above, the others [N, T]."""
         n, device = mask.shape[0], mask.device
         zeros = torch.zeros(mask.shape, device=device)
         yes = torch.ones(n, dtype=torch.bool, device=device)

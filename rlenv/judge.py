@@ -24,7 +24,7 @@ MOST_THREADS = 64  # that wait for replies
 
 @dataclass
 class Exchange:
-    """The dialogue of one episode, as far as it has come.
+    """One episode with the other side, a dialogue or the judge of its only turn, as far as it has come.
 
     Attributes:
         problem: that it is about.

@@ -58,7 +58,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._done = False
         self._turn_began = 0  # column of the turn's first token
         self._exchange: Exchange | None = None  # of the newest episode with the other side
-        self._next_episode, self._posed = 0, False
+        self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self._outcome = ""
         self._success: bool | None = None
         self._picture = Picture(self.task) if render_mode == "rgb_array" else None

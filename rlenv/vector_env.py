@@ -119,7 +119,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
-        self._next_episode, self._posed = 0, False
+        self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._picture = Picture(self.task) if render_mode == "rgb_array" else None

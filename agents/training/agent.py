@@ -59,7 +59,7 @@ class Agent(Sb3Face):
         uses_critic: whether the policy needs a critic.
         uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         needs_teacher: whether there is a policy to learn from, besides the environment.
-        advantages_stay: whether the advantages of `prepare` are all that an episode is weighed with, in every pass.
+        advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
         policy: trained in place.
         anchor: the KL anchor, with the frozen reference.

@@ -140,7 +140,8 @@ class PolicyOptimizer:
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
-        self.sides = (self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy)))
+        actor, critic = actor_parameters(policy), critic_parameters(policy)
+        self.sides = self.weights.of(actor), self.weights.of(critic)
         self.skipped = self.total_skipped = 0
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
