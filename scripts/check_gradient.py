@@ -52,7 +52,7 @@ def check_gradient(agent_names: tuple[str, ...], turns: int, tokens: int | None,
     from agents.exact import World
     from agents.exact import check_gradient as check
 
-    from .settings import agent_arguments
+    from .arguments import agent_arguments
 
     torch.set_num_threads(1)  # the tensors are tiny
     world = World(tokens or (3 if turns == 1 else 2), steps, end=0, turns=turns)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .arguments import is_text
 from .reports import page
 from .reports.statistics import tabulate, worse
 from .run import REPORT, write_json
-from .settings import is_text
 
 
 def write_report(

@@ -21,13 +21,13 @@ from rlenv.version import __version__
 from verifiers.conversation import text_of
 
 from . import session
+from .arguments import is_text
 from .evaluation_figures import of_attempts, table, with_intervals
 from .parameters import flag_of, given_by_user
 from .progress import progress_bar, say
 from .reports.rules import MOST_CUT
 from .run import check_place, said, write_json, write_text
 from .samples import Row, outcome_rows
-from .settings import is_text
 from .subject import Subject, content_of, find, policy_arguments
 from .torchrun import join
 

@@ -19,7 +19,7 @@ from agents.rollouts.action_probabilities import Choices, Onlooker
 from agents.rollouts.envs import find_spec
 from rlenv.picture import token_text
 
-from . import session, settings, subject
+from . import arguments, session, subject
 from .parameters import flag_of, given_by_user
 from .terminal import plain
 
@@ -40,8 +40,8 @@ class StoppedError(Exception):
 def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlooker | None]:
     """Return the environment that is played, and the policy of the run, if any."""
     if run is None:
-        chosen = settings.env_arguments({**given, "model": "auto", "trust": None})
-        if settings.is_text(given["env_id"]):
+        chosen = arguments.env_arguments({**given, "model": "auto", "trust": None})
+        if arguments.is_text(given["env_id"]):
             chosen |= {"split": given["split"]} | subject.whole_file(given["split"], chosen.get("problems"))
         elif given_by_user("split"):
             raise ValueError(f"--split has no meaning for {given['env_id']}")
@@ -50,7 +50,7 @@ def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlo
     loaded = found.load(given)
     loaded.env.close()
     policy, env_kwargs = loaded.policy, found.env_kwargs
-    if settings.is_text(found.env_id):
+    if arguments.is_text(found.env_id):
         env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).tokenizer}
         policy = SampledPolicy(policy, given["temperature"], given["top_p"])
     elif useless := next(filter(given_by_user, ("temperature", "top_p", "top")), None):
@@ -61,11 +61,11 @@ def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlo
 def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
     """Return one environment, which renders its own text if it has one."""
     kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
-    if settings.is_text(env_id):
-        kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
+    if arguments.is_text(env_id):
+        kwargs |= {**arguments.IN_TURN, "group_size": 1, "flag_errors": True}
     try:
         env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
-        if "ansi" in env.metadata.get("render_modes", ()) and not settings.is_text(env_id):
+        if "ansi" in env.metadata.get("render_modes", ()) and not arguments.is_text(env_id):
             env.close()
             env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
     except (gym.error.Error, TypeError) as error:

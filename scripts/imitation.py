@@ -18,11 +18,11 @@ from agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
 from . import model_defaults, session
+from .arguments import is_text, resolved
 from .names import short_name
 from .parameters import given_by_user, typed
 from .progress import Interrupt, progress_bar, say
 from .run import CHECKPOINT, RESULT, Run, choose, own_run
-from .settings import is_text, resolved
 from .torchrun import join
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss

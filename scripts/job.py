@@ -14,6 +14,7 @@ from agents import Agent, Rollout, processes
 from agents.files import reading
 
 from . import samples, session
+from .arguments import is_text, resolved
 from .callbacks import BeforeRollouts, KLFromStart, ShowProgress
 from .errors import is_out_of_memory
 from .imitation import imitate, warm_start
@@ -24,7 +25,6 @@ from .reports.rules import CURVE_EPISODES
 from .run import EPISODES, SAMPLES, Run
 from .run_log import log_scalar, log_table, open_log
 from .saver import Saver
-from .settings import is_text, resolved
 from .trackers import TRACKERS
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged

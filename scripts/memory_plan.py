@@ -22,10 +22,10 @@ from agents.settings import declared_by
 from agents.training.teacher import named_teacher
 
 from . import session
+from .arguments import agent_arguments, env_arguments, is_text, policy_arguments
 from .errors import LOWER
 from .names import agent_class
 from .run import model_of
-from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .torchrun import count_here
 
 

@@ -9,10 +9,10 @@ from agents import Agent
 from agents.policies import NAMES
 from agents.policies.presets import PRESETS
 
+from .arguments import is_text
 from .memory_plan import available, workload
 from .progress import say
 from .run import model_of
-from .settings import is_text
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for

@@ -12,11 +12,11 @@ from agents.rollouts.envs import full_id, named_by_checkpoint
 from agents.training.checkpoint import Checkpoint
 
 from . import session
+from .arguments import agent_arguments, resolved
 from .names import agent_class, class_saved
 from .parameters import flag_of, typed
 from .progress import say
 from .run import CONFIG, Run
-from .settings import agent_arguments, resolved
 
 # These may differ from what the run began with.
 CHANGEABLE = (

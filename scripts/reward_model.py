@@ -65,7 +65,7 @@ def reward_model(**given: Any) -> None:
 
     from agents.training.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
 
-    from . import settings
+    from . import arguments
     from .progress import Interrupt, progress_bar
     from .run import RESULT, REWARD_MODEL, Run, choose
 
@@ -73,7 +73,7 @@ def reward_model(**given: Any) -> None:
     steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
     rate = given["learning_rate"] or default_rate(model)
     run = Run(choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}"))
-    run.create(settings.resolved({**given, "learning_rate": rate}), given["overwrite"])
+    run.create(arguments.resolved({**given, "learning_rate": rate}), given["overwrite"])
     before = preference_figures(model, held_out) if len(held_out) else None
     started = time.perf_counter()
     with Interrupt() as interrupt, progress_bar("reward model", steps) as show:

@@ -21,11 +21,11 @@ from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
+from .arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .names import agent_class
 from .parameters import given_by_user
 from .progress import Rate, Show, before_first_end, say
 from .run import model_of
-from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
 
 transformers_logging.disable_progress_bar()  # the commands show their own

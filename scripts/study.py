@@ -24,6 +24,7 @@ from agents.files import Lock, read_table
 from agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from . import session
+from .arguments import is_text, resolved
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .comparison import write_report
 from .defaults import EPISODES, GROUP, TIMESTEPS
@@ -31,7 +32,6 @@ from .model_defaults import passes, warm_start_steps
 from .names import agent_class, short_name
 from .options import TEXT_ONLY, adapter, one_budget
 from .run import LOCK, RESULT, check_place, model_of, write_json
-from .settings import is_text, resolved
 from .sft import sft
 from .train import train
 

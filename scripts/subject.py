@@ -18,7 +18,7 @@ from agents.policies import check_name
 from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
 from agents.training.checkpoint import Checkpoint
 
-from . import settings
+from . import arguments
 from .names import class_saved
 from .parameters import given_by_user
 from .run import MODEL, NotARunError, checkpoint_of
@@ -107,14 +107,14 @@ def _of_checkpoint(spec: str, saved: Checkpoint, given: Mapping[str, Any]) -> Su
     own_tools = given_by_user("tools") or not kept.get("tools")
     own = given_by_user("verifier") and own_tools  # nothing of the checkpoint is imported
     env_kwargs = named_by_checkpoint(env_id, kept, given["trust"] or own)
-    if settings.is_text(env_id):
+    if arguments.is_text(env_id):
         model = saved.path / MODEL
         if (model / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
         env_kwargs |= whole_file(given["split"], env_kwargs.get("problems"), kept.get("problems"))
     else:
-        settings.env_arguments({**given, "env_id": env_id, "env_args": ()})  # refuses options of text
+        arguments.env_arguments({**given, "env_id": env_id, "env_args": ()})  # refuses options of text
     return Subject(spec, saved, env_id, env_kwargs)
 
 
@@ -130,11 +130,11 @@ def whole_file(split: str, asked: Any, trained: Any = None) -> dict[str, Any]:
 def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the environment's arguments that options replace."""
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": "auto"}
-    asked = settings.env_arguments(options)
+    asked = arguments.env_arguments(options)
     names = {"verifier_kwargs": ("verifier", "verifier_args", "unsafe_local_exec")}
     kept = {name: value for name, value in asked.items() if any(map(given_by_user, names.get(name, (name,))))}
     if given_by_user("problems"):
-        kept |= settings.problem_file_arguments(options)
+        kept |= arguments.problem_file_arguments(options)
     return kept
 
 
@@ -143,7 +143,7 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     check_name(name)
     find_config(name)
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
-    env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
+    env_kwargs = arguments.env_arguments(options) | {"split": given["split"]}
     return Subject(name, None, TEXT_ENV, env_kwargs | whole_file(given["split"], env_kwargs.get("problems")))
 
 

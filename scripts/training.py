@@ -16,6 +16,7 @@ from agents.checks import first_line
 from verifiers.plugins.registry import trusting
 
 from . import model_defaults, session
+from .arguments import is_text
 from .errors import explain
 from .job import Job
 from .memory_plan import dry_run
@@ -25,7 +26,6 @@ from .parameters import flag_of, typed
 from .progress import Interrupt, say
 from .resume import continued
 from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
-from .settings import is_text
 from .torchrun import join, restarts
 from .trackers import library
 

@@ -139,7 +139,7 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
         return None  # without the imports below, which take seconds
     from rlenv.problems import load_problems
 
-    from .settings import problem_file_arguments
+    from .arguments import problem_file_arguments
 
     given = problem_file_arguments(file)
     return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])

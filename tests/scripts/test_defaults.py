@@ -5,9 +5,9 @@ import json
 
 import click
 import pytest
+from _rlenv_scripts.arguments import agent_arguments
 from _rlenv_scripts.command import Command
 from _rlenv_scripts.options import common, declared
-from _rlenv_scripts.settings import agent_arguments
 from click.testing import CliRunner
 from loaded import loaded
 

@@ -5,7 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from _rlenv_scripts.settings import resolved
+from _rlenv_scripts.arguments import resolved
 from _rlenv_scripts.train import train
 from huggingface_hub.errors import HfHubHTTPError
 from inprocess import done, error_of, run
