@@ -21,10 +21,13 @@ class Actor(ABC):
         appended: how many tokens the environment appended to each context after the last action, int [B] on the CPU; 0
             for none; None if it does not say.
         waiting: where the coming step is not an action, bool [B]; None for nowhere.
+        acting: which slots take the last answer of `act`, bool [B]: the others stay as they are; None for all that play
+            and do not wait.
     """
 
     appended: torch.Tensor | int | None = None
     waiting: np.ndarray | None = None
+    acting: np.ndarray | None = None
 
     @abstractmethod
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, Any, Any]:

@@ -137,7 +137,7 @@ class Collector:
             asked = time.perf_counter()
             for_env, actions, log_probs = actor.act(seen, starts, slots.playing)
             acting += time.perf_counter() - asked
-            step = slots.step(for_env)
+            step = slots.step(for_env, actor.acting)
             record.add(actions, log_probs, step)
             actor.appended, actor.waiting = step.appended, step.waiting
             if on_step is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,16 +144,25 @@ class EnvSlots:
         self.playing, self.waiting, self._resting = mask, None, self._none
         return self.env.reset(seed=seed, options=options or None)
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any, acting: np.ndarray | None = None) -> Step:
         """Step all slots.
+
+        Args:
+            actions: of all slots.
+            acting: which slots take theirs, bool [B]; None for all. The others wait for an action of theirs.
 
         Raises:
             ValueError: if an episode ended without the verdict that it should have.
         """
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        idle = self.waiting
+        if acting is None or np.array_equal(acting, self.playing if idle is None else self.playing & ~idle):
+            obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        else:
+            obs, rewards, terminated, truncated, infos = self._step_some(actions, acting)
+            idle = ~acting
         end_infos = infos.get("final_info", infos)
         terminated, truncated, dones = self._ends(terminated, truncated, end_infos)
-        idle, appended = self.waiting, None
+        appended = None
         if self.traits.replies_in_infos:
             self.waiting = infos.get("waiting")
             appended = torch.as_tensor(infos["appended"]) if "appended" in infos else 0
@@ -163,6 +173,16 @@ class EnvSlots:
         final_obs = infos.get("final_obs") if self._same_step else None
         ends = (dones, terminated, truncated)
         return Step(obs, rewards, *ends, infos, end_infos, final_obs, idle, self.waiting, appended, taken)
+
+    def _step_some(self, actions: Any, acting: np.ndarray) -> tuple[Any, ...]:
+        env: Any = self.env
+        if "acting" not in signature(env.step).parameters:
+            raise ValueError(
+                f"an engine writes turns of unequal length, but step of {env!r} cannot step some of its slots: give it "
+                "the argument acting, as TextGen-v0 has, or leave the wrapper out"
+            )
+        stepped: tuple[Any, ...] = env.step(actions, acting=acting)
+        return stepped
 
     def restart(self, slots: np.ndarray, step: Step) -> tuple[Any, np.ndarray, dict[str, Any]]:
         """Have finished slots play their next episode, which begins now or, if that takes a step, after that step.

@@ -193,7 +193,8 @@ class Record:
         if self.idle:
             idle = np.zeros((self.count, len(self.episode)), dtype=bool)
             idle[list(self.idle)] = list(self.idle.values())
-            acted, waited = acted & ~idle.ravel(), self._moves(acted & idle.ravel(), cells)
+            later = idle.ravel() & (steps >= offset)  # than the first action of the episode
+            acted, waited = acted & ~idle.ravel(), self._moves(acted & later, cells)
         source, target = self._moves(acted, cells)
 
         def place(steps: list[Any], waited: torch.Tensor | None = None) -> torch.Tensor:
