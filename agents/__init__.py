@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from .algorithms import TABLE, find_agent
-from .errors import DivergedError, VerifierError
+from .errors import DivergedError, EngineError, VerifierError
 from .settings import setting
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ __all__ = [
     "Distillation",
     "DivergedError",
     "DrGRPO",
+    "EngineError",
     "KLCov",
     "LanguageModelPolicy",
     "MaxRL",

@@ -11,5 +11,9 @@ class DivergedError(RuntimeError):
     """Training cannot go on: weights or updates are not finite, or two policies that should be one differ."""
 
 
+class EngineError(RuntimeError):
+    """The engine does not answer, or does not write with the policy's weights; the message says what to do."""
+
+
 class UnknownModelError(ValueError):
     """A name that stands for no model: neither a preset, nor a folder or id from which one can be read."""

@@ -172,6 +172,7 @@ class TextGenTask:
         return {
             "group_size": self.group_size,
             "max_episode_steps": self.max_new_tokens * self.encoding.max_turns,
+            "max_new_tokens": self.max_new_tokens,
             "tokenizer": self.tokenizer,
             "stop_token_ids": self.stop_token_ids,
             "hidden_token_ids": tuple(sorted(self.special_token_ids - {*self.stop_token_ids})),

@@ -12,7 +12,7 @@ from agents.algorithms import SETTINGS
 from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
-NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")
+NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "engine_kwargs", "tensorboard_log", "verbose")
 MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was typed
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4  # of each run of rlenv compare

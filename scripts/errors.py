@@ -35,9 +35,9 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, ValueError) and _module(error).split(".")[0] in OURS:
         return str(error), USER
     if isinstance(error, RuntimeError):
-        from agents import DivergedError, VerifierError  # already imported if raised
+        from agents import DivergedError, EngineError, VerifierError  # already imported if raised
 
-        if isinstance(error, (DivergedError, VerifierError)):
+        if isinstance(error, (DivergedError, EngineError, VerifierError)):
             return str(error), 1
     if is_out_of_memory(error):
         lower = f"lower {LOWER['training']} (training) or {LOWER['acting']} (acting)"

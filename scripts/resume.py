@@ -21,7 +21,7 @@ from .run import CONFIG, Run
 # These may differ from what the run began with.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "track", "verifier_workers", "device", "shard", "learning_rate",
+    "track", "verifier_workers", "device", "shard", "learning_rate", "engine", "engine_url", "engine_args", "staleness",
 )  # fmt: skip
 
 
@@ -43,6 +43,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
         class_saved(given["agent"], given["trust_checkpoint"])
     begun = run.config
     _check_options(given, begun)
+    _check_engine(given)
     if "agent" not in begun:
         raise ValueError(
             f"{str(run.path)!r} is a run of rlenv sft; continue with: rlenv train --model "
@@ -72,10 +73,20 @@ def _loaded(checkpoint: Checkpoint, given: dict[str, Any]) -> Agent:
     env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), given["trust_checkpoint"]
     if given["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = given["verifier_workers"]
-    changed = {name: given[name] for name in ("device", "shard", "learning_rate") if given[name] is not None}
+    here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
+    changed = {name: given[name] for name in here if given[name] is not None}
+    changed["engine_kwargs"] = dict(given["engine_args"]) or None
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **changed)
     session.name_class(agent, given["agent"])
     return agent
+
+
+def _check_engine(given: dict[str, Any]) -> None:
+    """Refuse to contact a server, or to start an engine with arguments, that only config.json names."""
+    for name in ("engine_url", "engine_args"):
+        if given[name] and not typed(name) and not given["trust_checkpoint"]:
+            flag, config = flag_of(name), str(given["resume"] / CONFIG)
+            raise ValueError(f"{config!r} names {flag} {given[name]}; if you trust it, pass --trust or {flag} itself")
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     arguments = {
         "policy_kwargs": policy_arguments(options),
         "env_kwargs": env_arguments(options),
+        "engine_kwargs": dict(options.get("engine_args", ())) or None,
         **agent_arguments(name, cls, options),
     }
     if model not in NAMES and not Path(model_folder(model)).is_dir():

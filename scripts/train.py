@@ -50,6 +50,11 @@ evaluation = group(
     option("--log-kl", bool, "Log the KL to the policy that training starts from (rollout/kl_start).", False),
     option("--dry-run", bool, "Say whether the run fits in memory; train nothing.", False),
 )
+engine = group(
+    "Engine (text)",
+    *declared("train", "Engine (text)"),
+    option("--engine-arg engine_args", KeyValue(), "Argument of it, as tensor_parallel_size=4.", multiple=True),
+)
 checkpoints = group(
     "Run folder and checkpoints",
     option(
@@ -88,6 +93,7 @@ checkpoints = group(
 @declared("train")
 @adapter
 @warm_start
+@engine
 @evaluation
 @checkpoints
 @run_folder

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from agents import Agent, DivergedError, VerifierError, processes
+from agents import Agent, DivergedError, EngineError, VerifierError, processes
 from agents.checks import first_line
 from verifiers.plugins.registry import trusting
 
@@ -85,7 +85,7 @@ def _explained(job: Job, given: dict[str, Any]) -> Iterator[None]:
     saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, given)
     try:
         yield
-    except (VerifierError, DivergedError) as error:
+    except (VerifierError, DivergedError, EngineError) as error:
         _keep_reason(job, error, str(error))
         if given["report"]:
             _report(job.run.path)

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ..checks import check_choice, check_count, check_number, first_line
 from ..files import read_table, reading
+from ..fsdp import full
 from ..policies.base import weights_digest
 
 ALL = "all-linear"
@@ -280,7 +281,8 @@ def merged(model: PreTrainedModel) -> PreTrainedModel:
 @torch.no_grad()
 def merged_weight(layer: Any) -> torch.Tensor:
     """Return W + s B A in at least float32."""
-    weight, a, b = layer.base_layer.weight, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+    parts = layer.base_layer.weight, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+    weight, a, b = map(full, parts)
     dtype = torch.promote_types(weight.dtype, torch.float32)
     product = (b.to(dtype) @ a.to(dtype)) * layer.scaling[NAME]
     return weight.to(dtype) + (product.T if layer.fan_in_fan_out else product)

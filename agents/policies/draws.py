@@ -25,9 +25,7 @@ class EpisodeDraws:
     """
 
     def __init__(self, generator: torch.Generator, num_slots: int) -> None:
-        drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
-        # From a GPU's generator, which the host would have to wait for, its state is taken instead; it is on the host.
-        self.key = int(drawn) if drawn.device.type == "cpu" else hashed(generator.get_state())
+        self.key = key_of(generator)
         self.started = 0
         self.episode = np.zeros(num_slots, dtype=np.int64)
         self.step = np.zeros(num_slots, dtype=np.int64)
@@ -62,6 +60,12 @@ class EpisodeDraws:
         for part in np.split(np.arange(len(slots)), np.flatnonzero(apart) + 1):
             first, block = int(episodes[part[0]]), int(blocks[part[0]])
             self._ahead[slots[part]] = uniform(self.key, first, block, len(part))
+
+
+def key_of(generator: torch.Generator) -> int:
+    """Return the next number that a generator draws; of a GPU's, which the host would wait for, a hash of its state."""
+    drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
+    return int(drawn) if drawn.device.type == "cpu" else hashed(generator.get_state())
 
 
 def hashed(state: torch.Tensor) -> int:

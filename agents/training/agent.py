@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import torch
@@ -18,7 +19,7 @@ from .. import processes
 from ..checks import check_count, check_goal
 from ..estimators import losses
 from ..estimators.returns import return_to_go
-from ..fsdp import deal_out, gather_weights, release_weights
+from ..fsdp import deal_out, release_weights
 from ..policies import SavedPolicy, make_policy
 from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
@@ -38,6 +39,7 @@ from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
 from .metrics import Reduce, is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, warn_of_float16
+from .player import Player
 from .sb3_face import Sb3Face, as_callback
 from .update import Figures, Update
 
@@ -65,6 +67,7 @@ class Agent(Sb3Face):
         anchor: the KL anchor, with the frozen reference.
         policy_optimizer: clips and applies gradients.
         updater: what an update does.
+        player: of the episodes of an update: the policy, or an engine.
         collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
         make_envs: makes the environment, given `num_envs`.
         origin: the id it was made from, and its arguments.
@@ -113,7 +116,8 @@ class Agent(Sb3Face):
         usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
         episodes = self.episodes_per_update or usual("episodes_per_update")
         with closed_on_error(env) as noted:
-            envs = noted(self.make_envs(num_envs=self.num_envs or min(usual("num_envs"), episodes)))
+            slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
+            envs = noted(self.make_envs(num_envs=self.num_envs or slots))
             self._use_policy(policy, envs)
             self.use_env(envs, group_size)
             if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
@@ -122,10 +126,12 @@ class Agent(Sb3Face):
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self.evaluation_seconds = 0.0
-        self._seconds = defaultdict[str, float](float)  # spent in the parts of the loop
+        self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
         self.updating = False
+        player = Player if self.engine is None else import_module("agents.engines.player").EnginePlayer
+        self.player: Player = player(self)
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
 
@@ -198,12 +204,12 @@ class Agent(Sb3Face):
         check_count("log_interval", log_interval)
         run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
         started, steps_before = time.perf_counter(), self.num_timesteps
-        off_clock, before = self.evaluation_seconds, self._seconds.copy()
+        off_clock, before = self.evaluation_seconds, self.seconds.copy()
         for _ in run:
             if is_logged(log_interval, self.num_updates):
                 seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
                 self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
-                for part, spent in self._seconds.items():
+                for part, spent in self.seconds.items():
                     self.logger.record(f"time/{part}_frac", (spent - before[part]) / max(seconds, 1e-9))
                 self.dump_logs()
         return self
@@ -240,14 +246,24 @@ class Agent(Sb3Face):
         self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
         self.collector.budget = goal - self.num_timesteps if left is None else 0
         callback.on_training_start({"total_timesteps": goal}, globals())
+        try:
+            yield from self._updates(counter, goal, callback)
+        finally:
+            self.player.drop_ahead()
+        callback.on_training_end()
+        self.failure_watch.conclude()
+
+    def _updates(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
             self.before_rollout, self.updating = saving.moment_of(self), False
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
+            if getattr(self, counter) < goal:
+                self.player.look_ahead()
             hidden = self.env.metadata.get("hidden_token_ids", ())
-            self.last_metrics = rollout_metrics(rollout, hidden) | self.update(rollout)
+            self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
             self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
             rate = {"train/learning_rate": self.policy_optimizer.rate}
             log_entry.record_metrics(self.logger, self.last_metrics | rate)
@@ -256,8 +272,6 @@ class Agent(Sb3Face):
             except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
                 callback.on_training_end()
                 raise
-        callback.on_training_end()
-        self.failure_watch.conclude()
 
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
         """Return the episodes of the next update; None if the callback ends the training."""
@@ -267,18 +281,9 @@ class Agent(Sb3Face):
             callback.update_locals(local)
             return callback.on_step()
 
-        def collect() -> tuple[Rollout | None, int]:
-            rollout = self.collector.collect(
-                self.policy, self.own_episodes, self.generator, on_step=on_step, progress=self.progress
-            )
-            return processes.on_host(rollout), self.num_timesteps - before
-
         callback.on_rollout_start()
         before = self.num_timesteps
-        gather_weights(self.policy)
-        parts = processes.on_all(collect)
-        for part, spent in self.collector.seconds.items():
-            self._seconds[part] += spent
+        parts = self.player.collect(on_step)
         self.num_timesteps = before + sum(taken for _, taken in parts)
         rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is None:
@@ -297,7 +302,7 @@ class Agent(Sb3Face):
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         self.updating, began = True, time.perf_counter()
         metrics, trained = self.updater(rollout)
-        self._seconds["training"] += time.perf_counter() - began
+        self.seconds["training"] += time.perf_counter() - began
         self.num_updates += 1
         self.trained_timesteps += trained
         self.before_rollout, self.updating = None, False

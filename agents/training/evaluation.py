@@ -16,6 +16,7 @@ from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
 from ..rollouts.envs import LOOP_SETTINGS, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
+from .player import Player
 
 
 @contextmanager
@@ -46,6 +47,7 @@ def evaluate(
     generator: torch.Generator,
     on_step: OnStep | None = None,
     progress: Mapping[str, Any] | None = None,
+    player: Player | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(env, generator.device)
@@ -55,14 +57,14 @@ def evaluate(
         generator = torch.Generator(generator.device).manual_seed(processes.own_seed(seed))
     count = processes.share(num_episodes, collector.envs.metadata.get("group_size") or 1)
 
-    def play() -> tuple[Rollout | None, str]:
-        rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
+    def play(acting: Any) -> tuple[Rollout | None, str]:
+        rollout = collector.collect(acting, count, generator, deterministic, on_step, progress)
         if rollout is None:
             raise ValueError("on_step must return True, or raise an exception to end the evaluation")
         return processes.on_host(rollout), collector.failure
 
-    with gathered(policy):
-        parts = processes.on_all(play)
+    with gathered(policy) if player is None else player.acting() as acting:
+        parts = processes.on_all(lambda: play(acting or policy))
     rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout

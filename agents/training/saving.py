@@ -29,7 +29,8 @@ from .saved_spaces import described, space_of
 def moment_of(agent: Any) -> dict[str, Any]:
     """Return the counters of an agent and the states of its `own_parts` as they are now."""
     counters = {name: getattr(agent, name) for name in COUNTERS}
-    return {"counters": counters} | {name: part.state_dict() for name, part in agent.own_parts().items()}
+    before, parts = agent.player.moment, agent.own_parts()
+    return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}
 
 
 def save(agent: Any, path: Path, previous: Path | None) -> None:

@@ -32,6 +32,7 @@ from .checkpoint import COUNTERS, Checkpoint, read_checkpoint
 from .generators import Generators
 from .health import FailureWatch
 from .optimizer import PolicyOptimizer
+from .player import Player
 from .settings import AgentSettings
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
@@ -58,6 +59,7 @@ class Sb3Face(AgentSettings):
     num_updates: int
     max_updates: int | None
     compares_groups: bool
+    player: Player
     _vec_env: VecEnv | None
 
     @property
@@ -137,9 +139,8 @@ class Sb3Face(AgentSettings):
         own = self.origin["env_kwargs"] if same else None
         with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
             try:
-                return evaluation.evaluate(
-                    self.policy, envs, num_episodes, deterministic, seed, self.generator, on_step, self.progress
-                )
+                playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
+                return evaluation.evaluate(self.policy, envs, num_episodes, *playing)
             finally:
                 self.evaluation_seconds += time.perf_counter() - started
 

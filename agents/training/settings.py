@@ -16,6 +16,8 @@ from ..settings import Setting, check_names, declare, kept_of, plain, setting
 if TYPE_CHECKING:
     import torch
 
+    from ..engines.base import Engine
+
 TRAIN, BOTH, ALL = ("train",), ("train", "compare"), ("train", "compare", "sft")  # commands with the option
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
@@ -97,9 +99,9 @@ class AgentSettings:
     mismatch: str | None = setting(
         None,
         "Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
-        one_of=MISMATCHES,
+        one_of=(*MISMATCHES, "none"),
         commands=TRAIN,
-        shown="no weights",
+        shown="no weights; with an engine token-truncate",
         more="The ratio of the training pass's probability to the acting policy's, by step or by episode, truncated "
         "or masked; see `estimators/mismatch.py`. It costs a pass without gradient per update, and the limit on the "
         "gap between both no longer ends the run.",
@@ -174,6 +176,34 @@ class AgentSettings:
         heading="Every run",
         more="Does not change the gradient; see `fsdp.py`.",
     )
+    engine: str | Engine | None = setting(
+        None,
+        "What writes the episodes: vllm.",
+        checked=False,
+        saved=False,
+        commands=TRAIN,
+        heading="Engine (text)",
+        shown="our own decoder",
+        more="Or an `agents.engines.base.Engine`; see docs/engines.md.",
+    )
+    engine_url: str | None = setting(
+        None,
+        "Address of an engine that runs already, as http://localhost:8000.",
+        saved=False,
+        commands=TRAIN,
+        heading="Engine (text)",
+        shown="starts one in this process",
+    )
+    engine_kwargs: Mapping[str, Any] | None = setting(None, "Keyword arguments of the engine.", saved=False)
+    staleness: int = setting(
+        0,
+        "Updates that a rollout may be behind: with 1, an engine writes the next while this one is trained on.",
+        low=0,
+        high=1,
+        saved=False,
+        commands=TRAIN,
+        heading="Engine (text)",
+    )
     tensorboard_log: str | None = setting(None, "Folder for TensorBoard.", saved=False)
     verbose: int = setting(0, "1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
@@ -226,6 +256,12 @@ class AgentSettings:
         from ..fsdp import check_shard  # it imports torch
 
         check_shard(self.shard)
+        if self.engine is None:
+            self.refuse_idle("without engine", "engine_url", "engine_kwargs", "staleness")
+        elif self.mismatch is None:  # the engine's kernels are not those of training
+            self.mismatch = "token-truncate"
+        if self.mismatch == "none":
+            self.mismatch = None
         if self.mismatch is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
 

@@ -1,0 +1,62 @@
+"""What plays the episodes of an update: the policy; in `engines/player.py` it is an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from .. import processes
+from ..fsdp import gather_weights, gathered
+from ..rollout import Rollout
+from ..rollouts.collector import OnStep
+
+Part = tuple[Rollout | None, int]  # episodes of one process, and how many steps they took
+
+
+class Player:
+    """Plays the episodes of an agent's updates with its policy.
+
+    Args:
+        agent: has the policy, the collector and the settings.
+
+    Attributes:
+        figures: further metrics of the last rollout.
+        moment: states of the agent's parts before a rollout that is under way, by name; others are as they are.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self.figures: dict[str, float] = {}
+        self.moment: dict[str, Any] = {}
+
+    @contextmanager
+    def acting(self) -> Iterator[Any]:
+        """Within this context, the yielded policy or engine acts with the present weights; all processes enter it."""
+        with gathered(self.agent.policy):
+            yield self.agent.policy
+
+    def collect(self, on_step: OnStep) -> list[Part]:
+        """Return each process's episodes of the next update; None in place of episodes if `on_step` ended it."""
+        gather_weights(self.agent.policy)
+        return processes.on_all(lambda: self.play(self.agent.policy, on_step, self.agent.progress))
+
+    def look_ahead(self) -> None:
+        """Begin the next rollout before this one is trained on, if the agent may be that stale."""
+
+    def drop_ahead(self) -> None:
+        """Go back to where a rollout began that will not be trained on, if any."""
+
+    def play(self, acting: Any, on_step: OnStep, progress: Mapping[str, Any]) -> Part:
+        """Play this process's episodes."""
+        agent, steps = self.agent, 0
+
+        def counted(taken: int, local: dict[str, Any]) -> bool:
+            nonlocal steps
+            steps += taken
+            return on_step(taken, local)
+
+        rollout = agent.collector.collect(acting, agent.own_episodes, agent.generator, False, counted, progress)
+        for part, spent in agent.collector.seconds.items():
+            agent.seconds[part] += spent
+        return processes.on_host(rollout), steps

@@ -1,0 +1,266 @@
+"""An engine acts in place of a policy: the environment's tokens, the policy's weights, the guard, a rollout ahead."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from dialogues import talking
+from fake_engine import FakeEngine
+from identity_checks import assert_close
+from tiny_models import PROMPTS, text_envs, tiny_policy
+
+import agents
+from agents import EngineError
+from agents.engines.base import StaleEngineError, weights_of
+from agents.training.player import Player
+
+EPISODES = 12
+SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
+
+
+def answers():
+    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3])
+
+
+def dialogues(**kwargs):
+    return talking(EPISODES, group_size=4, **kwargs)
+
+
+def made(envs=None, faults=None, policy=None, cls=agents.GRPO, **settings):
+    envs = answers() if envs is None else envs
+    policy = policy or tiny_policy("llama", envs, 0.7, dtype="float32")
+    return cls(policy, envs, engine=FakeEngine(policy, **faults or {}), **SETTINGS | settings)
+
+
+def trained(agent, updates=3, **budget):
+    """Return the rollouts and the metrics of some updates."""
+    found = list(agent.updates(total_episodes=EPISODES * updates, **budget))
+    return [rollout for rollout, _ in found], [metrics for _, metrics in found]
+
+
+def weights(agent):
+    return torch.cat([weight.detach().flatten() for weight in agent.policy.parameters()])
+
+
+def test_surplus_and_order_change_nothing():
+    _, plain = trained(one := made())
+    _, other = trained(two := made(faults={"surplus": 5, "shuffles": True}))
+    assert plain == other and torch.equal(weights(one), weights(two))
+
+
+@pytest.mark.parametrize("faults", [{}, {"short": 2}, {"surplus": 3, "shuffles": True, "short": 3}])
+@pytest.mark.parametrize("envs", [answers, dialogues])
+def test_trained_tokens_are_those_that_the_engine_wrote_after_their_context(envs, faults):
+    agent = made(envs(), faults)
+    (rollout, *_), _ = trained(agent, 1)
+    written = {}
+    for (context, _), tokens in agent.engine.written.items():
+        written.setdefault(context, []).append(tokens)
+    final, columns = rollout.observations["tokens"], rollout.columns
+    several = 0
+    for row in range(len(rollout)):
+        actions, at = rollout.actions[row].tolist(), columns[row].tolist()
+        context, step, last = final[row, : rollout.observations["length"][row]].tolist(), 0, int(rollout.lengths[row])
+        while step < last:
+            if at[step] > len(context):  # a reply of the environment
+                context += final[row, len(context) : at[step]].tolist()
+            turns = written.get(tuple(context), [])
+            matching = [turn for turn in turns if actions[step] == turn[0]]
+            assert matching, "no request was made from this context"
+            same = max(matching, key=lambda turn: common(turn, actions[step:last], at[step:last]))
+            count = common(same, actions[step:last], at[step:last])
+            context += actions[step : step + count]
+            step, several = step + count, several + 1
+    assert several > EPISODES or (envs is answers and not faults)
+
+
+def common(turn, actions, columns):
+    """Return how many tokens of a turn were taken, one after the other."""
+    count = 0
+    while count < min(len(turn), len(actions)) and turn[count] == actions[count]:
+        if count and columns[count] != columns[count - 1] + 1:
+            break
+        count += 1
+    return count
+
+
+def test_many_slots_play_what_one_slot_plays():
+    """Slots wait for each other's tokens; each episode is that of its own."""
+    played = []
+    for slots in (EPISODES, 4):
+        agent = made(talking(slots, group_size=4))
+        (rollout, *_), _ = trained(agent, 1)
+        order = rollout.groups.argsort(stable=True)
+        rows = rollout.select(order)
+        played.append([row.actions[0, : row.lengths[0]].tolist() for row in rows.split(1)])
+        assert rollout.returns.isfinite().all()
+    assert sorted(map(len, played[0])) != [len(played[0][0])] * EPISODES
+    assert played[0] == played[1]
+
+
+def test_the_gradient_is_that_of_our_own_decoder():
+    """With equal weights and the same tokens; the engine's log-probabilities differ in the last digits alone."""
+    agent = made(mismatch="none")
+    rollout = agent.collect_rollout(agents.training.sb3_face.as_callback(None, agent))
+    found = {}
+    for name, mode in (("engine", "token-truncate"), ("own", None)):
+        agent.mismatch = mode
+        if mode is None:
+            with torch.no_grad():
+                rollout = replace(rollout, log_probs=agent.policy.evaluate(rollout)["log_probs"])
+        agent.updater.backward(agent.prepare(rollout))
+        found[name] = torch.cat([w.grad.flatten() for w in agent.policy.parameters()])
+    assert_close(found["engine"], found["own"], 1e-4, "gradient")
+
+
+def test_weights_are_sent_whole_once_and_adapters_merged():
+    envs = answers()
+    policy = tiny_policy("llama", envs, dtype="float32", lora_rank=2)
+    plain = {sent.name: sent.whole() for sent in weights_of(policy)}
+    assert plain.keys() == dict(tiny_policy("llama", envs, dtype="float32").model.named_parameters()).keys()
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(0.1)
+    changed = {sent.name for sent in weights_of(policy) if not torch.equal(sent.whole(), plain[sent.name])}
+    assert changed and all("proj" in name for name in changed)
+    assert all(sent.shape == list(sent.whole().shape) for sent in weights_of(policy, cuts=True))
+    base = dict(plain)
+    assert all(torch.equal(sent.whole(), base[sent.name]) for sent in weights_of(policy, merges=False))
+
+
+FAULTS = {
+    "no sync": {"sent": ""},
+    "half of the tensors": {"sent": "layers.0"},
+    "old prefixes": {"keeps_prefixes": True},
+    "another temperature": {"temperature": 1.3},
+}
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_guard_sends_the_weights_again_and_then_ends_the_run(name, staleness):
+    agent = made(faults=FAULTS[name], staleness=staleness)
+    with pytest.raises(EngineError, match=r"differ by .* after the weights were sent again"), pytest.warns(UserWarning):
+        trained(agent, 4)
+    late = name != "another temperature"  # at first the engine has the weights it was made with
+    assert agent.num_updates == late * (1 + staleness) and not agent.updating
+    assert agent.player.dropped == 2
+
+
+def test_another_model_is_found_at_the_first_rollout():
+    agent = made(faults={"sent": ""})
+    with torch.no_grad():
+        next(agent.engine.model.parameters()).mul_(1.5)
+    with pytest.raises(EngineError, match="other weights"), pytest.warns(UserWarning):
+        trained(agent, 1)
+
+
+def test_an_engine_that_lost_its_weights_gets_them_again():
+    agent = made()
+    write, lost = agent.engine.write, iter([False, True, False, False])
+
+    def writing(requests):
+        if next(lost):
+            raise StaleEngineError("started again")
+        return write(requests)
+
+    agent.engine.write = writing
+    with pytest.warns(UserWarning, match="started again; the weights are sent again"):
+        _, metrics = trained(agent)
+    assert [each["train/engine_dropped"] for each in metrics] == [0, 1, 1] and agent.engine.loads == 4
+
+
+REFUSED = {
+    "a token that is not there": ({"strange": 99}, "token 99.*allowed: 0 to 9"),
+    "no token": ({"short": 0}, "0 tokens"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_policy_writes_is_refused(name):
+    faults, said = REFUSED[name]
+    with pytest.raises(EngineError, match=said):
+        trained(made(faults=faults), 1)
+
+
+def test_an_unanswered_request_is_refused():
+    agent = made()
+    write = agent.engine.write
+    agent.engine.write = lambda requests: list(write(requests))[1:]
+    with pytest.raises(EngineError, match=f"left 1 of {EPISODES} requests"):
+        trained(agent, 1)
+
+
+def test_greedy_evaluation_is_that_of_our_own_decoder():
+    agent = made()
+    trained(agent, 2)
+    played = {}
+    for name, player in (("engine", agent.player), ("own", Player(agent))):
+        agent.player = player
+        figures, rollout = agent.evaluate(answers(), EPISODES, seed=3)
+        played[name] = figures, rollout.actions.where(rollout.mask, 0).tolist()
+    assert played["engine"] == played["own"]
+
+
+def test_a_wrapper_that_cannot_step_some_slots_is_refused():
+    envs = dialogues()
+    stepping = envs.step
+    envs.step = lambda actions: stepping(actions)
+    with pytest.raises(ValueError, match="cannot step some of its slots"):
+        trained(made(envs), 1)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_resumed_run_asks_for_the_same(tmp_path, staleness):
+    """Of the rollout that was written ahead nothing is kept: it is written again, with the weights as they are."""
+    first = made(staleness=staleness)
+    trained(first, 2)
+    first.save(tmp_path / "saved")
+    asked = len(first.engine.rounds)
+    trained(first, 2, reset_num_timesteps=False)
+    policy = first.policy
+    again = agents.GRPO.load(tmp_path / "saved", env=answers(), engine="vllm", staleness=staleness, continue_env=True)
+    again.engine = FakeEngine(again.policy)
+    trained(again, 2, reset_num_timesteps=False)
+    for one, other in zip(first.engine.rounds[asked:], again.engine.rounds, strict=True):
+        assert one == other
+    assert torch.equal(weights(first), weights(again)) and policy is not again.policy
+
+
+def test_a_rollout_is_written_while_the_update_before_it_runs():
+    """Each is of the weights before the last update; at the end none is left over."""
+    agent = made(staleness=1)
+    started, update, write = threading.Event(), agent.updater, agent.engine.write
+    seen = []
+
+    def writing(requests):
+        started.set()
+        return write(requests)
+
+    def updating(rollout):
+        if agent.num_updates < 3:
+            assert started.wait(60), "nothing is written while the update runs"
+        started.clear()
+        seen.append(weights(agent))
+        return update(rollout)
+
+    agent.engine.write, agent.updater = writing, Standing(updating, update)
+    _, metrics = trained(agent, 4)
+    assert agent.engine.loads == 4
+    assert [each["train/engine_dropped"] for each in metrics] == [0.0] * 4
+    assert metrics[0]["train/mismatch_kl"] < 1e-9 < metrics[1]["train/mismatch_kl"]
+
+
+class Standing:
+    """Calls another function in place of an object, which has everything else."""
+
+    def __init__(self, call, stood_for):
+        self._call, self._stood_for = call, stood_for
+
+    def __call__(self, *args):
+        return self._call(*args)
+
+    def __getattr__(self, name):
+        return getattr(self._stood_for, name)

@@ -1,0 +1,175 @@
+"""vLLM itself acts, on a CPU: its log-probabilities, the guard's faults, adapters, 16 bits, dialogues and resuming."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import gymnasium as gym
+import pytest
+import torch
+from dialogues import Echoing, talking
+from tiny_models import CONTEXT, PROMPTS, text_envs
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+import agents
+from agents import EngineError
+from agents.engines import player as guarded
+from agents.engines import vllm
+from agents.training.player import Player
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # of vLLM and of what it imports
+EPISODES = 12
+SMALL = {"engine_kwargs": {"kv_cache_memory_bytes": 2**26}}
+SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0, **SMALL}
+
+
+def answers(**kwargs):
+    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3], **kwargs)
+
+
+def made(envs=None, settings=None, cls=agents.GRPO, **policy):
+    envs = answers() if envs is None else envs
+    return cls(policy_for(envs, **policy), envs, engine="vllm", **SETTINGS | (settings or {}))
+
+
+def policy_for(envs, seed=0, temperature=0.7, **kwargs):
+    """Return a policy whose next token depends strongly on everything before; vLLM needs heads of 32 on a CPU."""
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    config = LlamaConfig(
+        vocab_size=int(envs.single_action_space.n),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.15,
+        **ends,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config)
+    spaces = envs.single_observation_space, envs.single_action_space
+    return agents.LanguageModelPolicy(*spaces, model, temperature=temperature, **kwargs)
+
+
+def trained(agent, updates=3, **budget):
+    return list(agent.updates(total_episodes=EPISODES * updates, **budget))
+
+
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
+    metrics = [figures for _, figures in trained(made(settings={"staleness": staleness}, **policy), 4)]
+    assert max(each["train/engine_gap"] for each in metrics) < 1e-4
+    assert staleness or max(each["train/logp_gap_max"] for each in metrics) < 1e-3
+
+
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+def test_16_bits_agree_as_far_as_they_can(policy):
+    agent = made(dtype="bfloat16", **policy)
+    metrics = [figures for _, figures in trained(agent, 4)]
+    assert max(each["train/engine_gap"] for each in metrics) < guarded.HALF_LIMIT
+    assert (agent.player.engine._adapter is not None) == bool(policy)
+
+
+def test_a_thousand_turns_of_dialogues_are_what_single_steps_make():
+    """Each episode, played again with its own tokens by the unbatched environment, reads, ends and pays the same."""
+    envs = talking(100)
+    agent = made(envs, {"episodes_per_update": 500}, agents.Reinforce)
+    (rollout, _), *_ = agent.updates(total_episodes=500)
+    assert rollout.extras["turns"].nan_to_num(1).sum() >= 1000
+    for row in rollout.split(1):
+        check_played(row, envs.metadata["tokenizer"])
+
+
+def check_played(row, tokenizer):
+    """Play one episode [1, T] by hand."""
+    start, final = int(row.observations["length"][0]), row.observations["tokens"][0]
+    read, prompt = final[:start].tolist(), tokenizer.decode(final[:start])
+    shape = {"problems": [prompt], "test_fraction": 0.0, "max_new_tokens": 4, "max_turns": 4}
+    env = gym.make("rlenv:TextGen-v0", verifier=Echoing(alone=True), disable_env_checker=True, **shape)
+    seen, _ = env.reset(seed=0)
+    over = False
+    for step, column in enumerate(row.columns[0, : row.lengths[0]].tolist()):
+        assert not over
+        read += final[len(read) : column].tolist()  # a reply
+        assert seen["tokens"][: seen["length"]].tolist() == read
+        read.append(row.actions[0, step].item())
+        seen, reward, over, _, _ = env.step(read[-1])
+        assert reward == row.rewards[0, step]
+    assert over
+
+
+def test_greedy_evaluation_is_that_of_our_own_decoder():
+    agent = made()
+    trained(agent, 2)
+    played = {}
+    for name, player in (("engine", agent.player), ("own", Player(agent))):
+        agent.player = player
+        figures, rollout = agent.evaluate(answers(), EPISODES, seed=3)
+        played[name] = figures, rollout.actions.where(rollout.mask, 0).tolist()
+    assert played["engine"] == played["own"]
+
+
+def test_a_resumed_run_writes_the_same(tmp_path):
+    first = made()
+    trained(first, 2)
+    first.save(tmp_path / "saved")
+    rest = [rollout for rollout, _ in trained(first, 2, reset_num_timesteps=False)]
+    again = agents.GRPO.load(
+        tmp_path / "saved", env=answers(), engine="vllm", engine_kwargs=SETTINGS["engine_kwargs"], continue_env=True
+    )
+    for one, (other, _) in zip(rest, trained(again, 2, reset_num_timesteps=False), strict=True):
+        assert torch.equal(one.actions, other.actions)
+
+
+def left_out(engine, monkeypatch):
+    monkeypatch.setattr(engine, "load", lambda policy: None)
+
+
+def half(engine, monkeypatch):
+    whole = vllm.weights_of
+    monkeypatch.setattr(vllm, "weights_of", lambda *args, **more: whole(*args, **more)[::2])
+
+
+def old_prefixes(engine, monkeypatch):
+    monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda: True)
+
+
+def hotter(engine, monkeypatch):
+    as_asked = vllm.sampling
+    monkeypatch.setattr(vllm, "sampling", lambda request: as_asked(request) | {"temperature": 1.0})
+
+
+def another_model(engine, monkeypatch):
+    load = engine.load
+
+    def loading(policy):
+        load(policy_for(answers(), seed=1))
+
+    monkeypatch.setattr(engine, "load", loading)
+
+
+@pytest.mark.parametrize("fault", [left_out, half, old_prefixes, hotter, another_model])
+def test_the_guard_finds_planted_faults_at_the_first_update(fault, monkeypatch):
+    agent = made(long_prompts(), {"engine_kwargs": SMALL["engine_kwargs"] | {"block_size": 32}})
+    trained(agent, 1)
+    fault(agent.player.engine, monkeypatch)
+    with pytest.raises(EngineError, match="also after the weights were sent again"):
+        trained(agent, 1, reset_num_timesteps=False)
+    assert agent.num_updates == 1
+
+
+def long_prompts():
+    """Return an environment whose prompts fill a block of 32 tokens, which the cache of prefixes keeps."""
+    problems = [prompt * 20 for prompt in ("ab", "cd", "ef")]
+    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=problems, max_prompt_tokens=48)
+
+
+def test_another_version_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(vllm, "VERSION", "0.1.0")
+    with pytest.raises(ValueError, match=r"tested with one version, and this is 0.32.0: pip install") as refused:
+        trained(made(), 1)
+    assert "\n" not in str(refused.value)
