@@ -5,7 +5,7 @@ weights give other probabilities. With μ the one that acted and π the one that
 
 | mode | weight of a step | expected gradient of Σ_t weight · A log π |
 |---|---|---|
-| token-truncate | min(π/μ, high), of its action | without a bound, right for the action, not for the states before it |
+| token-truncate | min(π/μ, high), of its action | without a bound, right for the action, not for the other steps |
 | token-mask | π/μ, or 0 where it is outside [low, high] | the same |
 | sequence-truncate | min(Π_t π/μ, high), of the whole episode | without a bound, exact; varies more with length |
 | sequence-mask | Π_t π/μ, or 0 where it is outside [low, high] | the same |

@@ -22,6 +22,7 @@ from tabular import (
     P,
     S,
     T,
+    TabularPolicy,
     V,
     action_values,
     derivative,
@@ -38,6 +39,7 @@ from tabular import (
     relative_error,
     true_gradient,
     truncated_log_likelihood,
+    updated_policies,
 )
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
@@ -135,6 +137,14 @@ def off_policy_kl_gradient(estimator, ratio, policy, sampler, reference):
     return -forms[estimator, ratio]()
 
 
+def stale_gradient(policy, sampler, baseline, most):
+    """Return Σ_s d_μ(s) Σ_a μ(a|s) min(π/μ, most) (Q_μ(s, a) - b) ∇log π(a|s): all but the action is μ's [P, S, V]."""
+    log_pi, log_mu = policy.logits.log_softmax(-1), sampler.logits.detach().log_softmax(-1)
+    weights = (log_pi.detach() - log_mu).exp().clamp(max=most)
+    credit = log_mu.exp() * weights * (action_values(log_mu, AT_THE_END) - baseline)
+    return derivative((visits(log_mu)[..., None] * credit * log_pi).sum((1, 2)).mean(), policy)
+
+
 # The true gradient, perhaps times a constant.
 
 
@@ -182,6 +192,42 @@ def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls, factor
     agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is agents.DrGRPO else {}))
     found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
     assert relative_error(found, factor * true_gradient(agent.policy)) < TOLERANCE
+
+
+# A rollout that is some updates old.
+
+
+def stale(cls, staleness, **settings):
+    """Return an agent after four updates, the policy of some updates before, and the expected gradient with it."""
+    policies, size = updated_policies(TabularPolicy(), 4, 8.0), 1 if cls is agents.TOPR else 2
+    agent, sampler = make_agent(cls, size, **settings), policies[-1 - staleness]
+    agent.policy.load_state_dict(policies[-1].state_dict())
+    return agent, sampler, expected_gradient(agent, AT_THE_END, size, sampler)
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2, 4])
+@pytest.mark.parametrize("cls", [agents.RLOO, agents.TOPR])
+def test_unbounded_weights_of_episodes_are_exact_however_old_a_rollout_is(cls, staleness):
+    agent, _, found = stale(cls, staleness, **UNBOUNDED)
+    assert relative_error(found, true_gradient(agent.policy)) < TOLERANCE
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cls", [agents.RLOO, agents.GRPO, agents.CISPO, agents.TOPR])  # CISPO: of one large rollout
+def test_a_rollout_of_the_present_policy_needs_no_weights(cls, mode):
+    assert relative_error(stale(cls, 0, mismatch=mode)[2], stale(cls, 0)[2]) < TOLERANCE
+
+
+@pytest.mark.parametrize("most", [3.0, 1.1])
+@pytest.mark.parametrize("cls", [agents.RLOO, agents.TOPR])
+def test_weights_of_tokens_correct_an_old_rollout_in_the_action_alone(cls, most):
+    biases = []
+    for staleness in (0, 1, 2, 4):
+        agent, sampler, found = stale(cls, staleness, mismatch="token-truncate", mismatch_max=most)
+        baseline = 0.5 if cls is agents.TOPR else exact_values(sampler, AT_THE_END)[:, :1, None]  # of the prompt
+        assert relative_error(found, stale_gradient(agent.policy, sampler, baseline, most)) < TOLERANCE
+        biases.append(relative_error(found, true_gradient(agent.policy)))
+    assert biases[0] < TOLERANCE and biases == sorted(biases) and biases[1] > 0.1
 
 
 @each_reward
@@ -293,6 +339,8 @@ ACTED = {
     for mode in MODES
 } | {
     "SAPO, acted": {"cls": agents.SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
+    "CISPO, acted": {"cls": agents.CISPO, **bounded("token-truncate", 0.0, 1.2)},
+    "TOPR, acted": {"cls": agents.TOPR, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
     "GRPO, acted and masked": {"cls": agents.GRPO, **UNBOUNDED, "off_policy_mask": 0.02},
     **{
         f"{kl}, ratio {ratio}": FAMILY[f"{kl} in the loss"] | {"cls": agents.RLOO, **UNBOUNDED, "kl_ratio": ratio}

@@ -196,6 +196,15 @@ def moved_policy(policy: TabularPolicy, seed: int = 5) -> TabularPolicy:
     return sampler
 
 
+def updated_policies(policy: TabularPolicy, updates: int, rate: float) -> list[TabularPolicy]:
+    """Return a policy and those after each of some updates: steps along the exact gradient of the expected return."""
+    policies = [policy]
+    for _ in range(updates):
+        policies.append(TabularPolicy())
+        policies[-1].logits.data = policies[-2].logits.detach() + rate * true_gradient(policies[-2])
+    return policies
+
+
 def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     """Return |found - wanted| / |wanted|, or |found| where nothing is wanted."""
     return float((found - wanted).norm() / (wanted.norm() if wanted.any() else 1.0))
