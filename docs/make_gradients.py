@@ -50,6 +50,7 @@ from tabular import (  # noqa: E402 (its folder is no package)
     relative_error,
     true_gradient,
     truncated_log_likelihood,
+    updated_policies,
 )
 
 from agents import (  # noqa: E402
@@ -111,9 +112,9 @@ The other tables have a larger reference case: two prompts, an easy and a hard o
 are three tokens, one of which ends the episode, and at most three steps: 15 completions per prompt and 42 logits. The
 true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic differentiation; finite differences agree.
 
-`tests/laws/test_gradient.py` asserts the rows that are exact, or scaled, and those of the KL estimators, to 1e-10. Each
-other bias it compares, rollout by rollout, with the agent's equation in plain PyTorch (`tests/laws/equations.py`,
-which shares no code with `agents`).
+`tests/laws/test_gradient.py` asserts the rows that are exact, or scaled, those of the KL estimators, and those of
+`RLOO` and `TOPR` with weights by token on an old rollout, to 1e-10. Each other bias it compares, rollout by rollout,
+with the agent's equation in plain PyTorch (`tests/laws/equations.py`, which shares no code with `agents`).
 
 | column | meaning |
 | --- | --- |
@@ -208,15 +209,38 @@ actions that are already sampled."""
 ACTING = """\
 ## Acting and training differ: `mismatch`
 
-What importance weights do if another policy μ sampled the episodes, here and in the two tables below: its logits differ
-by 0.4 times a normal number each. The objective is the expected return of the policy π that trains; K = 2. Where acting
-and training agree (to about 1e-5 in float32), all weights are 1 and every row is that of [the agents](#the-agents). A
-weight costs one pass without
-gradient per update. For agents with a ratio, π_old is then the policy of that pass, and the weight multiplies.
+What importance weights do if another policy μ sampled the episodes, here and in the tables of later passes: its logits
+differ by 0.4 times a normal number each. The objective is the expected return of the policy π that trains; K = 2. Where
+acting and training agree (to about 1e-5 in float32), all weights are 1 and every row is that of
+[the agents](#the-agents). A weight costs one pass without gradient per update. For agents with a ratio, π_old is then
+the policy of that pass, and the weight multiplies.
 
 - **By episode**, without a bound, the gradient is exact whatever acted; its variance grows with the length.
-- **By step**, the weight is right for the action, but the states before it are those of μ.
+- **By step**, the weight is right for the action, but the steps before and after it, and so the return, are those of μ.
 - **A bound** biases the gradient, and limits the variance. Masked steps still count in the denominators."""
+
+STALE = """\
+## A rollout that is some updates old: `staleness`
+
+Here μ is the policy before the last s updates. With an engine, `staleness` is 0 or 1; 2 and 4 show what more would
+cost. The updates are deterministic steps along the exact gradient of the expected return, with a learning rate of
+{rate:g}; π is the policy after {updates} of them, which raise the return from {first:.2f} to {last:.2f}. KL(μ ‖ π) is
+{distances} nats per episode for s = {stale}. K = 2, but 1 for `TOPR`. With weights,
+π_old is π, so clips and tapers are idle. Weights are at most 3, the default; that of a token is at most {largest:.2f}
+here, so the bound acts on episodes alone.
+
+With an engine, the default is `token-truncate` at 3. It is biased: the other steps of the episode, and so the return,
+are those of μ, and an action that is now more than three times as likely counts three times.
+
+- **One update** shortens the gradient by about a seventh and hardly turns it; the own biases of `GRPO` are larger. The
+  bias grows about in proportion to s and to the learning rate: after four updates the direction is off, too.
+- **Weights by token** help less than one may expect. In this case they lower the error of `RLOO` only at s = 4. At
+  s = 1 they lower it in {fewer} of {tables} random tables of logits, and the median from {alone:.3f} to
+  {weighted:.3f}.
+- **Weights by episode** are exact until one reaches the bound, here at s = 4. These episodes have at most three steps;
+  in longer ones the weights vary more.
+- **Without weights** (`none`), π_old is μ, so the clip of `GRPO` stops the steps that have improved: with two updates
+  the direction is lost. In float32 the [limit on the gap](gpu.md#precision) ends such a run."""
 
 LATER = """\
 ## Later passes: gates, masks and tapers
@@ -294,6 +318,15 @@ LATER_KL_TERMS = {
     ("k3", "constant"): "∇KL(ref, π) state by state",
     ("k3", "differentiated"): "∇KL(π, ref) state by state",
 }
+STALE_CASES: tuple[tuple[type[Agent], str, str], ...] = (
+    (RLOO, "none", "no weights"),
+    (RLOO, "token-truncate", "other steps of μ"),
+    (RLOO, "sequence-truncate", "exact below the bound"),
+    (GRPO, "none", f"1/T_i; {STD}; clipped"),
+    (GRPO, "token-truncate", f"1/T_i; {STD}; other steps of μ"),
+    (CISPO, "token-truncate", f"token mean; {STD}; other steps of μ"),
+    (TOPR, "token-truncate", "other steps of μ"),
+)
 DRAWN = {  # rows of the table of agents: agent, settings, K
     ("RLOO", "-", "2"): "RLOO",
     ("DrGRPO", "-", "2"): "Dr. GRPO",
@@ -315,6 +348,9 @@ WEIGHTS = {"right": 1.0, "short": 0.5}  # of the parts "right", R, and "short", 
 SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / MASK.sum(1).double()).expand(P, C))  # the parts' sum [P, S, V]
 SIZES = (2, 4)
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
+STALENESS = (0, 1, 2, 4)
+TABLES = 12  # of logits, for a median
+RATE = 8.0
 ALPHAS = (0.4, 1.0, 3.0)  # of VAPO; with at most three steps, the paper's 0.05 is λ = 0
 CRITIC_CASES = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
 Case = tuple[str, str, int, torch.Tensor, str]  # agent, settings, K, found, documented
@@ -375,6 +411,8 @@ def page() -> str:
         table(("agent", "estimator", "K"), teacher_rows()),
         ACTING,
         table(("agent", "weights", "bounds"), acting_rows()),
+        stale_text(),
+        table(("agent", "weights", "staleness"), stale_rows()),
         LATER,
         table(("agent", "settings"), later_rows()),
         LATER_KL,
@@ -442,15 +480,19 @@ def family_rows() -> Iterator[list[str]]:
 
 
 def expected_batch_gradient(
-    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, alike: Sequence[int] = ()
+    agent: Agent,
+    rewards: torch.Tensor = AT_THE_END,
+    size: int = 1,
+    alike: Sequence[int] = (),
+    sampler: TabularPolicy | None = None,
 ) -> torch.Tensor:
     """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
-    table, library = coefficients(agent, rewards, size, alike)
+    table, library = coefficients(agent, rewards, size, alike, sampler)
     return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
 
 
 def coefficients(
-    agent: Agent, rewards: torch.Tensor, size: int, alike: Sequence[int] = ()
+    agent: Agent, rewards: torch.Tensor, size: int, alike: Sequence[int] = (), sampler: TabularPolicy | None = None
 ) -> tuple[torch.Tensor, Rollout]:
     """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout.
 
@@ -461,9 +503,10 @@ def coefficients(
         alike: the prompts of which one completion stands for all that last as long and have the same rewards at
             every step (and values, if the agent uses a critic), with their joint probability: for advantages that see
             nothing else of an episode.
+        sampler: of the episodes; the agent's policy if omitted.
     """
     prompts = torch.arange(P).repeat_interleave(C)
-    library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
+    library = episodes(sampler or agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
     library = replace(library, success=torch.arange(P * C).double())  # a label that stays with its row
     merged = torch.isin(prompts, torch.tensor(alike))
     stand_in = _first_alike(agent, library).where(merged, torch.arange(P * C))  # [P * C]
@@ -652,6 +695,53 @@ def acting_rows() -> Iterator[list[str]]:
         words = "exact" if exact else "no weights" if mode == "-" else f"the weights, by {mode.split('-')[0]}"
         bounds = "-" if high is None else f"{low:g} to {high:g}"
         yield ["`RLOO`", mode, bounds, *figures(found, true_gradient(agent.policy), words)]
+
+
+def stale_gradient(cls: type[Agent], weights: str, policies: Sequence[TabularPolicy], staleness: int) -> torch.Tensor:
+    """Return the expected gradient of the last policy, from a rollout of the one some updates before it [P, S, V]."""
+    size, sampler = 1 if cls is TOPR else 2, policies[-1 - staleness]
+    agent = make_agent(cls, size, mismatch=weights)
+    agent.policy.load_state_dict(policies[-1].state_dict())
+    if cls is CISPO:  # its mean over tokens looks at the whole rollout
+        return expected_batch_gradient(agent, AT_THE_END, size, range(P), sampler)
+    return expected_gradient(agent, AT_THE_END, size, sampler)
+
+
+def stale_rows() -> Iterator[list[str]]:
+    """Yield a row per agent, its weights and the updates since its rollout."""
+    policies = updated_policies(TabularPolicy(), max(STALENESS), RATE)
+    true = true_gradient(policies[-1])
+    for cls, weights, words in STALE_CASES:
+        for staleness in STALENESS:
+            found = stale_gradient(cls, weights, policies, staleness)
+            yield [f"`{cls.__name__}`", weights, str(staleness), *figures(found, true, words)]
+
+
+def stale_text() -> str:
+    """Return the text about rollouts that are some updates old with its figures in it."""
+    runs = [updated_policies(TabularPolicy(seed), max(STALENESS), RATE) for seed in range(TABLES)]
+    laws = [policy.logits.detach().log_softmax(-1) for policy in runs[0]]
+    wholes = [completion_log_probs(law) for law in laws]  # [P, C]
+    stale = STALENESS[1:]
+    kls = [(wholes[-1 - s].exp() * (wholes[-1 - s] - wholes[-1])).sum(1).mean() for s in stale]
+    first, last = ((whole.exp() * LEVELS).sum(1).mean() for whole in (wholes[0], wholes[-1]))
+    alone, weighted = (
+        [relative_error(stale_gradient(RLOO, weights, run, 1), true_gradient(run[-1])) for run in runs]
+        for weights in ("none", "token-truncate")
+    )
+    return STALE.format(
+        rate=RATE,
+        updates=max(STALENESS),
+        first=first,
+        last=last,
+        distances=_listed(f"{float(kl):.3f}" for kl in kls),
+        stale=_listed(map(str, stale)),
+        largest=max(float((laws[-1] - law).max().exp()) for law in laws),
+        fewer=sum(some < all_ for some, all_ in zip(weighted, alone, strict=True)),
+        tables=TABLES,
+        alone=np.median(alone),
+        weighted=np.median(weighted),
+    )
 
 
 def later_rows() -> Iterator[list[str]]:
