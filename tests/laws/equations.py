@@ -97,7 +97,7 @@ def baseline(agent: Any, it: Played, values: Table) -> Table:
     ones = torch.ones_like(values)
     pi = it.old.exp()
     norms = (1 - 2 * it.of(it.old).exp() + pi.square().sum(-1)).where(it.mask, 0)  # of the gradient of log π in logits
-    return {
+    equations = {
         "none": lambda: 0 * values,
         "running-mean": lambda: agent.state_dict()["mean"].expand_as(values),
         "batch-mean": lambda: values.mean((0, 1), keepdim=True).expand_as(values),
@@ -106,7 +106,9 @@ def baseline(agent: Any, it: Played, values: Table) -> Table:
         "length-weighted": lambda: of_others(values, it.lengths * ones),
         "optimal-token": lambda: of_others(values, norms.cumsum(-1)),
         "value": lambda: it.old_values,
-    }[name]()
+    }
+    assert name in equations, f"no equation of the baseline {name!r}: add it to baseline of {__file__}"
+    return equations[name]()
 
 
 # Advantages.
