@@ -21,9 +21,6 @@ from ..fsdp import clip_gradients, local, spread, spread_moments
 from ..policies.base import actor_parameters, critic_parameters
 
 MAX_SKIPPED = 5
-BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
-EPS = 1e-5
-PLAIN: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # torch's defaults, for supervised training
 SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate, given the remaining progress
     "linear": lambda remaining: remaining,
     "cosine": lambda remaining: 0.5 - 0.5 * math.cos(math.pi * remaining),
@@ -108,7 +105,7 @@ class PolicyOptimizer:
         warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
         weight_decay: λ; a step first multiplies by 1 - rate · λ (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101),
             except norms and biases: parameters with fewer than two dimensions.
-        betas: decay of Adam's two moments.
+        betas: decay of Adam's two moments; torch's by default, as for supervised training.
         eps: added to the root of the second moment.
 
     Attributes:
@@ -129,8 +126,8 @@ class PolicyOptimizer:
         *,
         warmup_updates: int = 0,
         weight_decay: float = 0.0,
-        betas: tuple[float, float] = BETAS,
-        eps: float = EPS,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
     ) -> None:
         self.policy, self.learning_rate, self.schedule = policy, learning_rate, schedule
         self.max_grad_norm, self.warmup_updates, self.weight_decay = max_grad_norm, warmup_updates, weight_decay
@@ -140,8 +137,7 @@ class PolicyOptimizer:
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
         self.most_rate = min(torch.finfo(weight.dtype).max for weight in self.weights.masters)  # else weights overflow
-        actor, critic = actor_parameters(policy), critic_parameters(policy)
-        self.sides = self.weights.of(actor), self.weights.of(critic)
+        self.sides = (self.weights.of(actor_parameters(policy)), self.weights.of(critic_parameters(policy)))
         self.skipped = self.total_skipped = 0
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped

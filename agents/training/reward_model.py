@@ -15,7 +15,7 @@ from ..estimators.losses import bradley_terry
 from ..language.adapters import adapted_layers, merged
 from ..language.reward_head import make_reward_model, save_reward_model
 from ..policies.presets import rates_of
-from .optimizer import PLAIN, PolicyOptimizer
+from .optimizer import PolicyOptimizer
 
 __all__ = [
     "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",
@@ -118,7 +118,7 @@ def train_reward_model(
     check_number("center_coef", center_coef, low=0.0)
     warm = max(math.ceil(check_count("steps", steps, low=0) / 10), 1)
     rate = lambda remaining: learning_rate * min(remaining * steps / max(steps - warm, 1), 1.0)  # noqa: E731
-    optimizer = PolicyOptimizer(model, rate, "constant", max_grad_norm, warmup_updates=warm, **PLAIN)
+    optimizer = PolicyOptimizer(model, rate, "constant", max_grad_norm, warmup_updates=warm)
     losses: list[float] = []
     for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):
         optimizer.set_progress(1.0 - step / steps, step)

@@ -54,6 +54,7 @@ class AgentSettings:
         more="Adam's first steps have the full length, whatever the noise, and would undo a part of a warm start.",
     )
     weight_decay: float = setting(0.0, "Weight decay of AdamW, not for norms and biases.", low=0, commands=TRAIN)
+    # Policy gradients are noisy and change fast, so Adam remembers their scale for 20 steps.
     adam_beta1: float = setting(0.9, "Decay of Adam's mean of the gradient.", low=0, below=1, commands=TRAIN)
     adam_beta2: float = setting(0.95, "Decay of Adam's mean of the squared gradient.", low=0, below=1, commands=TRAIN)
     adam_eps: float = setting(

@@ -13,7 +13,7 @@ from ..estimators.aggregation import token_mean
 from ..fsdp import gathered, passes
 from ..policies import Policy
 from ..rollout import Batch, Rollout
-from .optimizer import PLAIN, PolicyOptimizer, warn_of_float16
+from .optimizer import PolicyOptimizer, warn_of_float16
 
 
 def warm_start(
@@ -103,7 +103,7 @@ class WarmStart:
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         warn_of_float16(policy, stacklevel=4)
         decay = lambda remaining: learning_rate * (0.1 + 0.9 * remaining)  # noqa: E731
-        self.optimizer = PolicyOptimizer(policy, decay, "constant", max_grad_norm, **PLAIN)
+        self.optimizer = PolicyOptimizer(policy, decay, "constant", max_grad_norm)
         self.losses: list[float] = []
 
     def run(self, on_step: Callable[[int, float], bool] | None = None) -> list[float]:
