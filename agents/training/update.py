@@ -189,10 +189,11 @@ class Update:
         micro_batches = self.micro_batches(own) if len(own) else ()
         figures: list[Figures] = []
         for rows, is_own in passes(self.policy, micro_batches, trained.select(slice(1))):
-            loss, metrics = self.agent.loss(rows) if is_own else self._unseen(rows)
+            loss, metrics = self.agent.loss(rows)
+            loss = loss if is_own else 0 * loss  # a pass that only others need, who gather weights in it
             loss.backward()
             self.optimizer.weights.add_gradients()
-            figures.append(metrics)
+            figures.append(metrics if is_own else {})
         processes.sum_gradients(self.optimizer.weights.masters)
         counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: with_gradient.sum()}
         *parts, counted = to_floats([*figures, counts])
@@ -203,11 +204,6 @@ class Update:
             if name in totals and reduction.name in counted:
                 totals[name] /= max(counted[reduction.name], 1)
         return totals
-
-    def _unseen(self, rows: Batch) -> tuple[torch.Tensor, Figures]:
-        """Return a loss of 0 that takes the same passes as `loss`, and no metrics."""
-        loss, _ = self.agent.loss(rows)
-        return 0 * loss, {}
 
     def _add_metrics(self, totals: dict[str, float], more: Mapping[str, float]) -> None:
         for name, value in more.items():
