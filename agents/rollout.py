@@ -194,9 +194,6 @@ class Rollout:
             budget: the most that the rows of a micro-batch may cost together, unless one row costs more; None for no
                 limit.
         """
-        if rows is None and (costs is None or budget is None):
-            yield self
-            return
         cost = [0] * len(self) if costs is None or budget is None else costs.tolist()
         start, spent = 0, 0
         for row in range(len(self)):
