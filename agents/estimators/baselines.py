@@ -3,9 +3,8 @@
     b = baseline(returns, rollout)          A = G - b
 
 `returns` [N, T] are the return at every step, where an ended episode keeps its last one (`returns.hold_last`), so a
-baseline may depend on the step. Episodes without a verdict (`rollout.ok` False) enter no baseline.
-
-`BASELINES` are those that the setting `baseline` names. An agent of your own subtracts any other in `advantages`.
+baseline may depend on the step. Episodes without a verdict (`rollout.ok` False) enter no baseline. `BASELINES` are
+those that the setting `baseline` names; an agent of your own subtracts any other in `advantages`.
 
 | baseline | b at step t of episode i | bias of the gradient |
 |---|---|---|
