@@ -220,15 +220,12 @@ def answering(method, answer):
     pole(type("Odd", (Reinforce,), {method: answer})).learn(total_episodes=8)
 
 
-THREE = [
+OTHERS = [
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs.sum()), ("Odd.surrogate", "()", "(8, ")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),
     (lambda: answering("weights", lambda agent, mask: 1 / mask.sum(1, True)), ("Odd.weights", "(8, 1)", "[N, T]")),
     (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights", "()", "[N, T]")),
-]
-OTHERS = [
-    *THREE,
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
     (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
