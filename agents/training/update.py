@@ -76,7 +76,7 @@ class Update:
         agent = self.agent
         policies = [each for each in (self.policy, agent.anchor.reference) if each is not None]
         gather_weights(*policies)  # here, where no process is without rows
-        rollout = processes.with_parts(rollout, self._own_rows(rollout), agent.evaluated)
+        rollout = processes.with_parts(rollout, processes.own_rows(self.policy.costs(rollout)), agent.evaluated)
         release_weights(*policies)
         steps = rollout.learnable
         advantages = self._per_step("advantages", agent.advantages(rollout), steps)
@@ -128,10 +128,6 @@ class Update:
         tokens = self.agent.micro_batch_tokens
         costs = None if tokens is None else self.policy.costs(rollout)
         return rollout.split(self.agent.micro_batch_size, costs, tokens)
-
-    def _own_rows(self, rollout: Rollout) -> slice:
-        """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
-        return processes.own_rows(self.policy.costs(rollout))
 
     def _per_step(self, method: str, returned: Any, steps: torch.Tensor) -> torch.Tensor:
         """Return what a method of the agent returned; an error unless it has the shape of the steps [N, T]."""
@@ -185,7 +181,7 @@ class Update:
         self.optimizer.zero_grad()
         with_gradient = self.with_gradient(batch)
         trained = batch.select(self.rows_to_train(with_gradient))
-        own = trained.select(self._own_rows(trained))
+        own = trained.select(processes.own_rows(self.policy.costs(trained)))
         micro_batches = self.micro_batches(own) if len(own) else ()
         figures: list[Figures] = []
         for rows, is_own in passes(self.policy, micro_batches, trained.select(slice(1))):
