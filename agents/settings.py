@@ -233,6 +233,8 @@ def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
+            if name in inspect.get_annotations(cls):
+                hint = f"its value in the class has to be setting({getattr(cls, name, None)!r}, HELP); "
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
 
 

@@ -385,7 +385,7 @@ class Agent(Sb3Face):
         return self.updater.loss(batch)
 
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
-        """Return metrics of the log-probabilities of a loss; see `Update.diagnose`."""
+        """Return metrics of the log-probabilities of a loss: those of `Update.diagnose`, and your own beside them."""
         return self.updater.diagnose(log_probs, batch)
 
     # What is saved; `saving.py` walks it.

@@ -74,6 +74,12 @@ def llama(**given):
     return tiny_policy("llama", text_envs(1), **given)
 
 
+class Plain(RLOO):
+    """An agent whose factor is no setting."""
+
+    factor: float = 0.5
+
+
 class Stray:
     """Not a class with settings, but declares one."""
 
@@ -211,6 +217,7 @@ WRONG_TYPES = [
     (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
+    (partial(pole, Plain, factor=0.2), ("Plain has no setting 'factor'", "setting(0.5, HELP)")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),
 ]
 
