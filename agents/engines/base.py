@@ -102,7 +102,7 @@ class Sent:
 
 
 def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> list[Sent]:
-    """Return a language model's weights, tied ones once.
+    """Return a language model's weights, tied ones under each of their names: engines do not tie them again.
 
     Args:
         policy: of language.
@@ -118,7 +118,7 @@ def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> list[Sen
             adapted.get(name.removesuffix(".base_layer.weight")),
             policy.vocab_size if cuts and id(weight) in embeddings else None,
         )
-        for name, weight in model.named_parameters()
+        for name, weight in model.named_parameters(remove_duplicate=False)
         if ".lora_" not in name
     ]
 

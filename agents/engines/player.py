@@ -56,7 +56,8 @@ class EnginePlayer(Player):
         self.gap, self.dropped = 0.0, 0
         self._engine: Engine | None = None
         self._sent: list[torch.Tensor] | None = None  # weights, if they may change before the guard looks
-        self._thread = ThreadPoolExecutor(1, "rlenv-engine")
+        threads = torch.get_num_threads()  # which torch gives to another thread only with its first product
+        self._thread = ThreadPoolExecutor(1, "rlenv-engine", torch.set_num_threads, (threads,))
         self._ahead: Future[Part] | None = None
 
     @property

@@ -88,14 +88,14 @@ class VllmEngine(Engine):
         }
         if not on_gpu:
             usual["kv_cache_memory_bytes"] = 2**30
-        threads = torch.get_num_threads()
+        set_threads = torch.set_num_threads
         with tempfile.TemporaryDirectory() as folder:
             write_config(policy, Path(folder))
             try:
                 self.llm = vllm.LLM(model=folder, **usual | arguments)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"vllm cannot run this model: {' '.join(str(error).split())}") from error
-        torch.set_num_threads(threads)
+        torch.set_num_threads = set_threads  # in place of it vLLM puts a function that does nothing
 
     @override
     def write(self, requests: Sequence[Request]) -> Iterator[Written]:

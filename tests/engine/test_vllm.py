@@ -32,7 +32,7 @@ def made(envs=None, settings=None, cls=agents.GRPO, **policy):
     return cls(policy_for(envs, **policy), envs, engine="vllm", **SETTINGS | (settings or {}))
 
 
-def policy_for(envs, seed=0, temperature=0.7, **kwargs):
+def policy_for(envs, seed=0, temperature=0.7, tied=False, **kwargs):
     """Return a policy whose next token depends strongly on everything before; vLLM needs heads of 32 on a CPU."""
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = LlamaConfig(
@@ -45,6 +45,7 @@ def policy_for(envs, seed=0, temperature=0.7, **kwargs):
         head_dim=32,
         max_position_embeddings=CONTEXT,
         initializer_range=0.15,
+        tie_word_embeddings=tied,
         **ends,
     )
     with torch.random.fork_rng():
@@ -58,7 +59,7 @@ def trained(agent, updates=3, **budget):
     return list(agent.updates(total_episodes=EPISODES * updates, **budget))
 
 
-@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}, {"tied": True}], ids=str)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
     metrics = [figures for _, figures in trained(made(settings={"staleness": staleness}, **policy), 4)]
