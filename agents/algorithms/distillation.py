@@ -52,6 +52,7 @@ class Distillation(Taught):
 
     @override
     def use_settings(self) -> None:
+        super().use_settings()
         self.compares_groups = self.reward_coef > 0
         self.weighs_samples = self.estimator != kl.EXACT or self.reward_coef > 0  # else the surrogate is 0
         if not self.weighs_samples:
@@ -59,7 +60,6 @@ class Distillation(Taught):
             self.refuse_idle("with estimator='exact', which weighs no samples", *idle)
         if not self.reward_coef:
             self.refuse_idle("without reward_coef", "normalize_rewards")
-        super().use_settings()
 
     @override
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:

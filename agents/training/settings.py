@@ -16,8 +16,6 @@ from ..settings import Setting, check_names, declare, kept_of, plain, setting
 if TYPE_CHECKING:
     import torch
 
-    from ..engines.base import Engine
-
 TRAIN, BOTH, ALL = ("train",), ("train", "compare"), ("train", "compare", "sft")  # commands with the option
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
@@ -177,7 +175,7 @@ class AgentSettings:
         heading="Every run",
         more="Does not change the gradient; see `fsdp.py`.",
     )
-    engine: str | Engine | None = setting(
+    engine: Any = setting(
         None,
         "What writes the episodes: vllm.",
         checked=False,
@@ -252,6 +250,12 @@ class AgentSettings:
         """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""
         return {name: plain(value) for name, value in kept_of(self).items() if not callable(value)}
 
+    @property
+    def mismatch_mode(self) -> str | None:
+        """The mode of `mismatch`, or that of its default: the kernels of an engine are not those of training."""
+        usual = None if self.engine is None else "token-truncate"
+        return usual if self.mismatch is None else None if self.mismatch == "none" else self.mismatch
+
     def use_settings(self) -> None:
         """Check what settings say together, and set what follows from them; called before anything is made."""
         from ..fsdp import check_shard  # it imports torch
@@ -259,11 +263,7 @@ class AgentSettings:
         check_shard(self.shard)
         if self.engine is None:
             self.refuse_idle("without engine", "engine_url", "engine_kwargs", "staleness")
-        elif self.mismatch is None:  # the engine's kernels are not those of training
-            self.mismatch = "token-truncate"
-        if self.mismatch == "none":
-            self.mismatch = None
-        if self.mismatch is None:
+        if self.mismatch_mode is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
 
 

@@ -83,9 +83,10 @@ class Update:
         targets = agent.critic_targets(rollout, advantages).where(steps, 0) if agent.uses_critic else None
         advantages = advantages.where(steps, 0)
         importance = None
-        if agent.mismatch is not None and rollout.acting_log_probs is not None:
+        if agent.mismatch_mode is not None and rollout.acting_log_probs is not None:
             bounds = agent.mismatch_min, agent.mismatch_max
-            importance = importance_weights(rollout.log_probs, rollout.acting_log_probs, steps, agent.mismatch, *bounds)
+            acting, mode = rollout.acting_log_probs, agent.mismatch_mode
+            importance = importance_weights(rollout.log_probs, acting, steps, mode, *bounds)
         return Batch.of(
             rollout,
             log_probs=rollout.log_probs.where(steps, 0),
@@ -100,7 +101,7 @@ class Update:
 
         Log-probabilities of a training pass, the reference's KL, the norms of the scores, the critic's values.
         """
-        if self.agent.mismatch is not None:
+        if self.agent.mismatch_mode is not None:
             trained = self.in_passes(lambda part: self.policy.evaluate(part)["log_probs"], rollout)
             rollout = replace(rollout, log_probs=trained, acting_log_probs=rollout.log_probs)
         rollout = self.agent.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)

@@ -33,7 +33,7 @@ def test_the_classes_are_those_of_the_table_with_its_settings():
         ("grpo", "kl_estimator", (*kl.ESTIMATORS, kl.EXACT)),
         ("grpo", "kl_ratio", kl.RATIOS),
         ("grpo", "kl_in", kl_anchor.PLACES),
-        ("grpo", "mismatch", mismatch.MODES),
+        ("grpo", "mismatch", (*mismatch.MODES, "none")),
         ("grpo", "lr_schedule", optimizer.SCHEDULES),
         ("grpo", "scale", scaling.SCALES),
         ("pkpo", "baseline", best_of_k.BASELINES),
