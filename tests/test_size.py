@@ -51,9 +51,9 @@ JOBS = {
 }
 CONTROL = ("agents.policies.control", "agents.policies.numpy_actor", "agents.policies.token_extractor")
 DOORS = {
-    "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", *CONTROL),
-    "REINFORCE on CartPole": ("verifiers", "agents.language"),
-    "rlenv train": ("verifiers.builtin", "verifiers.dialogues"),
+    "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", "agents.engines", *CONTROL),
+    "REINFORCE on CartPole": ("verifiers", "agents.language", "agents.engines"),
+    "rlenv train": ("verifiers.builtin", "verifiers.dialogues", "agents.engines"),
 }
 MODULE = re.compile(r"\.?[a-z_]+(\.[a-z_]+)+(:\w+)?")
 

@@ -179,7 +179,7 @@ class EnvSlots:
         if "acting" not in signature(env.step).parameters:
             raise ValueError(
                 f"an engine writes turns of unequal length, but step of {env!r} cannot step some of its slots: give it "
-                "the argument acting, as TextGen-v0 has, or leave the wrapper out"
+                "the argument acting, or leave the wrapper out"
             )
         stepped: tuple[Any, ...] = env.step(actions, acting=acting)
         return stepped
