@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
     asked = agent_arguments(given["agent"], cls, given)
+    if "engine" in asked:
+        import_module("agents.engines.player").check_named(asked["engine"], asked.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
     settings = usual | asked
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)

@@ -167,4 +167,9 @@ adapter = group(
     option("--lora-alpha", float, "The adapter is multiplied by alpha/rank.", shown="2 x rank"),
     option("--lora-targets", str, "Layers, such as q_proj,v_proj or all-linear.", shown="all-linear"),
 )
-TEXT_ONLY = (*text.names, *warm_start.names, *adapter.names)
+engine = group(
+    "Engine (text)",
+    *declared("train", "Engine (text)"),
+    option("--engine-arg engine_args", KeyValue(), "Argument of it, as tensor_parallel_size=4.", multiple=True),
+)
+TEXT_ONLY = (*text.names, *warm_start.names, *adapter.names, *engine.names)

@@ -20,6 +20,7 @@ from .options import (
     agent_arg,
     common,
     declared,
+    engine,
     environment,
     processes,
     run_folder,
@@ -49,11 +50,6 @@ evaluation = group(
     ),
     option("--log-kl", bool, "Log the KL to the policy that training starts from (rollout/kl_start).", False),
     option("--dry-run", bool, "Say whether the run fits in memory; train nothing.", False),
-)
-engine = group(
-    "Engine (text)",
-    *declared("train", "Engine (text)"),
-    option("--engine-arg engine_args", KeyValue(), "Argument of it, as tensor_parallel_size=4.", multiple=True),
 )
 checkpoints = group(
     "Run folder and checkpoints",

@@ -31,6 +31,7 @@ from ..rollouts.collector import OnStep
 from ..training.player import Part, Player
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
+from .vllm import check_vllm
 
 NAMES = ("vllm",)
 CHECKED = 8  # episodes of each process that the guard evaluates
@@ -207,15 +208,33 @@ class EnginePlayer(Player):
             weight.detach().copy_(value)
 
 
-def open_engine(agent: Any) -> Engine:
-    """Return the engine that an agent's settings name: an object, one in this process, or one at an address.
+def check_engine(agent: Any) -> None:
+    """Check what an agent's settings say of an engine, before anything is made and without starting it.
 
     Raises:
-        ValueError: for an unknown name, or an engine that is not installed.
+        ValueError: for an unknown name, one that is not installed, or settings that do not go together.
     """
     if isinstance(agent.engine, Engine):
+        agent.refuse_idle("with an engine that is made already", "engine_url", "engine_kwargs")
+    else:
+        check_named(agent.engine, agent.engine_url)
+
+
+def check_named(name: Any, url: str | None) -> None:
+    """Check that there is an engine of this name, and that it is installed if it is to run in this process.
+
+    Raises:
+        ValueError: naming what is allowed, or what to install.
+    """
+    check_choice("engine", name, NAMES)
+    if url is None:
+        check_vllm()
+
+
+def open_engine(agent: Any) -> Engine:
+    """Return the engine that an agent's settings name: an object, one in this process, or one at an address."""
+    if isinstance(agent.engine, Engine):
         return agent.engine
-    check_choice("engine", agent.engine, NAMES)
     module = import_module("agents.engines." + ("vllm" if agent.engine_url is None else "server"))
     made: Engine = module.open_engine(agent)
     return made

@@ -1,4 +1,4 @@
-"""vLLM in this process: `engine="vllm"`. Each process of a job has its own.
+"""vLLM in this process: `engine="vllm"`. Several processes ask one that runs elsewhere, see `server.py`.
 
 The engine gets the model's configuration and no weights; they are sent before each rollout. Its log-probabilities are
 those that tokens were drawn with (`processed_logprobs`).
@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,20 @@ HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/engines.md), vers
 ADAPTER = "rlenv"  # name of an adapter in the engine
 
 
-def open_engine(agent: Any) -> Engine:
-    """Return the engine of an agent's settings.
+def check_vllm() -> None:
+    """Check that vLLM can run in this process, without importing it.
 
     Raises:
-        ValueError: if there are several processes, and as `VllmEngine`.
+        ValueError: if there are several processes, or it is not installed.
     """
     if processes.size() > 1:
         raise ValueError(f"{processes.size()} processes need one engine that all of them ask: pass engine_url")
+    if find_spec("vllm") is None:
+        raise ValueError(f"engine='vllm' needs vllm: {HELP}")
+
+
+def open_engine(agent: Any) -> Engine:
+    """Return the engine of an agent's settings; errors are those of `VllmEngine`."""
     return VllmEngine(agent.policy, **(agent.engine_kwargs or {}))
 
 

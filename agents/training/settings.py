@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
@@ -263,6 +264,8 @@ class AgentSettings:
         check_shard(self.shard)
         if self.engine is None:
             self.refuse_idle("without engine", "engine_url", "engine_kwargs", "staleness")
+        else:
+            import_module("agents.engines.player").check_engine(self)
         if self.mismatch_mode is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
 

@@ -1,5 +1,6 @@
 """An engine acts in place of a policy: the environment's tokens, the policy's weights, the guard, a rollout ahead."""
 
+import sys
 import threading
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from identity_checks import assert_close
 from tiny_models import PROMPTS, text_envs, tiny_policy
 
 import agents
-from agents import EngineError
+from agents import EngineError, processes
 from agents.engines.base import StaleEngineError, weights_of
 from agents.training.player import Player
 
@@ -204,6 +205,21 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
     assert played["engine"] == played["own"]
 
 
+def test_a_missing_vllm_is_said_before_anything_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setattr(agents.training.agent, "make_policy", lambda *given: pytest.fail("a model is made"))
+    with pytest.raises(ValueError, match=r"engine='vllm' needs vllm: pip install 'rlenv-lm\[vllm\]'") as refused:
+        agents.GRPO("tiny", answers(), engine="vllm")
+    assert "\n" not in str(refused.value)
+
+
+def test_several_processes_need_a_server(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", sys)  # any module
+    monkeypatch.setattr(processes, "size", lambda: 2)
+    with pytest.raises(ValueError, match="2 processes need one engine that all of them ask: pass engine_url"):
+        agents.GRPO("tiny", answers(), engine="vllm")
+
+
 def test_a_wrapper_that_cannot_step_some_slots_is_refused():
     envs = dialogues()
     stepping = envs.step
@@ -220,9 +236,8 @@ def test_a_resumed_run_asks_for_the_same(tmp_path, staleness):
     first.save(tmp_path / "saved")
     asked = len(first.engine.rounds)
     trained(first, 2, reset_num_timesteps=False)
-    policy = first.policy
-    again = agents.GRPO.load(tmp_path / "saved", env=answers(), engine="vllm", staleness=staleness, continue_env=True)
-    again.engine = FakeEngine(again.policy)
+    policy, anew = first.policy, {"engine": FakeEngine(first.policy), "staleness": staleness}
+    again = agents.GRPO.load(tmp_path / "saved", env=answers(), continue_env=True, **anew)
     trained(again, 2, reset_num_timesteps=False)
     for one, other in zip(first.engine.rounds[asked:], again.engine.rounds, strict=True):
         assert one == other

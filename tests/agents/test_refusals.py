@@ -30,6 +30,7 @@ from agents import (
     Rollout,
     find_agent,
 )
+from agents.engines.base import Engine
 from agents.estimators import baselines
 from agents.estimators.pass_at_k import bootstrap_mean, maj_at_k, pass_at_k
 from agents.language.nucleus import SampledPolicy
@@ -78,6 +79,19 @@ class Plain(RLOO):
     """An agent whose factor is no setting."""
 
     factor: float = 0.5
+
+
+class Typewriter(Engine):
+    """An engine that never gets to write."""
+
+    def write(self, requests):
+        raise NotImplementedError
+
+    def load(self, policy):
+        raise NotImplementedError
+
+    def __repr__(self):
+        return "Typewriter()"
 
 
 class Stray:
@@ -248,6 +262,14 @@ OTHERS = [
     ),
     (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
     (partial(pole, Reinforce, shard=True), ("shard", "processes")),
+    (partial(text, engine_url="http://localhost:8000"), ("engine_url='http://localhost:8000'", "without engine")),
+    (partial(text, engine_kwargs={"seed": 1}), ("engine_kwargs={'seed': 1}", "without engine")),
+    (partial(text, staleness=1), ("staleness=1", "without engine")),
+    (partial(text, engine="vlm"), ("unknown engine 'vlm'", "did you mean 'vllm'?")),
+    (partial(text, engine=Typewriter), ("unknown engine", "Typewriter", "allowed: vllm")),
+    (partial(text, engine=Typewriter(), engine_url="http://a"), ("engine_url='http://a'", "made already")),
+    (partial(text, engine=Typewriter(), mismatch="none", mismatch_max=2.0), ("mismatch_max=2.0", "without mismatch")),
+    (partial(pole, engine=Typewriter()), ("an engine writes text", "Typewriter", "for a ControlPolicy")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
     (
         lambda: pole(env=Silent(IMAGE, spaces.MultiDiscrete([2, 3])), baseline="optimal-token"),

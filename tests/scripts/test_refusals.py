@@ -36,6 +36,11 @@ train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
 train --policy-arg lora_rank=4 | --lora-rank
 train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
+train --env CartPole-v1 --engine vllm | --engine CartPole-v1
+train --engine vlm | 'vlm' 'did you mean' vllm
+train --engine-url http://localhost:8000 | engine_url 'without engine'
+train --engine-arg block_size=16 | engine_kwargs block_size 'without engine'
+train --engine vllm --engine-url http://localhost:8000 --staleness 2 | staleness 2 'at most 1'
 train --sft-steps -1 | --sft-steps -1
 train --max-new-tokens 10000000 | max_new_tokens
 train --verifier guess --max-turns 0 | max_turns 0

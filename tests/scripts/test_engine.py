@@ -1,0 +1,96 @@
+"""`--engine` of `rlenv train`, and what other commands do with a run whose episodes an engine wrote."""
+
+import json
+import shutil
+import sys
+
+import pytest
+from fake_engine import FakeEngine
+from inprocess import done, error_of, result_of, run
+
+from agents import Agent
+from agents.engines import player
+
+SMALL = ["--verifier-arg", "digits=1", "--eval-episodes", 4, "--sft-steps", 0, "--episodes-per-update", 8]
+ENGINE = ["--engine", "vllm", "--engine-arg", "block_size=16"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a finished run."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        started = standing_in(patch)
+        result_of(run("train", *SMALL, *ENGINE, "--agent", "rloo", "--episodes", 16, "--log-dir", folder, "--json"))
+    assert started == [{"block_size": 16}]
+    return folder
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "run")
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return the arguments of the engines that are started."""
+    return standing_in(monkeypatch)
+
+
+def standing_in(patch):
+    """Have a test's engine stand in for vLLM, and return the arguments of each that is started."""
+    started = []
+
+    def open_engine(agent):
+        started.append(agent.engine_kwargs)
+        return FakeEngine(agent.policy)
+
+    patch.setattr(player, "check_vllm", lambda: None)
+    patch.setattr(player, "open_engine", open_engine)
+    return started
+
+
+@pytest.mark.parametrize("command", [["train"], ["train", "--dry-run"]], ids=" ".join)
+def test_a_missing_vllm_is_one_line_and_nothing_is_written(command, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    line = error_of(run(*command, *SMALL, "--engine", "vllm", "--log-dir", tmp_path / "run"))
+    assert "engine='vllm' needs vllm: pip install 'rlenv-lm[vllm]'" in line and not any(tmp_path.iterdir())
+
+
+def test_a_dry_run_starts_no_engine(started):
+    plan = json.loads(done("train", "--dry-run", "--json", *SMALL, *ENGINE).stdout)
+    assert plan["peaks"] and started == []
+
+
+def test_what_was_trained_with_an_engine_needs_none_afterwards(copied, started, tmp_path):
+    assert json.loads((copied / "config.json").read_text())["engine"] == "vllm"
+    done("evaluate", copied, "--episodes", 4)
+    done("play", copied, "--watch", "--episodes", 1)
+    done("export", copied, tmp_path / "exported")
+    agent = Agent.load(copied / "checkpoint")
+    agent.learn(total_episodes=8, reset_num_timesteps=False)
+    assert agent.engine is None and agent.num_updates == 3 and started == []
+
+
+def test_arguments_that_only_the_configuration_names_need_trust(copied, started):
+    resume = ["train", "--resume", copied, "--episodes", 24]
+    line = error_of(run(*resume))
+    assert "config.json' names --engine-arg" in line and "--trust or --engine-arg" in line and "block_size" in line
+    assert started == []
+    done(*resume, *ENGINE)
+    done("train", "--resume", copied, "--episodes", 32, "--trust")
+    assert started == [{"block_size": 16}] * 2
+    done("train", "--resume", copied, "--episodes", 40, "--engine-arg", "block_size=32")
+    assert started[2:] == [{"block_size": 32}]
+
+
+def test_an_address_that_only_the_configuration_names_needs_trust(copied, started):
+    given = json.loads((copied / "config.json").read_text())
+    del given["engine_args"]
+    (copied / "config.json").write_text(json.dumps(given | {"engine_url": "http://localhost:8000"}))
+    resume = ["train", "--resume", copied, "--episodes", 24]
+    line = error_of(run(*resume))
+    assert "names --engine-url http://localhost:8000; if you trust it, pass --trust or --engine-url itself" in line
+    done(*resume, "--engine-url", "http://localhost:8000")
+    done("train", "--resume", copied, "--episodes", 32, "--trust")
+    assert len(started) == 2
