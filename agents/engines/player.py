@@ -31,7 +31,7 @@ from ..rollouts.collector import OnStep
 from ..training.player import Part, Player
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
-from .vllm import check_vllm
+from .vllm import check_temperature, check_vllm
 
 NAMES = ("vllm",)
 CHECKED = 8  # episodes of each process that the guard evaluates
@@ -53,6 +53,8 @@ class EnginePlayer(Player):
     def __init__(self, agent: Any) -> None:
         if agent.policy.kind != "language-model":
             raise ValueError(f"an engine writes text; omit engine={agent.engine!r} for a {type(agent.policy).__name__}")
+        if not isinstance(agent.engine, Engine):
+            check_temperature(agent.policy.temperature)
         super().__init__(agent)
         self.gap, self.dropped = 0.0, 0
         self._engine: Engine | None = None

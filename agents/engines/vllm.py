@@ -26,6 +26,7 @@ from .base import Engine, Request, Written, weights_of, write_config
 
 VERSION = "0.32.0"  # the only one that is tested: its interfaces for training change from month to month
 HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/engines.md), version {VERSION}"
+COLDEST, HOTTEST = 0.01, 2.0  # temperatures: it raises smaller ones, and refuses larger ones
 ADAPTER = "rlenv"  # name of an adapter in the engine
 
 
@@ -39,6 +40,16 @@ def check_vllm() -> None:
         raise ValueError(f"{processes.size()} processes need one engine that all of them ask: pass engine_url")
     if find_spec("vllm") is None:
         raise ValueError(f"engine='vllm' needs vllm: {HELP}")
+
+
+def check_temperature(temperature: float) -> None:
+    """Check that vLLM draws at this temperature.
+
+    Raises:
+        ValueError: naming the allowed ones.
+    """
+    if not COLDEST <= temperature <= HOTTEST:
+        raise ValueError(f"temperature={temperature:g} is not one that vllm takes; use {COLDEST:g} to {HOTTEST:g}")
 
 
 def open_engine(agent: Any) -> Engine:

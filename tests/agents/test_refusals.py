@@ -43,6 +43,7 @@ from agents.training.optimizer import PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
 ARITH = {"verifier": "arith"}
+SERVED = {"engine": "vllm", "engine_url": "http://localhost:8000"}
 SOLUTIONS = {"verifier": lambda completions, solution: [0.0], "problems": [{"prompt": "1", "answer": "1"}]}
 IMAGE, TWO, FREE = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))
 TOKENS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})
@@ -269,6 +270,10 @@ OTHERS = [
     (partial(text, engine=Typewriter), ("unknown engine", "Typewriter", "allowed: vllm")),
     (partial(text, engine=Typewriter(), engine_url="http://a"), ("engine_url='http://a'", "made already")),
     (partial(text, engine=Typewriter(), mismatch="none", mismatch_max=2.0), ("mismatch_max=2.0", "without mismatch")),
+    *(
+        (partial(text, policy_kwargs={"temperature": wrong}, **SERVED), (f"temperature={wrong}", "0.01 to 2"))
+        for wrong in (0.001, 2.5)
+    ),
     (partial(pole, engine=Typewriter()), ("an engine writes text", "Typewriter", "for a ControlPolicy")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
     (
