@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from dialogues import talking
+from dialogues import calling, check_played, talking
 from fake_engine import FakeEngine
 from identity_checks import assert_close
 from tiny_models import PROMPTS, text_envs, tiny_policy
@@ -98,6 +98,18 @@ def test_many_slots_play_what_one_slot_plays():
         assert rollout.returns.isfinite().all()
     assert sorted(map(len, played[0])) != [len(played[0][0])] * EPISODES
     assert played[0] == played[1]
+
+
+@pytest.mark.parametrize("make", [talking, calling])
+def test_episodes_are_what_single_steps_make(make):
+    """With replies, results of a tool, failed calls, stop strings, parts of turns and surplus tokens."""
+    agent = made(make(30), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=100)
+    (rollout, _), *_ = agent.updates(total_episodes=100)
+    assert rollout.extras["turns"].nan_to_num(1).sum() >= 200
+    if make is calling:
+        assert rollout.extras["tool_calls"].sum() >= 40 and rollout.extras["tool_errors"].sum() >= 5
+    for row in rollout.split(1):
+        check_played(row, make)
 
 
 def test_the_gradient_is_that_of_our_own_decoder():

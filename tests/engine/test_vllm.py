@@ -4,10 +4,9 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import gymnasium as gym
 import pytest
 import torch
-from dialogues import Echoing, talking
+from dialogues import calling, check_played, talking
 from tiny_models import CONTEXT, PROMPTS, text_envs
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -75,32 +74,16 @@ def test_16_bits_agree_as_far_as_they_can(policy):
     assert (agent.player.engine._adapter is not None) == bool(policy)
 
 
-def test_a_thousand_turns_of_dialogues_are_what_single_steps_make():
+@pytest.mark.parametrize("make", [talking, calling])
+def test_a_thousand_turns_are_what_single_steps_make(make):
     """Each episode, played again with its own tokens by the unbatched environment, reads, ends and pays the same."""
-    envs = talking(100)
-    agent = made(envs, {"episodes_per_update": 500}, agents.Reinforce)
+    agent = made(make(100), {"episodes_per_update": 500}, agents.Reinforce, temperature=2.0)
     (rollout, _), *_ = agent.updates(total_episodes=500)
     assert rollout.extras["turns"].nan_to_num(1).sum() >= 1000
+    if make is calling:
+        assert rollout.extras["tool_calls"].sum() >= 200 and rollout.extras["tool_errors"].sum() >= 20
     for row in rollout.split(1):
-        check_played(row, envs.metadata["tokenizer"])
-
-
-def check_played(row, tokenizer):
-    """Play one episode [1, T] by hand."""
-    start, final = int(row.observations["length"][0]), row.observations["tokens"][0]
-    read, prompt = final[:start].tolist(), tokenizer.decode(final[:start])
-    shape = {"problems": [prompt], "test_fraction": 0.0, "max_new_tokens": 4, "max_turns": 4}
-    env = gym.make("rlenv:TextGen-v0", verifier=Echoing(alone=True), disable_env_checker=True, **shape)
-    seen, _ = env.reset(seed=0)
-    over = False
-    for step, column in enumerate(row.columns[0, : row.lengths[0]].tolist()):
-        assert not over
-        read += final[len(read) : column].tolist()  # a reply
-        assert seen["tokens"][: seen["length"]].tolist() == read
-        read.append(row.actions[0, step].item())
-        seen, reward, over, _, _ = env.step(read[-1])
-        assert reward == row.rewards[0, step]
-    assert over
+        check_played(row, make)
 
 
 def test_greedy_evaluation_is_that_of_our_own_decoder():

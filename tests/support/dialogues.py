@@ -80,7 +80,65 @@ class Twice(Dialogue):
 
 def talking(slots: int = 6, mode: Any = "Disabled", **kwargs: Any) -> Any:
     """Return TextGen-v0 in which some problems have a dialogue, others one turn."""
+    return _made(slots, {"verifier": Echoing(alone=True), "max_turns": 4, "autoreset_mode": mode, **kwargs})
+
+
+def look(where: str) -> str:
+    """Look somewhere."""
+    if where == "c":
+        raise ValueError("nothing there")
+    return where * (number_of(where) % 3 + 1)
+
+
+def calling(slots: int = 6, **kwargs: Any) -> Any:
+    """Return TextGen-v0 with a tool: three of ten tokens are calls, which end the turn."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    from verifiers.dialogues.tools import WithTools
+
+    words = ["<pad>", "<eos>", "\n", *LETTERS, "look(a)", "look(b)", "look(c)"]
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"look\(.\)|[\s\S]"), "isolated")
+    backend.decoder = decoders.Fuse()
+    ends = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<pad>", "clean_up_tokenization_spaces": False}
+    settings = {
+        "verifier": WithTools(Echoing(alone=True), [look], failed="dd"),
+        "tokenizer": PreTrainedTokenizerFast(tokenizer_object=backend, padding_side="left", **ends),
+        "max_reply_tokens": 5,
+        "stop_strings": ")",
+        "max_turns": 6,
+    }
+    return _made(slots, settings | kwargs)
+
+
+def _made(slots: int, settings: dict[str, Any]) -> Any:
     import gymnasium as gym  # not in worker processes, which import the verifier from here
 
-    settings = {"max_new_tokens": 4, "max_turns": 4, "autoreset_mode": mode, **kwargs}
-    return gym.make_vec("rlenv:TextGen-v0", slots, verifier=Echoing(alone=True), **settings)
+    settings = {"max_new_tokens": 4, **settings}
+    if slots:
+        return gym.make_vec("rlenv:TextGen-v0", slots, **settings)
+    settings.pop("autoreset_mode", None)
+    return gym.make("rlenv:TextGen-v0", disable_env_checker=True, **settings)
+
+
+def check_played(row: Any, make: Any) -> None:
+    """Check that a collected episode [1, T] is what its actions make of the unbatched environment.
+
+    Args:
+        row: a rollout of one episode.
+        make: `talking` or `calling`.
+    """
+    start, final = int(row.observations["length"][0]), row.observations["tokens"][0]
+    prompt = make().metadata["tokenizer"].decode(final[:start])
+    env = make(0, problems=[prompt], test_fraction=0.0, verifier_workers=0)
+    read, over = final[:start].tolist(), False
+    seen, _ = env.reset(seed=0)
+    for step, column in enumerate(row.columns[0, : row.lengths[0]].tolist()):
+        assert not over
+        read += final[len(read) : column].tolist()  # a reply
+        assert seen["tokens"][: seen["length"]].tolist() == read
+        read.append(row.actions[0, step].item())
+        seen, reward, over, _, _ = env.step(read[-1])
+        assert reward == row.rewards[0, step]
+    assert over
