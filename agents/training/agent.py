@@ -247,31 +247,27 @@ class Agent(Sb3Face):
         self.collector.budget = goal - self.num_timesteps if left is None else 0
         callback.on_training_start({"total_timesteps": goal}, globals())
         try:
-            yield from self._updates(counter, goal, callback)
+            while getattr(self, counter) < goal:
+                self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
+                self.before_rollout, self.updating = saving.moment_of(self), False
+                rollout = self.collect_rollout(callback)
+                if rollout is None:
+                    break
+                if getattr(self, counter) < goal:
+                    self.player.look_ahead()
+                hidden = self.env.metadata.get("hidden_token_ids", ())
+                self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
+                self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+                rate = {"train/learning_rate": self.policy_optimizer.rate}
+                log_entry.record_metrics(self.logger, self.last_metrics | rate)
+                yield rollout, self.last_metrics
+        except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
+            callback.on_training_end()
+            raise
         finally:
             self.player.drop_ahead()
         callback.on_training_end()
         self.failure_watch.conclude()
-
-    def _updates(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
-        while getattr(self, counter) < goal:
-            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-            self.before_rollout, self.updating = saving.moment_of(self), False
-            rollout = self.collect_rollout(callback)
-            if rollout is None:
-                break
-            if getattr(self, counter) < goal:
-                self.player.look_ahead()
-            hidden = self.env.metadata.get("hidden_token_ids", ())
-            self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
-            self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
-            rate = {"train/learning_rate": self.policy_optimizer.rate}
-            log_entry.record_metrics(self.logger, self.last_metrics | rate)
-            try:
-                yield rollout, self.last_metrics
-            except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
-                callback.on_training_end()
-                raise
 
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
         """Return the episodes of the next update; None if the callback ends the training."""
