@@ -58,6 +58,10 @@ class FakeEngine(Engine):
             beyond = [self.policy.vocab_size + 7] * self.surplus if len(tokens) == request.most else []
             yield Written(place, [*tokens, *beyond], [*log_probs, *[0.0] * len(beyond)])
 
+    def choose(self, context, drawn):
+        """Return the token to write after a context, for which this one was drawn; None ends the answer."""
+        return drawn
+
     @torch.no_grad()
     def _turn(self, request):
         generator = torch.Generator().manual_seed(request.seed)
@@ -70,7 +74,9 @@ class FakeEngine(Engine):
                 self.prefixes[context] = self.model(torch.tensor([context])).logits[0, -1, : self.policy.vocab_size]
             scaled = self.prefixes[context].double() / ((request.temperature or 1.0) * self.temperature)
             drawn = torch.multinomial(scaled.softmax(-1), 1, generator=generator)
-            token = int(drawn if request.temperature else scaled.argmax())
+            token = self.choose(context, int(drawn if request.temperature else scaled.argmax()))
+            if token is None:
+                break
             tokens.append(token)
             log_probs.append(float(scaled.log_softmax(-1)[token]))
             if token in request.stop_token_ids:

@@ -1,0 +1,99 @@
+"""Updates from an engine's episodes are those from the same episodes of our own decoder.
+
+Our own decoder plays an update; then an engine writes the very tokens that it drew, through the same environment with
+the same seed. Episodes, rewards, gradients and metrics have to be the same, up to the engine's log-probabilities,
+which are kept in float32.
+"""
+
+from collections import defaultdict
+
+import pytest
+import torch
+from dialogues import talking
+from fake_engine import FakeEngine
+from identity_checks import SLACK
+from tabular import relative_error
+from tiny_models import PROMPTS, reward_of, text_envs, tiny_policy
+
+import agents
+from agents.training.metrics import rollout_metrics
+from agents.training.sb3_face import as_callback
+
+EPISODES = 12
+CLOSE = 1e-6
+ANCHORED = {"kl_coef": 0.1, "kl_estimator": "k3", "kl_in": "loss"}
+AGENTS = {
+    "GRPO": (agents.GRPO, ANCHORED),
+    "RLOO": (agents.RLOO, {"kl_coef": 0.1}),
+    "PPO": (agents.PPO, ANCHORED | {"num_epochs": 1, "num_minibatches": 1}),
+    "DAPO": (agents.DAPO, ANCHORED | {"max_rounds": 3, "overlong_buffer": 2}),
+    "Distillation": (agents.Distillation, {"reward_coef": 0.5}),
+}
+LATE = {"late_verdicts": True, "late_replies": True, "verifier_workers": 1}
+ENVS = {
+    "answers": lambda: text_envs(EPISODES, mixed, group_size=4, max_new_tokens=7, problems=PROMPTS[:3]),
+    "late dialogues": lambda: talking(EPISODES, group_size=4, **LATE),
+}
+
+
+def mixed(prompts, completions):
+    """Nothing that is said after one of the prompts makes a difference, so that DAPO needs several rounds."""
+    pairs = zip(prompts, completions, strict=True)
+    return [0.5 if pair[0] == PROMPTS[0] else reward_of(*pair) for pair in pairs]
+
+
+class Reciting(FakeEngine):
+    """Writes the tokens of a rollout."""
+
+    def __init__(self, policy, rollout):
+        super().__init__(policy)
+        self.left = defaultdict(list)  # after each context, the tokens of the episodes that came there, in order
+        for row, length in enumerate(rollout.lengths.tolist()):
+            actions, columns = rollout.actions[row, :length], rollout.columns[row, :length]
+            context = rollout.observations["tokens"][row].clone()
+            context[columns] = actions
+            for action, column in zip(actions.tolist(), columns.tolist(), strict=True):
+                self.left[tuple(context[:column].tolist())].append(action)
+
+    def choose(self, context, drawn):
+        return self.left[context].pop(0) if self.left[context] else None
+
+
+def made(name, envs, **settings):
+    cls, own = AGENTS[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = tiny_policy("llama", envs, 0.7, critic="head" if cls.uses_critic else None)
+    settings = {"episodes_per_update": EPISODES, "learning_rate": 0.01, "warmup_updates": 0, **own, **settings}
+    agent = cls(policy, envs, **settings)
+    agent.anchor.freeze_reference(tiny_policy("llama", envs, 0.7, seed=1), always=True)
+    return agent
+
+
+def updated(agent):
+    """Return the episodes of an update, its gradient before the first step, and its metrics."""
+    rollout = agent.collect_rollout(as_callback(None, agent))
+    agent.updater.backward(agent.prepare(rollout))
+    gradient = torch.cat([weight.grad.flatten() for weight in agent.policy.parameters() if weight.grad is not None])
+    return rollout, gradient, rollout_metrics(rollout) | agent.update(rollout)
+
+
+def said(rollout):
+    """Return what was read and said in each episode and what it earned, in an order of their own."""
+    parts = zip(rollout.observations["tokens"], rollout.actions, rollout.rewards, rollout.mask, strict=True)
+    return sorted((read.tolist(), acts[own].tolist(), pay[own].tolist()) for read, acts, pay, own in parts)
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_update_is_that_of_our_own_decoder(name, env):
+    rollout, wanted, metrics = updated(made(name, ENVS[env]()))
+    assert wanted.norm() > 1e-3 and (len(rollout) > EPISODES) == (name == "DAPO" and env == "answers")
+    envs = ENVS[env]()
+    engine = Reciting(tiny_policy("llama", envs, 0.7), rollout)
+    through, found, others = updated(made(name, envs, engine=engine))
+    assert said(through) == said(rollout) and not any(engine.left.values())
+    assert relative_error(found, wanted) < CLOSE * SLACK
+    assert others.keys() - metrics.keys() == {"train/mismatch_kl", "train/mismatch_weight"}
+    for figure, value in metrics.items():
+        assert others[figure] == pytest.approx(value, rel=CLOSE, abs=CLOSE, nan_ok=True), figure
