@@ -2,11 +2,13 @@
 
 import sys
 import threading
+import time
 from dataclasses import replace
 
+import gymnasium as gym
 import pytest
 import torch
-from dialogues import calling, check_played, talking
+from dialogues import calling, check_played, number_of, talking
 from fake_engine import FakeEngine
 from identity_checks import assert_close
 from tiny_models import PROMPTS, text_envs, tiny_policy
@@ -15,13 +17,15 @@ import agents
 from agents import EngineError, processes
 from agents.engines.base import StaleEngineError, weights_of
 from agents.training.player import Player
+from rlenv.curriculum import Curriculum
+from verifiers import Problem, Verdict, Verifier
 
 EPISODES = 12
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
 
 
-def answers():
-    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3])
+def answers(**kwargs):
+    return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3], **kwargs)
 
 
 def dialogues(**kwargs):
@@ -278,6 +282,65 @@ def test_a_rollout_is_written_while_the_update_before_it_runs():
     assert agent.engine.loads == 4
     assert [each["train/engine_dropped"] for each in metrics] == [0.0] * 4
     assert metrics[0]["train/mismatch_kl"] < 1e-9 < metrics[1]["train/mismatch_kl"]
+
+
+class Rising(Verifier):
+    """Three levels, whose problems say which; most answers are right."""
+
+    alphabet, levels, prompt_length, answer_length = "abcd", 3, 1, 4
+
+    def sample_at(self, rng, level):
+        return Problem("abc"[level - 1])
+
+    def verify(self, problem, completion):
+        return Verdict(float(number_of(problem.text, completion) % 4 > 0))
+
+
+def rising():
+    envs = gym.make_vec("TextGen-v0", EPISODES, verifier=Rising(), curriculum=0.6, group_size=4)
+    envs.unwrapped.task.stream.curriculum = Curriculum([1, 2, 3], 0.6, window=12)
+    return envs
+
+
+def one_idle(prompts, completions):
+    """Nothing that is said after one of the prompts makes a difference, so that DAPO needs several rounds."""
+    pairs = zip(prompts, completions, strict=True)
+    return [float(len(pair[0]) == 1 or number_of(*pair) % 2) for pair in pairs]
+
+
+STALE = {
+    "DAPO": lambda: made(answers(reward=one_idle), cls=agents.DAPO, staleness=1, max_rounds=2),
+    "curriculum": lambda: made(rising(), staleness=1),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_a_rollout_ahead_does_not_depend_on_the_clock(name):
+    """Whether the engine is slow or the update: the same episodes, levels and weights."""
+    found = []
+    for slow in ("engine", "update"):
+        agent = STALE[name]()
+        if slow == "engine":
+            agent.engine.write = delayed(agent.engine.write)
+        else:
+            agent.updater = Standing(delayed(agent.updater), agent.updater)
+        rollouts, metrics = trained(agent, 8)
+        said = [rollout.observations["tokens"].tolist() for rollout in rollouts]
+        found.append((said, metrics, weights(agent).tolist()))
+        assert metrics[-1]["train/engine_dropped"] == 0
+    assert found[0] == found[1]
+    if name == "curriculum":
+        assert {each[0] for said in found[0][0] for each in said} == {2, 3, 4}
+    else:
+        assert {len(said) for said in found[0][0]} == {2 * EPISODES}, "every update takes two rounds"
+
+
+def delayed(call):
+    def late(*args):
+        time.sleep(0.02)
+        return call(*args)
+
+    return late
 
 
 class Standing:
