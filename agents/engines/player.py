@@ -58,7 +58,7 @@ class EnginePlayer(Player):
         super().__init__(agent)
         self.gap, self.dropped = 0.0, 0
         self._engine: Engine | None = None
-        self._sent: list[torch.Tensor] | None = None  # weights, if they may change before the guard looks
+        self._sent: list[torch.Tensor] | None = None  # weights of the rollout; None for the present ones
         threads = torch.get_num_threads()  # which torch gives to another thread only with its first product
         self._thread = ThreadPoolExecutor(1, "rlenv-engine", torch.set_num_threads, (threads,))
         self._ahead: Future[Part] | None = None
@@ -127,8 +127,8 @@ class EnginePlayer(Player):
 
     def _parts(self, on_step: OnStep) -> list[Part]:
         if self._ahead is None:
-            self._sent = None
             self.sync()
+            self._sent = None
             return processes.on_all(lambda: self.play(self, on_step, self.agent.progress))
         ahead, self._ahead = self._ahead, None
         self.moment = {}
@@ -180,7 +180,7 @@ class EnginePlayer(Player):
         )
 
     def _measured(self, rollout: Rollout | None) -> float:
-        """Return the mean gap on a few episodes of each process, with the weights that were sent."""
+        """Return the mean gap on a few episodes of each process, with the weights that were sent for them."""
         assert rollout is not None
         agent, policy = self.agent, self.agent.policy
         rows = torch.linspace(0, len(rollout) - 1, min(CHECKED, len(rollout))).round().long().unique()
@@ -195,7 +195,7 @@ class EnginePlayer(Player):
 
     @contextmanager
     def _with_sent(self, policy: Any) -> Iterator[None]:
-        """Within this context, a policy has the weights that were sent last."""
+        """Within this context, a policy has the weights that were sent for the rollout."""
         held = [local(weight) for weight in actor_parameters(policy)]
         now = None if self._sent is None else [weight.detach().clone() for weight in held]
         self._put(held, self._sent)
