@@ -11,7 +11,7 @@ import torch
 from dialogues import calling, check_played, number_of, talking
 from fake_engine import FakeEngine
 from identity_checks import assert_close
-from tiny_models import PROMPTS, text_envs, tiny_policy
+from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
 
 import agents
 from agents import EngineError, processes
@@ -354,3 +354,99 @@ class Standing:
 
     def __getattr__(self, name):
         return getattr(self._stood_for, name)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_an_evaluation_between_updates_changes_nothing(staleness):
+    """It sends the present weights, while the rollout that was written ahead is of those before."""
+    found = []
+    for evaluates in (False, True):
+        agent, metrics = made(staleness=staleness), []
+        for _, figures in agent.updates(total_episodes=4 * EPISODES):
+            metrics.append(figures)
+            if evaluates:
+                agent.evaluate(answers(), EPISODES, seed=3)
+        found.append((metrics, weights(agent).tolist()))
+    assert found[0] == found[1] and found[0][0][-1]["train/engine_dropped"] == 0
+
+
+def test_a_checkpoint_during_a_rollout_ahead_begins_before_it(tmp_path):
+    """The resumed run asks for the same turns, of which it writes others: with the weights as they are."""
+    agent = made(staleness=1)
+    for _ in agent.updates(total_episodes=4 * EPISODES):
+        if agent.num_updates == 2:
+            agent.save(tmp_path / "saved")
+    again = agents.GRPO.load(tmp_path / "saved", env=answers(), continue_env=True, engine=FakeEngine(agent.policy))
+    trained(again, 2, reset_num_timesteps=False)
+    assert again.num_updates == agent.num_updates == 4
+    assert agent.engine.rounds[2] == again.engine.rounds[0] != []
+
+
+def test_a_loop_that_is_left_early_goes_back_to_before_the_rollout_ahead():
+    asked = []
+    for stops in (False, True):
+        agent = made(dialogues(), staleness=1)
+        for _ in agent.updates(total_episodes=(4 if stops else 2) * EPISODES):
+            if agent.num_updates == 2:
+                break
+        before = len(agent.engine.rounds)
+        trained(agent, 1, reset_num_timesteps=False)
+        asked.append([(request.context, request.seed) for request in agent.engine.rounds[before]])
+        assert agent.player.dropped == stops
+    assert asked[0] == asked[1]
+
+
+def test_each_request_has_a_seed_of_its_own():
+    agent = made(dialogues(), {"short": 2})
+    trained(agent, 2)
+    seeds = [request.seed for requests in agent.engine.rounds for request in requests]
+    assert len({*seeds}) == len(seeds) > 100
+
+
+def test_what_is_dropped_counts_nowhere():
+    agent = made()
+    load, calls = agent.engine.load, []
+
+    def loading(policy):
+        calls.append(policy)
+        if len(calls) != 2:
+            load(policy)
+
+    agent.engine.load = loading
+    with pytest.warns(UserWarning, match="the weights are sent again"):
+        rollouts, metrics = trained(agent)
+    assert [each["train/engine_dropped"] for each in metrics] == [0, 1, 1]
+    assert agent.num_timesteps == sum(int(rollout.lengths.sum()) for rollout in rollouts)
+    assert agent.num_episodes == 3 * EPISODES and max(each["train/engine_gap"] for each in metrics) < 1e-5
+
+
+def test_the_guard_hears_of_the_episodes_of_other_processes(monkeypatch):
+    def gather(value):
+        of_the_guard = isinstance(value, tuple) and isinstance(value[0], float)
+        return [value, (5.0, 50)] if of_the_guard else [value]
+
+    monkeypatch.setattr(processes, "gather", gather)
+    with pytest.raises(EngineError, match="other weights"), pytest.warns(UserWarning):
+        trained(made(), 1)
+
+
+def test_a_padded_vocabulary_is_cut():
+    envs = answers()
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = agents.LanguageModelPolicy(*spaces, tiny_model("llama", 14))
+    rows = {sent.name: sent.whole().shape[0] for sent in weights_of(policy, cuts=True)}
+    whole = {sent.name: sent.whole().shape[0] for sent in weights_of(policy)}
+    cut = {name for name, count in whole.items() if rows[name] != count}
+    assert cut == {"model.embed_tokens.weight", "lm_head.weight"}
+    assert {whole[name] for name in cut} == {14} and {rows[name] for name in cut} == {10}
+
+
+def test_the_mode_of_weights_follows_the_engine_and_not_the_checkpoint(tmp_path):
+    """A checkpoint keeps what was given."""
+    for given, plain, through in ((None, None, "token-truncate"), ("none", None, None), ("token-mask",) * 3):
+        agent = made(mismatch=given)
+        assert agent.mismatch_mode == through
+        agent.save(tmp_path / f"{given}")
+        for engine, expected in ((None, plain), (agent.engine, through)):
+            loaded = agents.GRPO.load(tmp_path / f"{given}", env=answers(), engine=engine)
+            assert (loaded.mismatch, loaded.mismatch_mode) == (given, expected)
