@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,6 +21,7 @@ import torch
 from agent_kinds import fitting, is_taught
 from diagonal import diagonal, slow
 from dialogues import talking
+from fake_engine import FakeEngine
 from gaps import gapped
 from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
@@ -26,7 +29,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 from updates import sample, some_cut_off
 
-from agents import AGENTS, Agent, Collector, make_envs, processes
+from agents import AGENTS, Agent, Collector, EngineError, make_envs, processes
+from agents.engines.base import StaleEngineError
 from agents.fsdp import full, gathered, local, unsharded
 from agents.policies.base import weights_digest
 from agents.processes import alone
@@ -544,3 +548,65 @@ def test_a_sharded_checkpoint_continues_bit_for_bit_and_loads_on_any_number(two,
     found, *others = (state for state, _ in four(continued, path, True))
     assert equal(found, middle) and all(torch.equal(weights, middle[0]) for weights, _ in others)
     assert torch.equal(two(continued, path, False)[0][0][0], middle[0]), "as replicas"
+
+
+# Engines.
+
+
+def through_an_engine(staleness, shard, fault=None):
+    """Return what four updates made of an agent whose episodes an engine writes, with a fault in the second process."""
+    envs = talking(4, group_size=4)
+    policy = tiny_policy("llama", envs, 0.7)
+    engine = FakeEngine(policy)
+    settings = {"device": "cpu", "episodes_per_update": 16, "learning_rate": 1e-2, "warmup_updates": 0}
+    agent = AGENTS["grpo"](policy, envs, engine=engine, staleness=staleness, shard=shard, **settings)
+    if fault and processes.rank() == 1:
+        engine.write = fault(engine, engine.write)
+    lengths, metrics = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            for rollout, figures in agent.updates(total_episodes=64):
+                lengths.append(rollout.lengths.tolist())
+                metrics.append({name: each for name, each in figures.items() if name.startswith("train/")})
+                agent.evaluate(talking(4, group_size=4), 8, seed=1)
+        except EngineError as error:
+            return str(error), agent.num_updates
+    return lengths, metrics, weights_of(agent), agent.num_timesteps
+
+
+def lost_once(engine, write, load):
+    """Have an engine lose the weights that it was sent as this one in turn."""
+    rounds = itertools.count()
+
+    def writing(requests):
+        if engine.loads == load and next(rounds) == 1:
+            raise StaleEngineError("started again")
+        return write(requests)
+
+    return writing
+
+
+def hot(engine, write):
+    """Have an engine draw at another temperature."""
+    engine.temperature = 1.3
+    return write
+
+
+@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_engines_of_two_processes_write_for_one_agent(staleness, shard, two):
+    ours, others = two(through_an_engine, staleness, shard)
+    assert ours[:2] == others[:2] and torch.equal(ours[2], others[2]) and ours[3] == others[3]
+    assert len(ours[1]) == 4 and ours[3] == sum(map(sum, ours[0]))
+    assert all(each["train/engine_gap"] < 1e-6 and each["train/engine_dropped"] == 0 for each in ours[1])
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_fault_of_one_engine_is_that_of_all_processes(staleness, two):
+    second_rollout = 2 if staleness else 3  # the evaluation after an update sends weights, too
+    ours, others = two(through_an_engine, staleness, False, partial(lost_once, load=second_rollout))
+    assert ours[:2] == others[:2] and torch.equal(ours[2], others[2])
+    assert ours[1][-1]["train/engine_dropped"] == 1 and ours[3] == sum(map(sum, ours[0]))
+    (said, updates), other = two(through_an_engine, staleness, False, hot)
+    assert (said, updates) == other and "also after the weights were sent again" in said and updates == 0
