@@ -91,6 +91,14 @@ class Adapter:
             folder: to write into.
             with_base: whether to write the base, too, unless it has a name.
         """
+        self.save_config(folder)
+        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if with_base and self.base_name is None:
+            without_adapter(self.model).save_pretrained(folder / BASE)
+
+    def save_config(self, folder: Path) -> None:
+        """Write the adapter's settings in peft's format."""
         folder.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(self.model.peft_config[NAME])
         config.base_model_name_or_path = self.base_name
@@ -100,10 +108,6 @@ class Adapter:
         config.modules_to_save = list(self.head) or None
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-        if with_base and self.base_name is None:
-            without_adapter(self.model).save_pretrained(folder / BASE)
 
     def load(self, folder: Path) -> None:
         """Read the weights that `save` or peft wrote.

@@ -1,0 +1,315 @@
+"""An engine at an address: what is asked of a server, in which order, and what each of its faults makes of a run."""
+
+import re
+import sys
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_server import TOKEN, FakeServer
+from tiny_models import PROMPTS, text_envs, tiny_policy
+
+import agents
+from agents import EngineError, processes
+from agents.engines import server as served
+from agents.engines.base import StaleEngineError, weights_of
+
+EPISODES = 6
+SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
+GENERATE = "/inference/v1/generate"
+
+
+def answers():
+    return text_envs(EPISODES, group_size=3, max_new_tokens=4, problems=PROMPTS[:2])
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv(served.TOKEN, TOKEN)
+    made = FakeServer(tiny_policy("llama", answers(), 0.7, dtype="float32"))
+    yield made
+    made.stop()
+
+
+def made(server, policy=None, patience=5.0, folder=None, **settings):
+    envs = answers()
+    policy = policy or tiny_policy("llama", envs, 0.7, dtype="float32")
+    arguments = {"engine_url": server.url, "engine_kwargs": {"patience": patience, "folder": folder}}
+    return agents.GRPO(policy, envs, engine="vllm", **arguments, **SETTINGS | settings)
+
+
+def trained(agent, updates=2, **budget):
+    return [metrics for _, metrics in agent.updates(total_episodes=EPISODES * updates, **budget)]
+
+
+def told(recorded):
+    return [str(one.message) for one in recorded]
+
+
+def test_weights_have_their_version_before_they_come_and_each_round_after(server, tmp_path):
+    agent = made(server, folder=str(tmp_path))
+    metrics = trained(agent)
+    assert max(each["train/engine_gap"] for each in metrics) < 1e-5
+    paths = [path for path, _ in server.asked]
+    sync = ["/weight_info", "/update_weight_version", "/collective_rpc"]
+    rounds = [GENERATE] * EPISODES
+    assert paths == sync + rounds + sync + rounds
+    for path, body in server.asked:
+        if path == GENERATE:
+            assert body.keys() == {"token_ids", "sampling_params", "cache_salt"}
+            assert "logit_bias" not in body["sampling_params"]
+    salts = [body["cache_salt"] for path, body in server.asked if path == GENERATE]
+    versions = [body["new_version"] for path, body in server.asked if path == "/update_weight_version"]
+    assert salts == [version for version in versions for _ in range(EPISODES)] and len(set(versions)) == 2
+    folders = {body["kwargs"]["weights_path"] for path, body in server.asked if path == "/collective_rpc"}
+    assert all(folder.startswith(str(tmp_path)) for folder in folders)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_that_only_pad_the_model_are_never_drawn(server):
+    envs = answers()
+    policy = tiny_policy("llama", envs, dtype="float32")
+    policy.model.config.vocab_size = policy.vocab_size + 3
+    engine = served.ServerEngine(server.url, policy)
+    bias = engine._never["logit_bias"]
+    assert list(bias) == [policy.vocab_size + more for more in range(3)] and set(bias.values()) == {-1e9}
+
+
+REFUSED = {
+    "another token": (GENERATE, 401, '{"error": "Unauthorized"}', f"refuses the token.*{served.TOKEN}"),
+    "no dev mode": ("/weight_info", 404, '{"detail":"Not Found"}', "no /weight_info; start it with: VLLM_SERVER_DEV"),
+    "no scale-out": (
+        GENERATE, 403, '{"error": {"message": "Scale-out endpoints are disabled."}}', "no /inference.*--enable-scale",
+    ),
+    "out of memory": (
+        GENERATE, 500, '{"error": {"message": "CUDA out of memory.\\nTried to allocate"}}',
+        r"answered 500 \(CUDA out of memory. Tried to allocate\); see its log",
+    ),
+    "no words": ("/collective_rpc", 500, "", r"answered 500 \(Internal Server Error\)"),
+    "other shapes": ("/collective_rpc", 500, '{"error": {"message": "no layers.2"}}', "layers.2.*model of this run"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_error_ends_the_run_with_one_line(server, name, tmp_path):
+    path, status, text, said = REFUSED[name]
+    agent = made(server)
+    server.errors[path] = status, text
+    with pytest.raises(EngineError, match=said) as refused:
+        trained(agent)
+    assert "\n" not in str(refused.value) and server.url in str(refused.value)
+    agent.save(tmp_path / "saved")
+
+
+def test_a_token_is_needed(server, monkeypatch):
+    monkeypatch.delenv(served.TOKEN)
+    with pytest.raises(EngineError, match="refuses the token"):
+        trained(made(server), 1)
+
+
+def test_a_server_that_was_started_again_gets_the_weights_and_the_rollout_is_dropped(server):
+    agent = made(server)
+    trained(agent, 1)
+    collect = agent.collector.collect
+
+    def collecting(*args):
+        agent.collector.collect = collect
+        server.stop()
+        server.restart()
+        return collect(*args)
+
+    agent.collector.collect = collecting
+    with pytest.warns(UserWarning) as recorded:
+        metrics = trained(agent, 2, reset_num_timesteps=False)
+    (line,) = told(recorded)
+    assert re.fullmatch(r"the engine at \S+ was started again, without .*; the weights are sent again", line)
+    assert [each["train/engine_dropped"] for each in metrics] == [1, 1]
+    assert max(each["train/engine_gap"] for each in metrics) < 1e-5
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["refused", "cut off"])
+def test_a_server_that_is_away_is_waited_for(server, cut):
+    agent = made(server)
+    trained(agent, 1)
+    if cut:
+        server.errors[GENERATE] = "cut", ""
+        away = threading.Thread(target=lambda: None)
+    else:
+        server.stop()
+        away = threading.Thread(target=lambda: (time.sleep(0.1), server.restart()))
+    away.start()
+    with pytest.warns(UserWarning) as recorded:
+        metrics = trained(agent, 2, reset_num_timesteps=False)
+    away.join()
+    (line,) = told(recorded)
+    assert re.search("was away .*; the weights are sent again" if cut else "is away .*; asking again for 5 s", line)
+    assert metrics[-1]["train/engine_dropped"] == cut and metrics[-1]["train/engine_gap"] < 1e-5
+
+
+def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_path):
+    agent = made(server, patience=0.2)
+    trained(agent, 1)
+    server.stop()
+    with pytest.raises(EngineError, match=r"is away .*refused.*; start it with: VLLM_") as refused, pytest.warns():
+        trained(agent, 1, reset_num_timesteps=False)
+    server.restart()
+    assert "\n" not in str(refused.value)
+    agent.save(tmp_path / "saved")
+    again = agents.GRPO.load(tmp_path / "saved", env=answers())
+    assert again.num_updates == 1
+
+
+def test_slow_answers_are_waited_for_within_patience(server):
+    server.delay = 0.15
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (metrics,) = trained(made(server, patience=3.0), 1)
+        assert metrics["train/engine_dropped"] == 0
+        with pytest.raises(EngineError, match=r"has not answered /weight_info for 0.1 s; set a longer patience"):
+            trained(made(server, patience=0.1), 1)
+
+
+def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_restart(server):
+    policy = tiny_policy("llama", answers(), 0.7, dtype="bfloat16", lora_rank=2)
+    agent = made(server, policy)
+    engine = agent.player.engine
+    engine.load(policy)
+    assert server.adapters[-1].keys() == policy.adapter.named_weights().keys()
+    assert [path for path, _ in server.asked] == ["/weight_info", "/update_weight_version", "/v1/load_lora_adapter"]
+    request = served.Request([2, 3], 2, 1.0, (), 0)
+    assert len(list(engine.write([request]))) == 1 and server.asked[-1][1]["model"] == "rlenv"
+    server.adapters = []
+    with pytest.raises(StaleEngineError, match=r"started again .*The model `rlenv` does not exist"):
+        list(engine.write([request]))
+    server.errors["/v1/load_lora_adapter"] = 404, '{"detail":"Not Found"}'
+    with pytest.raises(EngineError, match="--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
+        engine.load(policy)
+
+
+BAD = {
+    "an address without http": ("localhost:8000", {}, "'localhost:8000'.*http://localhost:8000"),
+    "an argument of the server": (
+        "http://x",
+        {"tensor_parallel_size": 4},
+        "'tensor_parallel_size'.*folder or patience",
+    ),
+    "no patience": ("http://x", {"patience": 0}, "patience must be"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_asked_is_refused(name):
+    url, arguments, said = BAD[name]
+    envs = answers()
+    agent = agents.GRPO(
+        tiny_policy("llama", envs), envs, engine="vllm", engine_url=url, engine_kwargs=arguments, **SETTINGS
+    )
+    with pytest.raises(ValueError, match=said) as refused:
+        trained(agent)
+    assert "\n" not in str(refused.value)
+
+
+# From GPU to GPU. vLLM's sender is made up here, with the protocol of the real one.
+
+
+@dataclass
+class InitInfo:
+    master_address: str
+    master_port: int
+    world_size: int
+    rank: int = 0
+
+
+class Sender:
+    met, sent = [], []
+
+    @classmethod
+    def trainer_init(cls, info, *, client, source):
+        cls.met.append(info)
+        one = cls()
+        one.info, one.client, one.source = info, client, source
+        return one
+
+    def send_weights(self):
+        announced = [(each.name, each.dtype, each.shape) for each in self.source.metadata()]
+        weights = [(name, weight.dtype, tuple(weight.shape)) for name, weight in self.source]
+        assert announced == weights
+        self.sent.append((self.info.rank, dict(self.source)))
+        if type(self).fails:
+            raise RuntimeError("nccl: unhandled system error\nmore")
+
+    fails = False
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    monkeypatch.setattr(Sender, "met", [])
+    monkeypatch.setattr(Sender, "sent", [])
+    network = SimpleNamespace(get_ip=lambda: "10.0.0.1", get_open_port=lambda: 4321)
+    clients = SimpleNamespace(HTTPVLLMWeightSyncClient=lambda url, timeout: (url, timeout))
+    sender = SimpleNamespace(NCCLTrainerInitInfo=InitInfo, NCCLTrainerWeightTransferEngine=Sender)
+    pretended = {
+        "vllm": SimpleNamespace(__version__="0.32.0+cu130"),
+        "vllm.utils.network_utils": network,
+        f"{served.TRANSFER}.clients": clients,
+        f"{served.TRANSFER}.nccl_engine": sender,
+    }
+    for name, module in pretended.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return Sender
+
+
+def on_gpu(policy):
+    """Return what the engine needs of a policy, as if it were on a GPU."""
+    return SimpleNamespace(
+        model=policy.model, adapter=policy.adapter, vocab_size=policy.vocab_size, device=torch.device("cuda")
+    )
+
+
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_from_gpus_weights_go_once_per_sync_to_a_server_that_was_met(server, nccl, lora_rank):
+    policy = on_gpu(tiny_policy("llama", answers(), dtype="float32", lora_rank=lora_rank))
+    engine = served.ServerEngine(server.url, policy, patience=7.0)
+    engine.load(policy)
+    engine.load(policy)
+    assert nccl.met == [InitInfo("10.0.0.1", 4321, 1 + 2, rank=0)]
+    assert engine._transfer.client == (server.url, 7.0)
+    assert len(nccl.sent) == 2
+    for sent in weights_of(policy):
+        assert torch.equal(nccl.sent[-1][1][sent.name], sent.whole())
+    server.version = "default"  # started again
+    engine.load(policy)
+    assert len(nccl.met) == 2 and len(nccl.sent) == 3
+    assert "/collective_rpc" not in [path for path, _ in server.asked]
+
+
+def test_every_process_iterates_over_all_weights_and_the_main_one_asks(server, nccl, monkeypatch):
+    policy = on_gpu(tiny_policy("llama", answers(), dtype="float32"))
+    engine = served.ServerEngine(server.url, policy)
+    monkeypatch.setattr(processes, "rank", lambda: 1)
+    monkeypatch.setattr(processes, "on_main", lambda work: ("of the main one", False))
+    engine.load(policy)
+    assert [info.rank for info in nccl.met] == [1] and server.asked == []
+    ((rank, weights),) = nccl.sent
+    assert rank == 1 and weights.keys() == dict(policy.model.named_parameters()).keys()
+
+
+def test_nccl_that_fails_says_how_the_server_is_started(server, nccl, monkeypatch):
+    policy = on_gpu(tiny_policy("llama", answers(), dtype="float32"))
+    engine = served.ServerEngine(server.url, policy)
+    monkeypatch.setattr(nccl, "fails", True)
+    with pytest.raises(
+        EngineError, match=r"unhandled system error.*--weight-transfer-config.*folder=FOLDER"
+    ) as refused:
+        engine.load(policy)
+    assert "\n" not in str(refused.value)
+
+
+def test_with_a_folder_gpus_send_files(server, nccl, tmp_path):
+    policy = on_gpu(tiny_policy("llama", answers(), dtype="float32"))
+    served.ServerEngine(server.url, policy, folder=str(tmp_path)).load(policy)
+    assert nccl.met == [] and server.asked[-1][0] == "/collective_rpc"
