@@ -2,8 +2,7 @@
 
 All processes of a job ask the same server; the main one sends the weights, from GPUs with NCCL, else as files in a
 folder that both see. Each set of weights has a version, which every answer names: a server that was started again has
-another. It is set before the weights are sent, so that no server has it without them. It salts the cache of prefixes,
-too, so that those of other weights are never read.
+another. It is set before they are sent, so that no server has it without them; and no prefix of another is read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
@@ -132,8 +130,7 @@ class ServerEngine(Engine):
                     told = {"lora_name": ADAPTER, "lora_path": folder, "load_inplace": True}
                     self._patiently("v1/load_lora_adapter", told)
                 else:
-                    told = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-                    self._patiently("collective_rpc", told)
+                    self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
 
         processes.on_main(send)
         self._model = {"model": ADAPTER} if keeps else {}
@@ -208,11 +205,11 @@ class ServerEngine(Engine):
         return EngineError(f"{engine} {what}; see its log, and restart it with the model of this run")
 
 
-@dataclass(frozen=True)
 class Source:
     """A policy's weights as vLLM's sender takes them: what comes, then one whole tensor at a time."""
 
-    policy: Any
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
 
     def metadata(self) -> list[Sent]:  # noqa: D102
         return weights_of(self.policy)

@@ -7,8 +7,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 from dialogues import calling, check_played, talking
-from tiny_models import CONTEXT, PROMPTS, text_envs
-from transformers import AutoModelForCausalLM, LlamaConfig
+from engine_models import policy_for
+from tiny_models import PROMPTS, text_envs
 
 import agents
 from agents import EngineError
@@ -29,29 +29,6 @@ def answers(**kwargs):
 def made(envs=None, settings=None, cls=agents.GRPO, **policy):
     envs = answers() if envs is None else envs
     return cls(policy_for(envs, **policy), envs, engine="vllm", **SETTINGS | (settings or {}))
-
-
-def policy_for(envs, seed=0, temperature=0.7, tied=False, **kwargs):
-    """Return a policy whose next token depends strongly on everything before; vLLM needs heads of 32 on a CPU."""
-    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    config = LlamaConfig(
-        vocab_size=int(envs.single_action_space.n),
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=CONTEXT,
-        initializer_range=0.15,
-        tie_word_embeddings=tied,
-        **ends,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config)
-    spaces = envs.single_observation_space, envs.single_action_space
-    return agents.LanguageModelPolicy(*spaces, model, temperature=temperature, **kwargs)
 
 
 def trained(agent, updates=3, **budget):

@@ -1,0 +1,281 @@
+"""A real `vllm serve` on the CPU writes for runs, and is killed, halted, started wrongly and given other models."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import csv
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from engine_models import policy_for
+from tiny_models import PROMPTS, VOCABULARY, text_envs
+from vllm_serve import VllmServe
+
+import agents
+from agents import EngineError
+from agents.engines import player as guarded
+from agents.engines.server import START, TOKEN
+from agents.policies.base import weights_digest
+from rlenv.tokenizer import character_tokenizer
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+EPISODES = 12
+PADDED = {"vocab_size": VOCABULARY + 6}  # tokens that the environment does not have, as likely as others
+SCALE_OUT, DEV_MODE = "--enable-scale-out", {"VLLM_SERVER_DEV_MODE": "1"}
+DIGITS = "012345+="  # as many as ALPHABET
+GUARDED = "something only we know"
+SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}
+
+
+def answers(**kwargs):
+    return text_envs(EPISODES, **{"group_size": 4, "max_new_tokens": 7, "problems": PROMPTS[:3], **kwargs})
+
+
+def written(folder, tokenizer=None, **policy):
+    """Write a random model, without a tokenizer unless one is given."""
+    policy_for(answers(), **policy).model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def made(server, envs=None, patience=60.0, staleness=0, **policy):
+    envs = answers() if envs is None else envs
+    arguments = {"engine_url": server.url, "engine_kwargs": {"patience": patience}, "staleness": staleness}
+    return agents.GRPO(policy_for(envs, **policy), envs, engine="vllm", **arguments, **SETTINGS)
+
+
+def trained(agent, updates=3, **budget):
+    return [figures for _, figures in agent.updates(total_episodes=EPISODES * updates, **budget)]
+
+
+def largest(metrics, name="train/engine_gap"):
+    return max(each[name] for each in metrics)
+
+
+def told(recorded):
+    return [str(one.message) for one in recorded if "the engine" in str(one.message)]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    folder = written(tmp_path_factory.mktemp("padded") / "model", shape=PADDED, seed=5)
+    float32 = ("--dtype", "float32", "--skip-tokenizer-init", "--block-size", "32", "--api-key", GUARDED)
+    made = VllmServe(folder, SCALE_OUT, *float32, **DEV_MODE)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def server(started, monkeypatch):
+    """A server in float32, without a tokenizer, that wants a token, of a model with a padded vocabulary."""
+    monkeypatch.setenv(TOKEN, GUARDED)
+    return started.start().wait()
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+def test_float32_agrees_to_rounding_update_after_update(server, policy, staleness):
+    metrics = trained(made(server, shape=PADDED, staleness=staleness, **policy), 4)
+    assert largest(metrics) < 1e-4 and largest(metrics, "train/engine_dropped") == 0
+    assert staleness or largest(metrics, "train/logp_gap_max") < 1e-3
+
+
+@pytest.mark.parametrize("salted", [True, False])
+def test_prefixes_of_older_weights_are_not_read(server, salted):
+    """Without the salt they would be, and the guard finds it at the second update."""
+    problems = [prompt * 20 for prompt in ("ab", "cd", "ef")]  # longer than a block of the cache
+    agent = made(server, answers(problems=problems, max_prompt_tokens=48), shape=PADDED)
+    if salted:
+        assert largest(trained(agent)) < 1e-4
+        return
+    ask, same = agent.player.engine._ask, {"cache_salt": "of all weights"}
+    agent.player.engine._ask = lambda path, body=None: ask(path, body | same if "generate" in path else body)
+    with pytest.raises(EngineError, match="also after the weights were sent again"):
+        trained(agent)
+    assert agent.num_updates == 1
+
+
+def test_another_token_is_refused_in_one_line(server, monkeypatch):
+    monkeypatch.setenv(TOKEN, "guessed")
+    with pytest.raises(EngineError, match=f"refuses the token; put the server's --api-key into {TOKEN}$"):
+        trained(made(server, shape=PADDED), 1)
+
+
+def test_an_adapter_beside_the_base_needs_a_server_that_takes_one(server):
+    with pytest.raises(EngineError, match=r"no /v1/load_lora_adapter; start it with: .* --enable-lora, with VLLM_"):
+        trained(made(server, shape=PADDED, dtype="bfloat16", lora_rank=2), 1)
+
+
+def test_slow_answers_are_waited_for_within_patience(server, recwarn):
+    agent = made(server, patience=30.0, shape=PADDED)
+    trained(agent, 1)
+    for seconds in (3.0, 5.0):
+        agent.player.engine.patience = 30.0 if seconds == 3.0 else 2.0
+        server.signal(signal.SIGSTOP)
+        threading.Timer(seconds, server.signal, [signal.SIGCONT]).start()
+        began = time.monotonic()
+        if seconds == 3.0:
+            metrics = trained(agent, 1, reset_num_timesteps=False)
+            assert time.monotonic() - began > 2.0
+            assert largest(metrics) < 1e-4 and largest(metrics, "train/engine_dropped") == 0
+        else:
+            with pytest.raises(EngineError, match=r"has not answered /\w+ for 2 s; set a longer patience"):
+                trained(agent, 1, reset_num_timesteps=False)
+    assert told(recwarn) == []
+    time.sleep(4.0)  # until it goes on
+
+
+def test_two_processes_ask_one_server_and_the_main_one_sends(server, jobs, tmp_path):
+    model = written(tmp_path / "model", character_tokenizer(DIGITS), shape=PADDED)
+    assert trained_by_two(jobs, server, model, "--shard") < 1e-4
+
+
+def trained_by_two(jobs, server, model, *more):
+    """Train with two processes of torchrun, three updates; return the largest gap of both."""
+    (jobs.folder / "sums.csv").write_text("prompt,answer\n" + "".join(f"{n}+1=,{n + 1}\n" for n in range(5)))
+    before = server.log.read_text()
+    code, _, errors = jobs.run(
+        "train", "--model", model, "--problems", "sums.csv", "--verifier", "exact", "--agent", "grpo",
+        "--max-new-tokens", 4, "--engine", "vllm", "--engine-url", server.url, "--device", "cpu", "--group-size", 4,
+        "--episodes-per-update", 16, "--episodes", 48, "--eval-every", 0, "--eval-episodes", 2,
+        "--learning-rate", 0.02, "--log-interval", 1, "--no-report", "--log-dir", "run", *more,
+    )  # fmt: skip
+    assert code == 0, errors
+    with (jobs.folder / "run" / "progress.csv").open() as file:
+        gaps = [float(row["train/engine_gap"]) for row in csv.DictReader(file) if row["train/engine_gap"]]
+    log = server.log.read_text().removeprefix(before)
+    syncs = len(gaps) + 2  # two evaluations
+    sending = "v1/load_lora_adapter" if "--lora-rank" in more else "collective_rpc"
+    assert [log.count(f"POST /{path} ") for path in ("update_weight_version", sending)] == [syncs, syncs]
+    assert len(gaps) == 3
+    assert log.count("POST /inference/v1/generate ") == 48 + 2 * 2
+    return max(gaps)
+
+
+def test_a_server_that_is_killed_and_started_again_costs_one_rollout(server):
+    agent = made(server, patience=200.0, shape=PADDED)
+    trained(agent, 1)
+    engine, left = agent.player.engine, iter(range(EPISODES + 3))  # in the middle of the second round
+    answer = engine._answer
+
+    def answering(request):
+        if next(left, None) == EPISODES:
+            server.kill()
+            server.start()
+        return answer(request)
+
+    engine._answer = answering
+    with pytest.warns(UserWarning) as recorded:
+        metrics = trained(agent, 3, reset_num_timesteps=False)
+    lines = told(recorded)
+    assert [line for line in lines if "; asking again for" in line] == lines[:1]
+    assert [line for line in lines if line.endswith("; the weights are sent again")] == lines[1:] and len(lines) == 2
+    assert [each["train/engine_dropped"] for each in metrics] == [0, 1, 1]
+    assert largest(metrics) < 1e-4
+
+
+def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_path):
+    agent = made(server, patience=2.0, shape=PADDED)
+    trained(agent, 1)
+    server.kill()
+    with pytest.raises(EngineError, match=r"is away .*; start it with: VLLM_SERVER_DEV_MODE=1 vllm serve") as refused:
+        trained(agent, 1, reset_num_timesteps=False)
+    assert "\n" not in str(refused.value)
+    agent.save(tmp_path / "saved")
+    again = agents.GRPO.load(tmp_path / "saved", env=answers())
+    assert again.num_updates == 1 and weights_digest(again.policy) == weights_digest(agent.policy)
+
+
+# 16 bits, a server with a tokenizer and a model as it is.
+
+
+@pytest.fixture(scope="module")
+def in_half(tmp_path_factory):
+    folder = written(tmp_path_factory.mktemp("half") / "model", character_tokenizer(DIGITS), dtype="bfloat16")
+    options = (SCALE_OUT, "--dtype", "bfloat16", "--enable-lora", "--max-lora-rank", "8")
+    made = VllmServe(folder, *options, VLLM_ALLOW_RUNTIME_LORA_UPDATING="1", **DEV_MODE)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def half(in_half):
+    return in_half.start().wait()
+
+
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+def test_16_bits_agree_as_far_as_they_can(half, policy):
+    agent = made(half, dtype="bfloat16", **policy)
+    metrics = trained(agent, 4)
+    assert largest(metrics) < guarded.HALF_LIMIT and largest(metrics, "train/engine_dropped") == 0
+    assert bool(agent.player.engine._model) == bool(policy)
+
+
+def test_each_adapter_takes_the_place_of_the_one_before(half):
+    agent = made(half, dtype="bfloat16", lora_rank=2)
+    for value in (0.3, -0.3):
+        with torch.no_grad():
+            for name, weight in agent.policy.named_parameters():
+                if "lora_B" in name:
+                    weight.fill_(value)
+        (figures,) = trained(agent, 1, reset_num_timesteps=False)
+        assert figures["train/engine_gap"] < guarded.HALF_LIMIT and figures["train/engine_dropped"] == 0
+    agent.player.engine._send_files = lambda policy: None
+    with torch.no_grad():
+        for name, weight in agent.policy.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(0.3)
+    with pytest.raises(EngineError, match="also after the weights were sent again"):
+        trained(agent, 1, reset_num_timesteps=False)
+
+
+def test_an_adapter_that_the_server_has_lost_is_sent_again(half, recwarn):
+    agent = made(half, dtype="bfloat16", lora_rank=2)
+    trained(agent, 1)
+    engine = agent.player.engine
+    load = engine.load
+
+    def losing(policy):
+        engine.load = load
+        load(policy)
+        engine._ask("v1/unload_lora_adapter", {"lora_name": "rlenv"})
+
+    engine.load = losing
+    metrics = trained(agent, 2, reset_num_timesteps=False)
+    (line,) = told(recwarn)
+    assert "The model `rlenv` does not exist" in line
+    assert [each["train/engine_dropped"] for each in metrics] == [1, 1] and largest(metrics) < guarded.HALF_LIMIT
+
+
+def test_two_processes_send_an_adapter_of_which_each_has_a_part(half, jobs):
+    more = ("--shard", "--dtype", "bfloat16", "--lora-rank", 2)
+    assert trained_by_two(jobs, half, half.folder, *more) < guarded.HALF_LIMIT
+
+
+@pytest.mark.parametrize("shape", [{"intermediate_size": 96}, {"num_hidden_layers": 3}, {"vocab_size": 16}], ids=str)
+def test_a_server_of_another_model_ends_the_run_with_one_line(half, shape):
+    """The last of this server: weights that do not fit leave it broken."""
+    with pytest.raises(EngineError, match=r"restart it with the model of this run$") as refused:
+        trained(made(half, dtype="bfloat16", shape=shape), 1)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "missing"),
+    [([SCALE_OUT], {}, "weight_info"), ([], DEV_MODE, "inference/v1/generate")],
+    ids=["no dev mode", "no scale-out"],
+)
+def test_a_server_without_an_interface_is_told_how_to_start(tmp_path, options, variables, missing):
+    folder = written(tmp_path / "model")
+    server = VllmServe(folder, *options, "--dtype", "float32", "--skip-tokenizer-init", **variables)
+    try:
+        with pytest.raises(EngineError) as refused:
+            trained(made(server.start().wait()), 1)
+    finally:
+        server.kill()
+    assert str(refused.value) == f"the engine at {server.url} has no /{missing}; start it with: {START}"
