@@ -31,9 +31,9 @@ from typing_extensions import override
 from .. import processes
 from ..checks import check_number, first_line
 from ..errors import EngineError
-from ..language.adapters import WEIGHTS
+from ..language.adapters import WEIGHTS, Adapter
 from .base import Engine, Request, Sent, StaleEngineError, Written, weights_of
-from .vllm import ADAPTER, keeps_adapter, library, sampling
+from .vllm import keeps_adapter, library, sampling
 
 TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
@@ -116,8 +116,8 @@ class ServerEngine(Engine):
     def _send_files(self, policy: Any) -> None:
         """Write weights, or the adapter that stays beside the base, where the server reads them."""
         keeps, whole = keeps_adapter(policy), {}
-        adapters = [Sent(*named) for named in policy.adapter.named_weights().items()] if keeps else []
-        for sent in adapters or weights_of(policy):
+        adapter = Adapter(policy.model, None).named_weights() if keeps else {}  # with shards, its own has no values
+        for sent in [Sent(*named) for named in adapter.items()] or weights_of(policy):
             found = sent.whole()  # all processes
             if processes.is_main():
                 whole[sent.name] = found.contiguous().cpu()
@@ -127,13 +127,12 @@ class ServerEngine(Engine):
                 save_file(whole, Path(folder, WEIGHTS if keeps else "model.safetensors"))
                 if keeps:
                     policy.adapter.save_config(Path(folder))
-                    told = {"lora_name": ADAPTER, "lora_path": folder, "load_inplace": True}
-                    self._patiently("v1/load_lora_adapter", told)
+                    self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
                 else:
                     self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
 
         processes.on_main(send)
-        self._model = {"model": ADAPTER} if keeps else {}
+        self._model = {"model": self._version} if keeps else {}
 
     def _send_by_nccl(self, policy: Any, known: bool) -> None:
         """Broadcast the weights from GPU to GPU, with vLLM's own sender, which first meets a server not known yet."""
@@ -194,7 +193,7 @@ class ServerEngine(Engine):
         engine, said = f"the engine at {self.url}", ""
         with suppress(OSError, ValueError, LookupError, TypeError):
             said = json.loads(error.read())["error"]["message"]
-        if error.code == 404 and said:  # of our adapter: "The model `rlenv` does not exist."
+        if error.code == 404 and said:  # "The model ... does not exist": our adapter
             return StaleEngineError(f"{engine} was started again ({said})")
         if error.code == 401:
             return EngineError(f"{engine} refuses the token; put the server's --api-key into {TOKEN}")

@@ -3,7 +3,6 @@
 import re
 import sys
 import threading
-import time
 import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -68,6 +67,17 @@ def test_weights_have_their_version_before_they_come_and_each_round_after(server
     folders = {body["kwargs"]["weights_path"] for path, body in server.asked if path == "/collective_rpc"}
     assert all(folder.startswith(str(tmp_path)) for folder in folders)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_that_come_in_another_order_are_of_the_same_episodes(server):
+    played = []
+    for delays in ((), (0.0, 0.0, 0.3, 0.2, 0.1)):  # two of them before the first turn that is written
+        server.delays = iter(delays)
+        agent = made(server)
+        (rollout, metrics), *_ = agent.updates(total_episodes=EPISODES)
+        assert metrics["train/engine_gap"] < 1e-5
+        played.append(rollout.actions.tolist())
+    assert played[0] == played[1]
 
 
 def test_tokens_that_only_pad_the_model_are_never_drawn(server):
@@ -135,25 +145,26 @@ def test_a_server_that_was_started_again_gets_the_weights_and_the_rollout_is_dro
 def test_a_server_that_is_away_is_waited_for(server, cut):
     agent = made(server)
     trained(agent, 1)
+    coming = threading.Timer(0.1, server.restart)
     if cut:
         server.errors[GENERATE] = "cut", ""
-        away = threading.Thread(target=lambda: None)
     else:
         server.stop()
-        away = threading.Thread(target=lambda: (time.sleep(0.1), server.restart()))
-    away.start()
+        coming.start()
     with pytest.warns(UserWarning) as recorded:
         metrics = trained(agent, 2, reset_num_timesteps=False)
-    away.join()
+    if not cut:
+        coming.join()
     (line,) = told(recorded)
     assert re.search("was away .*; the weights are sent again" if cut else "is away .*; asking again for 5 s", line)
     assert metrics[-1]["train/engine_dropped"] == cut and metrics[-1]["train/engine_gap"] < 1e-5
 
 
 def test_a_server_that_stays_away_ends_the_run_which_can_be_saved(server, tmp_path):
-    agent = made(server, patience=0.2)
+    agent = made(server)
     trained(agent, 1)
     server.stop()
+    agent.player.engine.patience = 0.2
     with pytest.raises(EngineError, match=r"is away .*refused.*; start it with: VLLM_") as refused, pytest.warns():
         trained(agent, 1, reset_num_timesteps=False)
     server.restart()
@@ -178,12 +189,15 @@ def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_rest
     agent = made(server, policy)
     engine = agent.player.engine
     engine.load(policy)
-    assert server.adapters[-1].keys() == policy.adapter.named_weights().keys()
-    assert [path for path, _ in server.asked] == ["/weight_info", "/update_weight_version", "/v1/load_lora_adapter"]
+    engine.load(policy)
+    (_, one), (name, other) = server.adapters.items()
+    assert one.keys() == other.keys() == policy.adapter.named_weights().keys()
+    sync = ["/weight_info", "/update_weight_version", "/v1/load_lora_adapter"]
+    assert [path for path, _ in server.asked] == sync + sync
     request = served.Request([2, 3], 2, 1.0, (), 0)
-    assert len(list(engine.write([request]))) == 1 and server.asked[-1][1]["model"] == "rlenv"
-    server.adapters = []
-    with pytest.raises(StaleEngineError, match=r"started again .*The model `rlenv` does not exist"):
+    assert len(list(engine.write([request]))) == 1 and server.asked[-1][1]["model"] == name == server.version
+    server.adapters = {}
+    with pytest.raises(StaleEngineError, match=r"started again .*The model `.*` does not exist"):
         list(engine.write([request]))
     server.errors["/v1/load_lora_adapter"] = 404, '{"detail":"Not Found"}'
     with pytest.raises(EngineError, match="--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):

@@ -24,10 +24,11 @@ class FakeServer:
         asked: the path and the body of each request, in order.
         errors: what a path answers next instead: a status with a text, or "cut" in place of a status.
         delay: seconds before each answer.
+        delays: those before the next answers, if they differ.
     """
 
     def __init__(self, policy):
-        self.policy, self.port, self.delay = policy, 0, 0.0
+        self.policy, self.port, self.delay, self.delays = policy, 0, 0.0, iter(())
         self.asked, self.errors = [], {}
         self.lock = threading.Lock()
         self.restart()
@@ -38,7 +39,7 @@ class FakeServer:
 
     def restart(self):
         """Answer, with the weights that it once began with."""
-        self.version, self.adapters = "default", []
+        self.version, self.adapters = "default", {}
         self.engine, self.prefixes = FakeEngine(self.policy), {}  # by salt: new weights drop none
         server = self
         handler = type("Handler", (Handler,), {"server_of": server})
@@ -63,11 +64,12 @@ class FakeServer:
             self.engine.model.load_state_dict(load_file(Path(body["kwargs"]["weights_path"], "model.safetensors")))
             return {"results": [None]}
         if path == "/v1/load_lora_adapter":
-            assert body["load_inplace"] and Path(body["lora_path"], "adapter_config.json").is_file()
-            self.adapters.append(load_file(Path(body["lora_path"], "adapter_model.safetensors")))
+            assert body.keys() == {"lora_name", "lora_path"} and body["lora_name"] not in self.adapters
+            assert Path(body["lora_path"], "adapter_config.json").is_file()
+            self.adapters[body["lora_name"]] = load_file(Path(body["lora_path"], "adapter_model.safetensors"))
             return f"Success: LoRA adapter '{body['lora_name']}' added successfully."
         assert path == "/inference/v1/generate"
-        if "model" in body and not self.adapters:
+        if "model" in body and body["model"] not in self.adapters:
             return 404, json.dumps({"error": {"message": f"The model `{body['model']}` does not exist."}})
         return {"choices": [self.choice(body)]}
 
@@ -93,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(size)
         body = json.loads(text) if text else None
         server.asked.append((self.path, body))
-        time.sleep(server.delay)
+        time.sleep(next(server.delays, server.delay))
         if self.path in server.errors:
             status, found = server.errors.pop(self.path)
         elif self.path.startswith(GUARDED) and self.headers["Authorization"] != f"Bearer {TOKEN}":

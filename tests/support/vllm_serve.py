@@ -41,7 +41,7 @@ class VllmServe:
 
     def start(self):
         """Start, without waiting; nothing if it runs."""
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
                     self.command, env={**os.environ, **QUIET, **self.variables},
@@ -64,6 +64,7 @@ class VllmServe:
 
     def kill(self):
         if self.process is not None:
-            self.signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                self.signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
