@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
@@ -104,7 +104,7 @@ class ServerEngine(Engine):
         if policy.device.type == "cuda" and self.folder is None and not keeps_adapter(policy):
             self._send_by_nccl(policy, known)
         else:
-            self._send_files(policy)
+            self._send_files(policy, known)
 
     def _begin(self) -> tuple[str, bool]:
         """Name the weights that come now; return their version, and whether the server had those before."""
@@ -113,26 +113,37 @@ class ServerEngine(Engine):
         self._patiently("update_weight_version", {"new_version": version})
         return version, known
 
-    def _send_files(self, policy: Any) -> None:
-        """Write weights, or the adapter that stays beside the base, where the server reads them."""
-        keeps, whole = keeps_adapter(policy), {}
-        adapter = Adapter(policy.model, None).named_weights() if keeps else {}  # with shards, its own has no values
-        for sent in [Sent(*named) for named in adapter.items()] or weights_of(policy):
+    def _send_files(self, policy: Any, known: bool) -> None:
+        keeps = keeps_adapter(policy)
+
+        def load_adapter(folder: str) -> None:
+            policy.adapter.save_config(Path(folder))
+            self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
+
+        def load_model(folder: str) -> None:
+            self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+
+        if not (keeps and known):  # under an adapter the base stays as it was
+            self._send_file(weights_of(policy, merges=not keeps), "model.safetensors", load_model)
+        if keeps:
+            named = Adapter(policy.model, None).named_weights()  # with shards, the policy's own has no values
+            self._send_file([Sent(*each) for each in named.items()], WEIGHTS, load_adapter)
+        self._model = {"model": self._version} if keeps else {}
+
+    def _send_file(self, weights: list[Sent], name: str, load: Callable[[str], None]) -> None:
+        """Write weights into a file of this name, and let the server load its folder."""
+        whole = {}
+        for sent in weights:
             found = sent.whole()  # all processes
             if processes.is_main():
                 whole[sent.name] = found.contiguous().cpu()
 
         def send() -> None:
             with tempfile.TemporaryDirectory(prefix="rlenv-", dir=self.folder) as folder:
-                save_file(whole, Path(folder, WEIGHTS if keeps else "model.safetensors"))
-                if keeps:
-                    policy.adapter.save_config(Path(folder))
-                    self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
-                else:
-                    self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+                save_file(whole, Path(folder, name))
+                load(folder)
 
         processes.on_main(send)
-        self._model = {"model": self._version} if keeps else {}
 
     def _send_by_nccl(self, policy: Any, known: bool) -> None:
         """Broadcast the weights from GPU to GPU, with vLLM's own sender, which first meets a server not known yet."""

@@ -192,8 +192,8 @@ def test_an_adapter_in_16_bits_stays_beside_the_base_and_comes_back_after_a_rest
     engine.load(policy)
     (_, one), (name, other) = server.adapters.items()
     assert one.keys() == other.keys() == policy.adapter.named_weights().keys()
-    sync = ["/weight_info", "/update_weight_version", "/v1/load_lora_adapter"]
-    assert [path for path, _ in server.asked] == sync + sync
+    begin, base, adapter = ["/weight_info", "/update_weight_version"], "/collective_rpc", "/v1/load_lora_adapter"
+    assert [path for path, _ in server.asked] == [*begin, base, adapter, *begin, adapter]
     request = served.Request([2, 3], 2, 1.0, (), 0)
     assert len(list(engine.write([request]))) == 1 and server.asked[-1][1]["model"] == name == server.version
     server.adapters = {}
