@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
@@ -37,17 +37,13 @@ from .vllm import keeps_adapter, library, sampling
 
 TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
-FOR_ADAPTERS = "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+NCCL, FOR_ADAPTERS = '{"backend": "nccl"}', "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
 TRANSFER = "vllm.distributed.weight_transfer"
 AT_ONCE = 256  # requests that are sent before an answer comes
 
 
 def open_engine(agent: Any) -> Engine:
-    """Return the engine at the address in an agent's settings.
-
-    Raises:
-        ValueError: for an argument of the server itself, and as `ServerEngine`.
-    """
+    """Return the engine at the address in an agent's settings; ValueError: for arguments of the server itself."""
     arguments = dict(agent.engine_kwargs or {})
     if others := arguments.keys() - {"folder", "patience"}:
         raise ValueError(f"engine argument {min(others)!r} is of vllm serve; with engine_url: folder or patience")
@@ -115,22 +111,14 @@ class ServerEngine(Engine):
 
     def _send_files(self, policy: Any, known: bool) -> None:
         keeps = keeps_adapter(policy)
-
-        def load_adapter(folder: str) -> None:
-            policy.adapter.save_config(Path(folder))
-            self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
-
-        def load_model(folder: str) -> None:
-            self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
-
         if not (keeps and known):  # under an adapter the base stays as it was
-            self._send_file(weights_of(policy, merges=not keeps), "model.safetensors", load_model)
+            self._send_file(policy, weights_of(policy, merges=not keeps), "model.safetensors")
         if keeps:
             named = Adapter(policy.model, None).named_weights()  # with shards, the policy's own has no values
-            self._send_file([Sent(*each) for each in named.items()], WEIGHTS, load_adapter)
+            self._send_file(policy, [Sent(*each) for each in named.items()], WEIGHTS)
         self._model = {"model": self._version} if keeps else {}
 
-    def _send_file(self, weights: list[Sent], name: str, load: Callable[[str], None]) -> None:
+    def _send_file(self, policy: Any, weights: list[Sent], name: str) -> None:
         """Write weights into a file of this name, and let the server load its folder."""
         whole = {}
         for sent in weights:
@@ -141,7 +129,11 @@ class ServerEngine(Engine):
         def send() -> None:
             with tempfile.TemporaryDirectory(prefix="rlenv-", dir=self.folder) as folder:
                 save_file(whole, Path(folder, name))
-                load(folder)
+                if name == WEIGHTS:
+                    policy.adapter.save_config(Path(folder))
+                    self._patiently("v1/load_lora_adapter", {"lora_name": self._version, "lora_path": folder})
+                else:
+                    self._patiently("collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
 
         processes.on_main(send)
 
@@ -161,10 +153,8 @@ class ServerEngine(Engine):
                 )
             self._transfer.send_weights()
         except (OSError, RuntimeError) as error:
-            raise EngineError(
-                f"no weights reached {self.url} with NCCL ({first_line(error)}); start it with "
-                """--weight-transfer-config '{"backend": "nccl"}', or send files with folder=FOLDER, which both see"""
-            ) from error
+            how = f"--weight-transfer-config '{NCCL}', or send files: folder=FOLDER, which both see"
+            raise EngineError(f"no weights reached {self.url} ({first_line(error)}); start it with {how}") from error
 
     # HTTP.
 
@@ -194,8 +184,7 @@ class ServerEngine(Engine):
         except HTTPError as error:
             raise self._refusal(error, path) from error
         except TimeoutError as error:
-            said = f"the engine at {self.url} has not answered /{path} for {self.patience:g} s; set a longer patience"
-            raise EngineError(said) from error
+            raise EngineError(f"{self.url} took over {self.patience:g} s for /{path}; set a longer patience") from error
         except (URLError, HTTPException) as error:
             raise ConnectionError(str(getattr(error, "reason", error))) from error
         return json.loads(text) if text.startswith(b"{") else {}

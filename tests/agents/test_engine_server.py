@@ -180,7 +180,7 @@ def test_slow_answers_are_waited_for_within_patience(server):
         warnings.simplefilter("error")
         (metrics,) = trained(made(server, patience=3.0), 1)
         assert metrics["train/engine_dropped"] == 0
-        with pytest.raises(EngineError, match=r"has not answered /weight_info for 0.1 s; set a longer patience"):
+        with pytest.raises(EngineError, match=r"took over 0.1 s for /weight_info; set a longer patience"):
             trained(made(server, patience=0.1), 1)
 
 
