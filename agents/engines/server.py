@@ -124,7 +124,7 @@ class ServerEngine(Engine):
         for sent in weights:
             found = sent.whole()  # all processes
             if processes.is_main():
-                whole[sent.name] = found.contiguous().cpu()
+                whole[sent.name] = found.to("cpu", copy=True).contiguous()  # tied ones must not share memory
 
         def send() -> None:
             with tempfile.TemporaryDirectory(prefix="rlenv-", dir=self.folder) as folder:

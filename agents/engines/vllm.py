@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -107,13 +108,14 @@ class VllmEngine(Engine):
         if not on_gpu:
             usual["kv_cache_memory_bytes"] = 2**30
         set_threads = torch.set_num_threads
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
             write_config(policy, Path(folder))
             try:
                 self.llm = vllm.LLM(model=folder, **usual | arguments)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"vllm cannot run this model: {' '.join(str(error).split())}") from error
-        torch.set_num_threads = set_threads  # in place of it vLLM puts a function that does nothing
+            finally:
+                torch.set_num_threads = set_threads  # in place of it vLLM puts a function that does nothing
 
     @override
     def write(self, requests: Sequence[Request]) -> Iterator[Written]:

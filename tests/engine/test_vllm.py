@@ -35,7 +35,7 @@ def trained(agent, updates=3, **budget):
     return list(agent.updates(total_episodes=EPISODES * updates, **budget))
 
 
-@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}, {"tied": True}], ids=str)
+@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}, {"shape": {"tie_word_embeddings": True}}], ids=str)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
     metrics = [figures for _, figures in trained(made(settings={"staleness": staleness}, **policy), 4)]
