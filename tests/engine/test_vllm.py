@@ -21,6 +21,9 @@ EPISODES = 12
 SMALL = {"engine_kwargs": {"kv_cache_memory_bytes": 2**26}}
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0, **SMALL}
 
+TIED = {"shape": {"tie_word_embeddings": True}}
+POLICIES = [{}, {"lora_rank": 2}, TIED, TIED | {"lora_rank": 2}]
+
 
 def answers(**kwargs):
     return text_envs(EPISODES, group_size=4, max_new_tokens=7, problems=PROMPTS[:3], **kwargs)
@@ -35,7 +38,7 @@ def trained(agent, updates=3, **budget):
     return list(agent.updates(total_episodes=EPISODES * updates, **budget))
 
 
-@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}, {"shape": {"tie_word_embeddings": True}}], ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
     metrics = [figures for _, figures in trained(made(settings={"staleness": staleness}, **policy), 4)]
@@ -43,12 +46,12 @@ def test_float32_agrees_to_rounding_update_after_update(policy, staleness):
     assert staleness or max(each["train/logp_gap_max"] for each in metrics) < 1e-3
 
 
-@pytest.mark.parametrize("policy", [{}, {"lora_rank": 2}], ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_16_bits_agree_as_far_as_they_can(policy):
     agent = made(dtype="bfloat16", **policy)
     metrics = [figures for _, figures in trained(agent, 4)]
     assert max(each["train/engine_gap"] for each in metrics) < guarded.HALF_LIMIT
-    assert (agent.player.engine._adapter is not None) == bool(policy)
+    assert (agent.player.engine._adapter is not None) == ("lora_rank" in policy)
 
 
 @pytest.mark.parametrize("make", [talking, calling])
