@@ -228,8 +228,8 @@ def kl_runaway(run: History) -> Finding | None:
 
 def acting_differs(run: History) -> Finding | None:
     """On the first pass over a rollout, its log-probabilities differ from those with which it was sampled."""
-    gap = run["train/logp_gap_max"]
-    if not len(gap) or run.config.get("dtype") in HALVES or gap.values.max() <= SAME_RATIO:
+    gap, config = run["train/logp_gap_max"], run.config
+    if not len(gap) or config.get("dtype") in HALVES or config.get("staleness") or gap.values.max() <= SAME_RATIO:
         return None
     return Finding(
         "acting and training compute different probabilities: the ratio is not 1 on the first pass",
