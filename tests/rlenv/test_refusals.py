@@ -257,7 +257,7 @@ ROWS = [
     row(restored, {"problems": ["a"]}, "problems have changed"),
     row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
-    *(row(judged, {"verdicts": given}, "Answers.verify_batch", "2 verdicts") for given in VERDICTS),
+    *(row(judged, {"verdicts": given}, "Answers: verify", "each of 2 completions") for given in VERDICTS),
     row(task, {"ask": True}, "Silent has no place"),
     row(TextGenTask, {"verifier": "countdown", "ask": True}, "request", "outside the tokenizer's alphabet"),
     row(trl.environment, {"verifier": "arith"}, "Arith", "reward_function"),
