@@ -59,8 +59,8 @@ class EnginePlayer(Player):
         self.gap, self.dropped = 0.0, 0
         self._engine: Engine | None = None
         self._sent: list[torch.Tensor] | None = None  # weights of the rollout; None for the present ones
-        threads = torch.get_num_threads()  # which torch gives to another thread only with its first product
-        self._thread = ThreadPoolExecutor(1, "rlenv-engine", torch.set_num_threads, (threads,))
+        # A new thread has the number of OpenMP's threads that torch was told only once it has asked torch.
+        self._thread = ThreadPoolExecutor(1, "rlenv-engine", initializer=torch.get_num_threads)
         self._ahead: Future[Part] | None = None
 
     @property

@@ -147,6 +147,13 @@ def test_weights_are_sent_whole_once_and_adapters_merged():
     assert all(torch.equal(sent.whole(), base[sent.name]) for sent in weights_of(policy, merges=False))
 
 
+def test_tied_weights_are_sent_once_or_under_both_names():
+    policy = tiny_policy("gpt2", answers())
+    once, twice = ({sent.name: sent.whole() for sent in weights_of(policy, unties=unties)} for unties in (False, True))
+    assert twice.keys() - once.keys() == {"lm_head.weight"}
+    assert torch.equal(twice["lm_head.weight"], once["transformer.wte.weight"])
+
+
 FAULTS = {
     "no sync": {"sent": ""},
     "half of the tensors": {"sent": "layers.0"},

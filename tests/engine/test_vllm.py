@@ -77,6 +77,17 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
     assert played["engine"] == played["own"]
 
 
+@pytest.mark.parametrize("cls", [agents.PPO, agents.DAPO])
+def test_a_rollout_is_written_ahead_around_evaluations(cls):
+    critic = {"critic": "head"} if cls is agents.PPO else {}
+    metrics, agent = [], made(settings={"staleness": 1}, cls=cls, **critic)
+    for _, figures in agent.updates(total_episodes=5 * EPISODES):
+        metrics.append(figures)
+        agent.evaluate(answers(), EPISODES, seed=3)
+    assert max(each["train/engine_gap"] for each in metrics) < 1e-4
+    assert metrics[-1]["train/engine_dropped"] == 0 and metrics[1]["train/mismatch_kl"] > 1e-6
+
+
 def test_a_resumed_run_writes_the_same(tmp_path):
     first = made()
     trained(first, 2)
