@@ -8,7 +8,7 @@ import pytest
 import torch
 from dialogues import calling, check_played, talking
 from engine_models import policy_for
-from tiny_models import PROMPTS, text_envs
+from tiny_models import PROMPTS, VOCABULARY, text_envs
 
 import agents
 from agents import EngineError
@@ -22,7 +22,8 @@ SMALL = {"engine_kwargs": {"kv_cache_memory_bytes": 2**26}}
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0, **SMALL}
 
 TIED = {"shape": {"tie_word_embeddings": True}}
-POLICIES = [{}, {"lora_rank": 2}, TIED, TIED | {"lora_rank": 2}]
+PADDED = {"shape": {"tie_word_embeddings": True, "vocab_size": VOCABULARY + 6}}
+POLICIES = [{}, {"lora_rank": 2}, TIED, TIED | {"lora_rank": 2}, PADDED]
 
 
 def answers(**kwargs):
