@@ -96,7 +96,7 @@ def test_an_address_that_only_the_configuration_names_needs_trust(copied, starte
     assert len(started) == 2
 
 
-@pytest.mark.filterwarnings("default:the engine and a training pass")
+@pytest.mark.filterwarnings("ignore:the engine and a training pass")
 def test_an_engine_with_another_temperature_ends_the_run_with_one_line_and_a_checkpoint(tmp_path, monkeypatch):
     standing_in(monkeypatch, temperature=1.3)
     outcome = run("train", *SMALL, *ENGINE, "--episodes", 24, "--log-dir", tmp_path / "run")
