@@ -208,8 +208,8 @@ class Rollouts(BaseCallback):
 def our_agent(job: Job, model: Any, seed: int = 0) -> Agent:
     """Return our side, which trains all weights of this model."""
     agent: Agent = find_agent("grpo")(
-        model, job.envs(job, seed), learning_rate=job.rate, lr_schedule="constant", episodes_per_update=job.batch,
-        group_size=job.k, num_envs=job.batch, seed=seed, device=job.device, **job.ours,
+        model, job.envs(job, seed), learning_rate=job.rate, lr_schedule="constant", warmup_updates=0,
+        episodes_per_update=job.batch, group_size=job.k, num_envs=job.batch, seed=seed, device=job.device, **job.ours,
     )  # fmt: skip
     return agent
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import _rlenv_benchmarks
 import pytest
-from _rlenv_benchmarks import against_trl, env, floors, generate, gpu, measure, sb3, update, verifier, worlds
+from _rlenv_benchmarks import against_trl, env, floors, generate, gpu, measure, peers, sb3, update, verifier, worlds
 from _rlenv_benchmarks.measure import Case, measured
 from inprocess import result_of, run
 
@@ -61,6 +61,17 @@ def test_our_side_of_a_job_answers_each_turn(monkeypatch, tmp_path):
     ready, *turns, end = map(json.loads, answers.getvalue().splitlines())
     assert ready == {} and len(turns) == 2 and all(turn["seconds"] > 0 for turn in turns)
     assert len(end["rewards"]) == len(end["lengths"]) == 4
+
+
+def test_both_sides_take_the_same_optimizer_steps():
+    job, theirs = against_trl.JOBS["trl-grpo"], peers.SAME_LOSS
+    agent = against_trl.our_agent(job, job.start())
+    agent.policy_optimizer.set_progress(1.0, 0)
+    assert agent.policy_optimizer.rate == job.rate, "from the first update on; TRL's default has no warm-up"
+    for ours, name in (("lr_schedule", "lr_scheduler_type"), ("adam_eps", "adam_epsilon")):
+        assert getattr(agent, ours) == theirs[name]
+    for name in ("adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"):
+        assert getattr(agent, name) == theirs[name]
 
 
 def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better():
