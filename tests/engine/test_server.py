@@ -24,7 +24,7 @@ from rlenv.tokenizer import character_tokenizer
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 EPISODES = 12
-PADDED = {"vocab_size": VOCABULARY + 6}  # tokens that the environment does not have, as likely as others
+PADDED = {"vocab_size": VOCABULARY + 6, "tie_word_embeddings": True}  # six tokens that the environment lacks
 SCALE_OUT, DEV_MODE = "--enable-scale-out", {"VLLM_SERVER_DEV_MODE": "1"}
 DIGITS = "012345+="  # as many as ALPHABET
 GUARDED = "something only we know"
