@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     def write(self, requests: Sequence[Request]) -> Iterable[Written]:
-        """Return what it wrote for each request of a round, in any order.
+        """Return the answer to each request of a round, in any order.
 
         Raises:
             StaleEngineError: if it has other weights than those that were sent.
@@ -126,8 +125,3 @@ def weights_of(policy: Any, merges: bool = True, cuts: bool = False) -> list[Sen
         for name, weight in model.named_parameters(remove_duplicate=False)
         if ".lora_" not in name
     ]
-
-
-def write_config(policy: Any, folder: Path) -> None:
-    """Write the configuration of a policy's model, without weights, over the environment's vocabulary."""
-    policy.model.config.save_pretrained(folder)

@@ -76,7 +76,7 @@ class EnginePlayer(Player):
         self.wait()
         policy = self.agent.policy
         release_weights(policy)
-        processes.on_all(lambda: None)  # nobody else writes any more
+        processes.gather(None)  # nobody else writes any more
         self.engine.load(policy)
         self.agent.seconds["syncing"] += time.perf_counter() - began
 
@@ -196,8 +196,11 @@ class EnginePlayer(Player):
     @contextmanager
     def _with_sent(self, policy: Any) -> Iterator[None]:
         """Within this context, a policy has the weights that were sent for the rollout."""
+        if self._sent is None:
+            yield
+            return
         held = [local(weight) for weight in actor_parameters(policy)]
-        now = None if self._sent is None else [weight.detach().clone() for weight in held]
+        now = [weight.detach().clone() for weight in held]
         self._put(held, self._sent)
         try:
             yield
@@ -205,13 +208,13 @@ class EnginePlayer(Player):
             self._put(held, now)
 
     @torch.no_grad()
-    def _put(self, held: list[torch.Tensor], values: list[torch.Tensor] | None) -> None:
-        for weight, value in zip(held, values or (), strict=values is not None):
+    def _put(self, held: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+        for weight, value in zip(held, values, strict=True):
             weight.detach().copy_(value)
 
 
 def check_engine(agent: Any) -> None:
-    """Check what an agent's settings say of an engine, before anything is made and without starting it.
+    """Check the settings of an agent's engine, before anything is made and without starting it.
 
     Raises:
         ValueError: for an unknown name, one that is not installed, or settings that do not go together.

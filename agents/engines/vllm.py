@@ -23,7 +23,7 @@ from ..checks import first_line
 from ..devices import HALVES
 from ..errors import EngineError
 from ..language.adapters import NAME
-from .base import Engine, Request, Written, weights_of, write_config
+from .base import Engine, Request, Written, weights_of
 
 VERSION = "0.32.0"  # the only one that is tested: its interfaces for training change from month to month
 HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/engines.md), version {VERSION}"
@@ -109,7 +109,7 @@ class VllmEngine(Engine):
             usual["kv_cache_memory_bytes"] = 2**30
         set_threads = torch.set_num_threads
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-            write_config(policy, Path(folder))
+            model.config.save_pretrained(folder)
             try:
                 self.llm = vllm.LLM(model=folder, **usual | arguments)
             except (TypeError, ValueError) as error:

@@ -131,7 +131,7 @@ class Update:
         return rollout.split(self.agent.micro_batch_size, costs, tokens)
 
     def _per_step(self, method: str, returned: Any, steps: torch.Tensor) -> torch.Tensor:
-        """Return what a method of the agent returned; an error unless it has the shape of the steps [N, T]."""
+        """Return the result of a method of the agent; an error unless it has the shape of the steps [N, T]."""
         shape, wanted = tuple(getattr(returned, "shape", ())), tuple(steps.shape)
         if shape != wanted:
             name = f"{type(self.agent).__name__}.{method}"

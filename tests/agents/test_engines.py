@@ -8,7 +8,8 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 import torch
-from dialogues import calling, check_played, number_of, talking
+from dialogues import calling, number_of, talking
+from engine_models import check_greedy, check_replayed
 from fake_engine import FakeEngine
 from identity_checks import assert_close
 from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
@@ -16,7 +17,6 @@ from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
 import agents
 from agents import EngineError, processes
 from agents.engines.base import StaleEngineError, weights_of
-from agents.training.player import Player
 from rlenv.curriculum import Curriculum
 from verifiers import Problem, Verdict, Verifier
 
@@ -108,12 +108,7 @@ def test_many_slots_play_what_one_slot_plays():
 def test_episodes_are_what_single_steps_make(make):
     """With replies, results of a tool, failed calls, stop strings, parts of turns and surplus tokens."""
     agent = made(make(30), {"short": 3, "surplus": 2, "shuffles": True}, cls=agents.Reinforce, episodes_per_update=100)
-    (rollout, _), *_ = agent.updates(total_episodes=100)
-    assert rollout.extras["turns"].nan_to_num(1).sum() >= 200
-    if make is calling:
-        assert rollout.extras["tool_calls"].sum() >= 40 and rollout.extras["tool_errors"].sum() >= 5
-    for row in rollout.split(1):
-        check_played(row, make)
+    check_replayed(agent, make, 100, turns=200, calls=40, errors=5)
 
 
 def test_the_gradient_is_that_of_our_own_decoder():
@@ -220,12 +215,7 @@ def test_an_unanswered_request_is_refused():
 def test_greedy_evaluation_is_that_of_our_own_decoder():
     agent = made()
     trained(agent, 2)
-    played = {}
-    for name, player in (("engine", agent.player), ("own", Player(agent))):
-        agent.player = player
-        figures, rollout = agent.evaluate(answers(), EPISODES, seed=3)
-        played[name] = figures, rollout.actions.where(rollout.mask, 0).tolist()
-    assert played["engine"] == played["own"]
+    check_greedy(agent, answers, EPISODES)
 
 
 def test_a_missing_vllm_is_said_before_anything_is_made(monkeypatch):

@@ -6,15 +6,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
-from dialogues import calling, check_played, talking
-from engine_models import policy_for
+from dialogues import calling, talking
+from engine_models import check_greedy, check_replayed, policy_for
 from tiny_models import PROMPTS, VOCABULARY, text_envs
 
 import agents
 from agents import EngineError
 from agents.engines import player as guarded
 from agents.engines import vllm
-from agents.training.player import Player
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # of vLLM and of what it imports
 EPISODES = 12
@@ -59,23 +58,13 @@ def test_16_bits_agree_as_far_as_they_can(policy):
 def test_a_thousand_turns_are_what_single_steps_make(make):
     """Each episode, played again with its own tokens by the unbatched environment, reads, ends and pays the same."""
     agent = made(make(100), {"episodes_per_update": 500}, agents.Reinforce, temperature=2.0)
-    (rollout, _), *_ = agent.updates(total_episodes=500)
-    assert rollout.extras["turns"].nan_to_num(1).sum() >= 1000
-    if make is calling:
-        assert rollout.extras["tool_calls"].sum() >= 200 and rollout.extras["tool_errors"].sum() >= 20
-    for row in rollout.split(1):
-        check_played(row, make)
+    check_replayed(agent, make, 500, turns=1000, calls=200, errors=20)
 
 
 def test_greedy_evaluation_is_that_of_our_own_decoder():
     agent = made()
     trained(agent, 2)
-    played = {}
-    for name, player in (("engine", agent.player), ("own", Player(agent))):
-        agent.player = player
-        figures, rollout = agent.evaluate(answers(), EPISODES, seed=3)
-        played[name] = figures, rollout.actions.where(rollout.mask, 0).tolist()
-    assert played["engine"] == played["own"]
+    check_greedy(agent, answers, EPISODES)
 
 
 @pytest.mark.parametrize("cls", [agents.PPO, agents.DAPO])

@@ -1,10 +1,12 @@
-"""Tiny language models that vLLM runs, too."""
+"""Tiny language models that vLLM runs, too, and what holds for every engine."""
 
 import torch
+from dialogues import calling, check_played
 from tiny_models import CONTEXT
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import agents
+from agents.training.player import Player
 
 
 def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):
@@ -35,3 +37,23 @@ def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):
         model = AutoModelForCausalLM.from_config(config)
     spaces = envs.single_observation_space, envs.single_action_space
     return agents.LanguageModelPolicy(*spaces, model, temperature=temperature, **kwargs)
+
+
+def check_replayed(agent, make, episodes, turns, calls, errors):
+    """Play each episode of a rollout again by hand: so many turns at least and, with a tool, calls and failed ones."""
+    (rollout, _), *_ = agent.updates(total_episodes=episodes)
+    assert rollout.extras["turns"].nan_to_num(1).sum() >= turns
+    if make is calling:
+        assert rollout.extras["tool_calls"].sum() >= calls and rollout.extras["tool_errors"].sum() >= errors
+    for row in rollout.split(1):
+        check_played(row, make)
+
+
+def check_greedy(agent, envs, episodes):
+    """Evaluate with the agent's engine, then with its own decoder."""
+    played = []
+    for player in (agent.player, Player(agent)):
+        agent.player = player
+        figures, rollout = agent.evaluate(envs(), episodes, seed=3)
+        played.append((figures, rollout.actions.where(rollout.mask, 0).tolist()))
+    assert played[0] == played[1]
