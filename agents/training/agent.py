@@ -335,7 +335,7 @@ class Agent(Sb3Face):
         raise NotImplementedError(f"{type(self).__name__} lacks advantages(rollout), the credit of each step")
 
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the surrogate at each step [N, T], which is differentiated: A log π by default. Masked cells are ignored."""
+        """Return the surrogate, to be differentiated, [N, T]: by default A log π; masked cells may hold anything."""
         return losses.policy_gradient(log_probs, batch.advantages)
 
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
