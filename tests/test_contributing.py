@@ -1,7 +1,9 @@
-"""The citation and the log of changes are of this version."""
+"""The citation and the log of changes are of this version; what the guides name exists."""
 
+import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from rlenv.version import __version__
@@ -13,3 +15,9 @@ def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert str(cited["version"]) == __version__
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["AGENTS.md", "CONTRIBUTING.md"])
+def test_the_paths_in_a_guide_exist(page):
+    paths = re.findall(r"`([a-z]+/[a-z_/.-]+)`", (ROOT / page).read_text(encoding="utf-8"))
+    assert len(paths) > 5 and [path for path in paths if not (ROOT / path).exists()] == []
