@@ -17,6 +17,7 @@ from verifiers import Problem, Verifier
 from verifiers.conversation import shown
 from verifiers.problem import NAMED_SPLITS, template_parts
 
+from .hub import is_hub
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 from .texts import NOT_UNICODE, is_unicode
 
@@ -43,7 +44,7 @@ class Problems(Sequence[Problem]):
 
     Args:
         rows: all problems of the list or file with their places; of one that is mapped into memory, its rows.
-        path: of the file, if any.
+        path: of the file, or name of the data set, if any.
         digest: the hash of the file; empty for one of the problems.
         make: makes a problem of a mapped row.
 
@@ -55,7 +56,7 @@ class Problems(Sequence[Problem]):
     def __init__(
         self,
         rows: Sequence[tuple[str, Any]],
-        path: Path | None = None,
+        path: str | Path | None = None,
         digest: str = "",
         make: Callable[[Row], Problem] | None = None,
     ) -> None:
@@ -193,15 +194,15 @@ def _opened(found: Problems, verifier: Verifier) -> Problems:
 
 
 def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:
-    """Return the problems of a file, in its order; see `Problem.from_row`.
+    """Return the problems of a file or a data set, in its order; see `Problem.from_row`.
 
-    Rows of JSON, CSV and TSV are in memory. A Parquet file or a folder of `datasets` is mapped into memory: a row
-    becomes a problem when it is asked for.
+    Rows of JSON, CSV and TSV are in memory. A Parquet file, a folder of `datasets` or a data set of the hub is mapped
+    into memory: a row becomes a problem when it is asked for.
 
     Args:
         path: a .jsonl, .ndjson, .json (a list of objects), .csv, .tsv or .parquet file, or a folder of datasets'
-            `save_to_disk`, where the split of a `DatasetDict` is a column `split`; text is UTF-8, with or without a
-            byte order mark.
+            `save_to_disk`; text is UTF-8, with or without a byte order mark. "hf:org/name", "hf:org/name/config" and
+            "hf:org/name@revision" are data sets of the hub. Several splits of a `DatasetDict` are a column `split`.
         columns: which column of the file to use, such as {"prompt": "question", "answer": "target"}. If the file also
             has a column "prompt", that one is then left out.
         template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
@@ -211,14 +212,15 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers; of mapped files, these when they are read.
     """
-    path, fields = Path(path), [] if template is None else template_parts(template)
+    path, fields = path if is_hub(path) else Path(path), [] if template is None else template_parts(template)
     if not isinstance(columns or {}, Mapping) or not all(
         isinstance(name, str) for pair in (columns or {}).items() for name in pair
     ):
         raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
     rows = read_rows(path)
     names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
-    digest = hash_text(f"{digest_of(path)}{names}{template}")
+    content = rows.fingerprint if is_hub(path) and isinstance(rows, MappedRows) else digest_of(Path(path))
+    digest = hash_text(f"{content}{names}{template}")
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):
         return Problems(rows, path, digest, make)
@@ -226,7 +228,7 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
 
 
 def _names(
-    path: Path, known: Sequence[str], columns: dict[str, str], template: str | None, fields: Sequence[str]
+    path: str | Path, known: Sequence[str], columns: dict[str, str], template: str | None, fields: Sequence[str]
 ) -> dict[str, str]:
     """Return which column of a file is used as what, after checking that they are there."""
     if template is None:

@@ -1,4 +1,4 @@
-"""Reads rows from files: JSON lines, JSON, CSV, TSV into memory; Parquet and folders of `datasets` are mapped."""
+"""Reads rows: JSON lines, JSON, CSV, TSV into memory; Parquet, folders of `datasets` and its hub are mapped."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 from verifiers.base import first_line
 from verifiers.conversation import shown
 from verifiers.plugins.arguments import require
+from verifiers.problem import NAMED_SPLITS
+
+from . import hub
 
 Row = Mapping[str, Any]
 Made = TypeVar("Made")
@@ -23,8 +26,8 @@ SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 BLOCK = 1000  # mapped rows in memory at once
 
 
-def read_rows(path: Path) -> Sequence[PlacedRow]:
-    """Return the rows of a file in order, each with its place, such as "line 3".
+def read_rows(path: str | Path) -> Sequence[PlacedRow]:
+    """Return the rows of a file or data set in order, each with its place, such as "line 3".
 
     A row that cannot be read is an error that says why.
 
@@ -32,7 +35,7 @@ def read_rows(path: Path) -> Sequence[PlacedRow]:
         ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty, and for a pipe or
             device.
     """
-    found = _reader_of(path)(path)
+    found = _split_rows(hub.load(str(path))) if hub.is_hub(path) else _reader_of(Path(path))(Path(path))
     rows = found if isinstance(found, MappedRows) else list(found)
     if not len(rows):
         raise ValueError(f"{str(path)!r} has no rows")
@@ -46,7 +49,7 @@ def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
     return list(dict.fromkeys(name for _, row in rows if isinstance(row, Mapping) for name in row))
 
 
-def no_column(path: Path, column: str, known: Sequence[str], option: str) -> ValueError:
+def no_column(path: str | Path, column: str, known: Sequence[str], option: str) -> ValueError:
     """Return the error about a column that a file does not have, and the `option` that sets its name."""
     close = difflib.get_close_matches(column, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ";"
@@ -55,7 +58,9 @@ def no_column(path: Path, column: str, known: Sequence[str], option: str) -> Val
     return ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
 
 
-def made_of(path: Path | None, rows: Iterable[tuple[str, Any]], make: Callable[[Any], Made]) -> list[tuple[str, Made]]:
+def made_of(
+    path: str | Path | None, rows: Iterable[tuple[str, Any]], make: Callable[[Any], Made]
+) -> list[tuple[str, Made]]:
     """Return the problem or pair of each row of a file, or of a list, with its place.
 
     Raises:
@@ -101,6 +106,7 @@ class MappedRows(Sequence[tuple[str, Row]]):
 
     def __init__(self, parts: Mapping[str | None, Any]) -> None:
         self.parts = {split: part.with_format("arrow") for split, part in parts.items() if len(part)}
+        self.fingerprint = "".join(part._fingerprint for part in parts.values())
         names = [*(part.column_names for part in self.parts.values()), ["split"] if any(parts) else []]
         self.columns = list(dict.fromkeys(name for each in names for name in each))
 
@@ -228,7 +234,17 @@ def _read_datasets(path: Path) -> MappedRows:
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
     except LookupError as error:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
-    return MappedRows(saved if isinstance(saved, dict) else {None: saved})
+    return _split_rows(saved)
+
+
+def _split_rows(found: Any) -> MappedRows:
+    """Return the rows of a data set, with the column `split` if it has several that a problem may name.
+
+    Others, as the examples for prompts of MBPP, are left out beside these; a single one says nothing about its rows.
+    """
+    parts = found if isinstance(found, dict) else {None: found}
+    parts = {split: part for split, part in parts.items() if split in NAMED_SPLITS} or parts
+    return MappedRows(parts if len(parts) > 1 else dict(zip([None], parts.values(), strict=False)))
 
 
 _READERS: dict[str, Callable[[Path], Iterable[PlacedRow]]] = {

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Problem, Verdict, Verifier
 from verifiers.dialogues import check_replays
+from verifiers.plugins.registry import trusting
 
 from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
@@ -54,8 +55,8 @@ class TextGenTask:
             None for yes if there is a `system_prompt` or a `chat_template`. Conversations always are.
         stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
             template and the generation_config.json in the tokenizer's folder.
-        problems: a list of problems (Problem, prompt, conversation or mapping) or the path of a file of them, see
-            `rlenv.problems.load_problems`; None to have the verifier sample them.
+        problems: a list of problems (Problem, prompt, conversation or mapping), the path of a file of them or "hf:"
+            and the name of a data set, see `rlenv.problems.load_problems`; None to have the verifier sample them.
         columns: which column of the file holds what, such as {"prompt": "question"}.
         template: makes the prompts from the columns of the file, as in "Q: {question}".
         split: "train" or "test"; disjoint, unless the problems themselves name their split.
@@ -92,8 +93,8 @@ class TextGenTask:
         verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as it does with them.
-        trust: False refuses verifiers that are not registered, and tools of files and modules; for names that come from
-            a checkpoint.
+        trust: False refuses verifiers that are not registered, tools of files and modules, and data sets of the hub
+            that the user did not choose; for names that come from a checkpoint.
 
     Raises:
         ValueError: for a value out of range; one line that names it and what is allowed.
@@ -137,8 +138,10 @@ class TextGenTask:
             verifier, verifier_kwargs, tools, verifier_workers, verifier_timeout, verifier_memory_mb, flag_errors, trust
         )
         self.verifier = self.judge.verifier
+        with trusting(trust):
+            listed = listed_problems(problems, columns, template, self.verifier)
         self.encoding = encoding = Encoding(
-            self.verifier, listed_problems(problems, columns, template, self.verifier), test_fraction,
+            self.verifier, listed, test_fraction,
             tokenizer=tokenizer, system_prompt=system_prompt, chat_template=chat_template, chat=chat, ask=ask,
             stop_tokens=stop_tokens, stop_strings=stop_strings, long_prompts=long_prompts,
             max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, max_turns=max_turns,

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from .task_options import fill_in
+
 LARGEST = 2**63 - 1
 ALL = "all options"  # in a context's `meta`, if they are asked for
 
@@ -59,6 +61,7 @@ class Command(Examples, click.Command):
             several = "name several in one, with their weights: --verifier exact,rewards.py:short=0.5"
             raise click.UsageError(f"--verifier is given twice; {several}", ctx)
         left = super().parse_args(ctx, args)
+        fill_in(ctx)
         for parameter in self.params:
             if reason := _no_value(ctx.params.get(str(parameter.name))):
                 raise click.BadParameter(reason, ctx, parameter)

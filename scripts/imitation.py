@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def run_imitation(given: dict[str, Any]) -> None:
     if judged and episodes:
         envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
     held_out = None if demonstrations is None else _held_out(agent, given)
-    source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
+    source = short_name(given["verifier"]) if judged else Path(re.sub("@[0-9a-f]{40}$", "", given["problems"])).stem
     place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run, given = own_run(Run(place), given)
     run.create(resolved(given), given["overwrite"])

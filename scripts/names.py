@@ -57,12 +57,14 @@ def short_name(spec: str) -> str:
 
 def resume_command(run: Path, options: Mapping[str, Any]) -> str:
     """Return the command that continues a run, with `--trust` if that imports a module of the user's."""
+    from rlenv.hub import is_allowed
     from verifiers.plugins.registry import is_listed
 
     env = str(options.get("env_id") or "").removeprefix("rlenv:")
     named = [str(options.get("agent")), env, *(options.get("tools") or ())]
     judges = [name.partition(":")[0] for name, _ in _members(options.get("verifier") or "arith")]
     own = any(":" in name for name in named) or not all(map(is_listed, judges)) or options.get("unsafe_local_exec")
+    own = own or not is_allowed(options.get("problems"))
     return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 

@@ -13,7 +13,7 @@ from agents.checks import MOST_SLOTS
 from .config_file import read_config
 from .defaults import about, by_agent, shown_default
 from .names import Name, verifiers
-from .parameters import KeyValue, Options, group, option, typed
+from .parameters import KeyValue, Options, ProblemSource, group, option, typed
 
 COUNT, FROM_ZERO = click.IntRange(min=1), click.IntRange(min=0)
 RATE = click.FloatRange(0, 1e30, min_open=True)  # of learning: with more, Adam's step overflows
@@ -92,8 +92,8 @@ problem_file = group(
     "Problems (text)",
     option(
         "--problems",
-        click.Path(resolve_path=True),
-        "File of problems: .jsonl, .json, .csv, .tsv, .parquet, or a folder of datasets.",
+        ProblemSource(),
+        "File of problems: .jsonl, .json, .csv, .tsv, .parquet, a folder of datasets, or hf:org/name of the hub.",
         shown="the verifier's own",
     ),
     option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),

@@ -81,6 +81,17 @@ class KeyValue(click.ParamType):
         return key, literal if self.text and not isinstance(found, str) else found
 
 
+class ProblemSource(click.Path):
+    """A file, as an absolute path for a run continued from elsewhere; or a data set of the hub, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__(resolve_path=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or the name of the data set."""
+        return value if str(value).startswith("hf:") else super().convert(value, param, ctx)
+
+
 def typed(name: str) -> bool:
     """Tell whether an option was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

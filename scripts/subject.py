@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from agents.language.loading import find_config
 from agents.policies import check_name
 from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
 from agents.training.checkpoint import Checkpoint
+from rlenv.hub import allow, is_allowed
+from rlenv.rows import digest_of
 
 from . import arguments
 from .names import class_saved
@@ -105,7 +106,8 @@ def _of_checkpoint(spec: str, saved: Checkpoint, given: Mapping[str, Any]) -> Su
         raise ValueError(f"{str(saved.path)!r} does not name its environment: it was trained on an object")
     named_by_checkpoint(env_id, {}, given["trust"])
     own_tools = given_by_user("tools") or not kept.get("tools")
-    own = given_by_user("verifier") and own_tools  # nothing of the checkpoint is imported
+    own_data = given_by_user("problems") or is_allowed(kept.get("problems"))
+    own = given_by_user("verifier") and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
     env_kwargs = named_by_checkpoint(env_id, kept, given["trust"] or own)
     if arguments.is_text(env_id):
         model = saved.path / MODEL
@@ -122,8 +124,8 @@ def whole_file(split: str, asked: Any, trained: Any = None) -> dict[str, Any]:
     """Return how to ask all of a file that the user named, if the training, if any, was not on that file."""
     if not given_by_user("problems") or given_by_user("test_fraction"):
         return {}
-    both = all(isinstance(each, (str, Path)) and Path(each).is_file() for each in (trained, asked))
-    unseen = trained is None or (both and not filecmp.cmp(trained, asked, shallow=False))
+    both = all(isinstance(each, (str, Path)) and Path(each).exists() for each in (trained, asked))
+    unseen = trained is None or (both and digest_of(Path(trained)) != digest_of(Path(asked)))
     return {"test_fraction": float(split == "test")} if unseen else {}
 
 
@@ -134,6 +136,7 @@ def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
     names = {"verifier_kwargs": ("verifier", "verifier_args", "unsafe_local_exec")}
     kept = {name: value for name, value in asked.items() if any(map(given_by_user, names.get(name, (name,))))}
     if given_by_user("problems"):
+        allow(options["problems"])
         kept |= arguments.problem_file_arguments(options)
     return kept
 

@@ -338,7 +338,8 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", None]}), tmp_path / "b.parquet")
     DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
-    DatasetDict(extra=Dataset.from_dict({"prompt": ["a"]})).save_to_disk(tmp_path / "other")
+    other = {name: Dataset.from_dict({"prompt": ["a"]}) for name in ("extra", "more")}
+    DatasetDict(other).save_to_disk(tmp_path / "other")
     (tmp_path / "folder").mkdir()
     found = {"a.parquet": "no rows", "b.parquet": "row 2", "set": "no rows", "other": "row 1 of 'extra'"}
     found |= {"folder": "cannot be read", "x.jsonl": "no file"}

@@ -4,14 +4,20 @@ import itertools
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
+from _rlenv_scripts.names import resume_command
+from huggingface_hub import HfApi
 from inprocess import done, error_of, result_of, run
+from local_hub import serve
 from tiny_models import write_chat_model
 
+from rlenv import hub
 from rlenv.demonstrations import demonstrate
 from rlenv.stream import level_of
 
+COMMIT = "0123456789" * 4
 SMALL = ["--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8, "--max-new-tokens", 4, "--json"]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
 REWARD = """
@@ -116,3 +122,27 @@ def test_a_supervised_start_hands_its_tokenizer_on(folder):
     result_of(run("train", *talks, *SMALL, "--sft-steps", 0, "--model", "warm", "--log-dir", "run"))
     saved = [(folder / name / "checkpoint/policy/model/tokenizer.json").read_bytes() for name in ("warm", "run")]
     assert saved[0] == saved[1]
+
+
+def test_a_data_set_of_the_hub_is_stored_with_its_revision_and_loaded_again_only_with_trust(folder, monkeypatch):
+    rows = [json.loads(line) for line in (folder / "sums.jsonl").read_text().splitlines()]
+    splits = {split: [row for row in rows if row["split"] == split] for split in ("train", "test")}
+    loaded = serve(monkeypatch, folder, "org/sums", splits, COMMIT)
+    monkeypatch.setattr(HfApi, "dataset_info", lambda self, repo, **more: SimpleNamespace(sha=COMMIT))
+    monkeypatch.setattr(hub, "_chosen", set())
+    given = ["--problems", "hf:org/sums", *FILE[2:], "--tokenizer", "train:260", "--sft-steps", 2]
+    done("train", *SMALL, "--verifier", "numeric", *given, "--log-dir", "run")
+    name = f"hf:org/sums@{COMMIT}"
+    for file in ("config.json", "checkpoint/agent.json"):
+        kept = json.loads((folder / "run" / file).read_text())
+        assert kept.get("env_kwargs", kept)["problems"] == name
+    loaded.clear()
+    for line in (["train", "--resume", "run", "--timesteps", 40], ["evaluate", "run"], ["play", "run"]):
+        for also in ([], ["--verifier", "numeric"] if line[0] == "evaluate" else []):
+            assert f"names the data set {name!r}" in error_of(run(*line, *also))
+    assert loaded == [] and " --trust" in resume_command(folder / "run", {"agent": "grpo", "problems": name})
+    played = ["--episodes", 4, "--json"]
+    assert result_of(run("evaluate", "run", "--trust", *played)) == result_of(
+        run("evaluate", "run", *given[:6], *played)
+    )
+    done("train", "--resume", "run", "--timesteps", 40, "--trust")

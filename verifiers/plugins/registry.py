@@ -61,16 +61,14 @@ def trusting(trust: bool) -> Iterator[None]:
         _TRUST.reset(token)
 
 
-def require_trust(what: str) -> None:
-    """Check that the user, not a checkpoint, chose this; it may run any code.
+def require_trust(what: str, risk: str = "may run any code") -> None:
+    """Check that the user, not a checkpoint, chose this.
 
     Raises:
         ValueError: in a block of `trusting(False)`.
     """
     if not _TRUST.get():
-        raise ValueError(
-            f"the checkpoint names {what} and may run any code; if you trust it, pass --trust (Python: trust=True)"
-        )
+        raise ValueError(f"the checkpoint names {what} and {risk}; if you trust it, pass --trust (Python: trust=True)")
 
 
 def list_verifiers() -> list[str]:

@@ -1,0 +1,69 @@
+"""Data sets of the Hugging Face hub as problems: "hf:org/name" or "hf:org/name/config", with or without "@revision"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from verifiers.base import first_line
+from verifiers.plugins.arguments import require
+from verifiers.plugins.registry import require_trust
+
+_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:/([^@/]+))?(?:@([^@]+))?")
+COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+_chosen: set[str] = set()  # by the user: a checkpoint may name them, too
+
+
+def is_hub(problems: Any) -> bool:
+    """Tell whether problems are those of a data set of the hub."""
+    return isinstance(problems, str) and problems.startswith("hf:")
+
+
+def allow(problems: Any) -> None:
+    """Note that the user chose this data set: it is then loaded without trust."""
+    _chosen.add(problems)
+
+
+def is_allowed(problems: Any) -> bool:
+    """Tell whether a checkpoint that names these problems needs no trust for them."""
+    return not is_hub(problems) or problems in _chosen
+
+
+def parts(name: str) -> tuple[str, str | None, str | None]:
+    """Return the repository, config and revision in the name of a data set.
+
+    Raises:
+        ValueError: for a name of another form.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        allowed = "hf:org/name or hf:org/name/config, and @revision behind it"
+        raise ValueError(f"{name!r} is not the name of a data set; write {allowed}")
+    return found[1], found[2], found[3]
+
+
+def load(name: str) -> Any:
+    """Return the data set of a name, by split; it is downloaded once, into `$HF_HOME`.
+
+    Raises:
+        ValueError: in one line, for a data set that is not there, not reachable or not trusted, or a missing config.
+    """
+    repo, config, revision = parts(name)
+    if not is_allowed(name):
+        require_trust(f"the data set {name!r}", "would download it")
+    datasets = require("datasets", "data", f"the data set {name!r}")
+    faults: Any = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+    try:
+        found = datasets.load_dataset(repo, config, revision=revision)
+    except faults as error:
+        said, hint = first_line(error), ""
+        if isinstance(error, ConnectionError):
+            hint = "; without network pass a copy: --problems FOLDER, of datasets' save_to_disk, or a file"
+        elif isinstance(error, ValueError):  # about the config; the next line names those that there are
+            said, hint = " ".join(str(error).split("\n")[:2]), "; a config is written hf:org/name/CONFIG"
+        raise ValueError(f"{name!r} cannot be loaded: {said.rstrip('.')}{hint}") from error
+    # Without network `datasets` takes the newest revision that it has.
+    cached = {*COMMIT.findall(" ".join(each["filename"] for part in found.values() for each in part.cache_files))}
+    if revision and COMMIT.fullmatch(revision) and cached and revision not in cached:
+        raise ValueError(f"{name!r} is not in the cache, only {', '.join(sorted(cached))}; connect to the hub")
+    return found

@@ -1,0 +1,99 @@
+"""Data sets of the hub, and what is wrong with one, in one line; nothing is downloaded here."""
+
+import datasets
+import pytest
+from huggingface_hub import constants
+from local_hub import serve
+from refused import check_refused
+
+from rlenv import hub
+from rlenv.problems import load_problems
+from rlenv.task import TextGenTask
+
+COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+SPLITS = {
+    "train": [{"question": f"{n}+1=", "answer": str(n + 1)} for n in range(4)],
+    "test": [{"question": f"{n}+2=", "answer": str(n + 2)} for n in range(3)],
+    "prompt": [{"question": "0+0=", "answer": "0"}],  # of MBPP: examples, neither trained nor tested on
+}
+NAME, COLUMNS = f"hf:org/sums/main@{COMMIT}", {"prompt": "question"}
+
+
+def test_a_data_set_has_the_problems_and_splits_of_the_same_rows_in_memory(tmp_path, monkeypatch):
+    loaded = serve(monkeypatch, tmp_path, "org/sums/main", SPLITS, COMMIT)
+    rows = [row | {"split": split, "prompt": row["question"]} for split in ("train", "test") for row in SPLITS[split]]
+    found = load_problems(NAME, COLUMNS)
+    assert [(each.prompt, each.answer, each.metadata["split"]) for each in found] == [
+        (row["prompt"], row["answer"], row["split"]) for row in rows
+    ]
+    assert loaded == [f"org/sums/main@{COMMIT}"] and found.place(4) == f"{NAME!r}, row 1 of 'test'"
+    test = TextGenTask("exact", problems=NAME, columns=COLUMNS, tokenizer="train:260", split="test", test_fraction=0.0)
+    assert {each.prompt for each in test.stream.listed} == {"0+2=", "1+2=", "2+2="}
+
+
+def test_a_single_split_is_divided_by_the_hash_as_a_file_is(tmp_path, monkeypatch):
+    rows = [{"prompt": f"{n}+{n}="} for n in range(40)]
+    serve(monkeypatch, tmp_path, "org/sums", {"test": rows})
+    datasets.DatasetDict(test=datasets.Dataset.from_list(rows)).save_to_disk(tmp_path / "copy")
+    for problems in ("hf:org/sums", tmp_path / "copy"):
+        found = {
+            split: [
+                each.prompt
+                for each in TextGenTask("exact", problems=problems, tokenizer="train:260", split=split).stream.listed
+            ]
+            for split in ("train", "test")
+        }
+        assert 0 < len(found["test"]) < len(found["train"])
+        assert sorted(found["train"] + found["test"]) == sorted(row["prompt"] for row in rows)
+
+
+def test_other_rows_have_another_digest(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    serve(monkeypatch, tmp_path / "a", "org/sums", SPLITS)
+    first, again = load_problems("hf:org/sums", COLUMNS), load_problems("hf:org/sums", COLUMNS)
+    monkeypatch.undo()
+    serve(monkeypatch, tmp_path / "b", "org/sums", {"train": SPLITS["test"]})
+    other = load_problems("hf:org/sums", COLUMNS)
+    assert first.digest == again.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("hf:sums", ("'hf:sums'", "hf:org/name/config")),
+        ("hf:org/zums", ("'org/zums' doesn't exist", "'hf:org/zums'")),
+        ("hf:org/sums", ("Config name is missing. Please pick one among the available configs: ['main'];", "/CONFIG")),
+        (f"hf:org/sums/mian@{COMMIT}", ("'mian' not found. Available: ['main']", "hf:org/name/CONFIG")),
+        (f"hf:org/sums/main@{OTHER}", (f"Revision '{OTHER}' doesn't exist",)),
+        (NAME, ("no column 'prompt'", "'question'", "--column prompt=")),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_one_line(tmp_path, monkeypatch, name, named):
+    serve(monkeypatch, tmp_path, "org/sums/main", SPLITS, COMMIT)
+    check_refused(load_problems, {"path": name}, named)
+
+
+def test_without_network_one_line_says_how_to_pass_a_copy(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    check_refused(load_problems, {"path": "hf:org/none"}, ("'hf:org/none'", "without network", "--problems FOLDER"))
+
+
+def test_another_revision_in_the_cache_is_refused(tmp_path, monkeypatch):
+    serve(monkeypatch, tmp_path, "org/sums/main", SPLITS, COMMIT)
+    there = datasets.load_dataset("org/sums", "main", revision=COMMIT)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *name, **more: there)
+    assert len(load_problems(NAME, COLUMNS)) == 7
+    check_refused(load_problems, {"path": f"hf:org/sums/main@{OTHER}", "columns": COLUMNS}, (OTHER, f"only {COMMIT}"))
+
+
+def test_what_a_checkpoint_names_is_loaded_only_with_trust(tmp_path, monkeypatch):
+    loaded = serve(monkeypatch, tmp_path, "org/sums", {"train": SPLITS["train"]})
+    settings = {"verifier": "exact", "problems": "hf:org/sums", "columns": COLUMNS, "tokenizer": "train:260"}
+    check_refused(TextGenTask, settings | {"trust": False}, ("'hf:org/sums'", "would download it", "--trust"))
+    assert loaded == []
+    TextGenTask(**settings, trust=True)
+    monkeypatch.setattr(hub, "_chosen", set())
+    hub.allow("hf:org/sums")
+    TextGenTask(**settings, trust=False)
+    assert len(loaded) == 2

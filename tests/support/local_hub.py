@@ -1,0 +1,35 @@
+"""A hub in a folder: `datasets.load_dataset` reads its files, under the names and revisions of the hub."""
+
+import json
+
+import datasets
+from datasets.exceptions import DatasetNotFoundError
+
+
+def serve(monkeypatch, folder, name, splits, revision=None):
+    """Have `hf:name` of this revision be these rows, by split; return the names that were loaded, as they come.
+
+    Args:
+        name: "org/name", or with a config "org/name/config".
+    """
+    (folder / "hub").mkdir()
+    files = {split: str(folder / "hub" / f"{split}.jsonl") for split in splits}
+    for split, rows in splits.items():
+        (folder / "hub" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    real, loaded = datasets.load_dataset, []
+
+    def load_dataset(repo, config=None, revision=None):
+        loaded.append(f"{'/'.join(filter(None, (repo, config)))}@{revision}")
+        if not name.startswith(repo):
+            raise DatasetNotFoundError(f"Dataset '{repo}' doesn't exist on the Hub or cannot be accessed.")
+        if config is None and name.count("/") == 2:
+            raise ValueError("Config name is missing.\nPlease pick one among the available configs: ['main']\nExample")
+        if name != "/".join(filter(None, (repo, config))):
+            raise ValueError(f"BuilderConfig '{config}' not found. Available: ['{name.rpartition('/')[2]}']")
+        if revision != expected:
+            raise DatasetNotFoundError(f"Revision '{revision}' doesn't exist for dataset '{repo}' on the Hub.")
+        return real("json", data_files=files, cache_dir=str(folder / "cache" / str(revision)))
+
+    expected = revision
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return loaded
