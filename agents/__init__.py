@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
     from .algorithms.rloo import RLOO
     from .algorithms.sapo import SAPO
+    from .algorithms.sdpo import SDPO
     from .algorithms.topr import TOPR
     from .algorithms.vapo import VAPO
     from .language.nucleus import SampledPolicy
@@ -89,6 +90,7 @@ __all__ = [
     "PPO",
     "RLOO",
     "SAPO",
+    "SDPO",
     "TOPR",
     "VAPO",
     "Agent",

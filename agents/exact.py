@@ -177,7 +177,8 @@ class TablePolicy(Policy):
     def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
         """Return the wanted quantities [N, T]."""
         obs: Any = rollout.observations
-        theirs = reference._log_pi(obs) if reference is not None and "kl" in want else None
+        seen: Any = rollout.as_taught.observations
+        theirs = None if reference is None else reference._log_pi(seen)
         return evaluate_choices(self._log_pi(obs), rollout.actions, want, theirs, rollout.mask)
 
     def values(self, rollout: Any) -> torch.Tensor:

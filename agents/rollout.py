@@ -62,6 +62,9 @@ class Rollout:
             the first observation only) and observations["length"] is the first observation's. None if the actions of
             all episodes follow the first observation without gaps.
         acting_log_probs: while acting, if `log_probs` are those of a training pass [N, T].
+        feedback: the tokens of what the verdicts say about the answers, then -1, int64 [N, F]; None if nobody reads it.
+        hinted: what a teacher reads in place of `observations`: the same after a hint; None if it reads the same.
+        taught: which episodes a teacher that reads hints has one for, bool [N]; None for all.
     """
 
     observations: Obs
@@ -82,6 +85,9 @@ class Rollout:
     score_norms: torch.Tensor | None = None
     positions: torch.Tensor | None = None
     acting_log_probs: torch.Tensor | None = None
+    feedback: torch.Tensor | None = None
+    hinted: Obs | None = None
+    taught: torch.Tensor | None = None
 
     @classmethod
     def of_demonstrations(
@@ -161,6 +167,35 @@ class Rollout:
             raise ValueError(f"this rollout has no {name}: they need {needs.get(name, 'a policy with a critic')}")
         return found
 
+    @property
+    def as_taught(self) -> Self:
+        """The same steps as a teacher reads them."""
+        if self.hinted is None:
+            return self
+        positions = self.positions
+        if positions is not None and isinstance(self.hinted, dict) and isinstance(self.observations, dict):
+            positions = positions + (self.hinted["length"] - self.observations["length"])[:, None]
+        return replace(self, observations=self.hinted, positions=positions, hinted=None)
+
+    def where_taught(self, values: torch.Tensor) -> torch.Tensor:
+        """Return [N, T] with 0 in the episodes for which the teacher has no hint."""
+        return values if self.taught is None else values.where(self.taught[:, None], 0)
+
+    def with_replies(self) -> tuple[Self, torch.Tensor]:
+        """Return text in which every token after the prompt is a step, and which of these each action is, [N, T].
+
+        Of the attributes of a step, only `actions` and `mask` fit these steps.
+        """
+        assert isinstance(self.observations, dict)
+        tokens, first = self.observations["tokens"], self.observations["length"][:, None]
+        place = (self.columns - first).where(self.mask, 0)
+        count = (place + 1).where(self.mask, 0).amax(1, keepdim=True)  # of the tokens after each prompt [N, 1]
+        step = torch.arange(max(int(count.max()), 1), device=tokens.device)
+        said = tokens.gather(1, (first + step).clamp(max=tokens.shape[1] - 1))
+        rows, steps = self.mask.nonzero(as_tuple=True)
+        said[rows, place[rows, steps]] = self.actions[rows, steps]  # those of the last turn are not in the tokens
+        return replace(self, actions=said, mask=step < count, positions=None), place
+
     def after_truncation(self, obs_from_actions: bool) -> Rollout | None:
         """Return the observations after the last step of truncated episodes, as episodes of one step, or None."""
         if self.final_observations is None:
@@ -215,6 +250,7 @@ class Batch(Rollout):
         value_targets: what the critic, if any, is fitted to [N, T].
         importance: what the surrogate is multiplied by, a constant, if another policy acted [N, T].
         marked: steps that the algorithm treats differently, if it does, bool [N, T].
+        reply_weights: of each token of a reply in the loss, for each episode [N].
     """
 
     advantages: torch.Tensor
@@ -222,6 +258,7 @@ class Batch(Rollout):
     value_targets: torch.Tensor | None = None
     importance: torch.Tensor | None = None
     marked: torch.Tensor | None = None
+    reply_weights: torch.Tensor | None = None
 
     @classmethod
     def of(cls, rollout: Rollout, **tensors: Any) -> Batch:

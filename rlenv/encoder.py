@@ -100,6 +100,13 @@ class Encoder:
         plain = iter(self.ids([f"{self.asked(prompt)}{answer}" for prompt, answer, chat in pairs if not chat], True))
         return [[*next(read), *next(said), *self._after_answer] if chat else next(plain) for chat in chats]
 
+    def tail(self, prompt: PromptText) -> list[int]:
+        """Return the tokens of what the chat template writes after the last message of a prompt; none for a text."""
+        if not self.is_chat(prompt):
+            return []
+        last = self.chat.pieces(self.asked(prompt))[-1]
+        return self._skeleton_encoder([last])[0] if last.role is None else []
+
     def reply(self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool) -> list[int]:
         """Return the tokens that the environment appends to a turn: what is missing of its end, and the reply.
 

@@ -156,6 +156,7 @@ class TextGenTask:
         self.share = (0, 1) if share is None else _share(*share)
         first = self.stream.listed[0] if self.stream.listed else self.stream[0]
         encoding.begin(first)
+        self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         _check_columns(self.verifier, first.metadata if listed is None else listed.columns or ())
         self.dialogues = Dialogues(self.judge, encoding, self.conclude) if self.verifier.has_dialogues else None
         if self.dialogues is not None and self.judge.pool is not None:
@@ -179,6 +180,7 @@ class TextGenTask:
             "tokenizer": self.tokenizer,
             "stop_token_ids": self.stop_token_ids,
             "hidden_token_ids": tuple(sorted(self.special_token_ids - {*self.stop_token_ids})),
+            "prompt_tail": self._prompt_tail,
             "part_weights": dict(self.verifier.part_weights),
         }
 

@@ -74,7 +74,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         "device": resolve_device(given["device"], given["env_id"]).type,
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
-        "reference": bool(settings.get("kl_coef")) or given["log_kl"],
+        "reference": bool(settings.get("kl_coef")) or given["log_kl"] or _teaches_a_copy(settings),
         "teacher": _teacher_bytes(given, policy),
         "imitated": -(-given["sft_batch_size"] // ranks) if given["sft_steps"] else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
@@ -83,6 +83,11 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
     return config_of(model_of(given["model"]), vocabulary, task.max_length), work
+
+
+def _teaches_a_copy(settings: dict[str, Any]) -> bool:
+    """Return whether the run keeps a copy of its own weights as a teacher."""
+    return settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
 
 
 def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:

@@ -36,12 +36,14 @@ TABLE = {  # name: module and class, in the order in which one would learn them
     "clip-cov": "covariance:ClipCov",
     "kl-cov": "covariance:KLCov",
     "distillation": "distillation:Distillation",
+    "sdpo": "sdpo:SDPO",
 }
 OPTIONS: dict[str, type[AgentSettings]] = {  # by algorithm; they import no torch
     "reinforce-baseline": options.BaselineOptions,
     "reinforce-plus-plus": options.PlusPlusOptions,
     "pkpo": options.PKPOOptions,
     "distillation": options.TaughtOptions,
+    "sdpo": options.TaughtOptions,
 }
 SETTINGS = {name: OPTIONS.get(name, AgentSettings) for name in TABLE}  # that may have an option
 AgentSettings._places.update({name: f"{__name__}.{place}" for name, place in TABLE.items()})

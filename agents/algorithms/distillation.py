@@ -83,6 +83,7 @@ class Distillation(Taught):
             credit = torch.zeros_like(credit)  # the anchor's term of the loss does it
         elif self.estimator == CENTRED:
             credit = credit - rollout.required("values")
+        credit = rollout.where_taught(credit)
         if self.reward_coef:
             gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
             credit = credit + self.reward_coef * (gains - baselines.leave_one_out(gains, rollout))
@@ -92,7 +93,7 @@ class Distillation(Taught):
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         credit = batch.advantages  # of the policy before the update
         if self.estimator != kl.EXACT:
-            credit = credit + batch.log_probs - log_probs.detach()
+            credit = credit + batch.where_taught(batch.log_probs - log_probs.detach())
         return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
 
     @override

@@ -25,6 +25,7 @@ arXiv:2512.02556, for the differentiated one with k3; arXiv:2512.21852 for more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -50,6 +51,28 @@ def k3(log_probs: torch.Tensor, ref_log_probs: torch.Tensor) -> torch.Tensor:
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3}
 EXACT = "exact"
+
+
+# Over all actions, given their log-probabilities [..., A]; the reference's are constants.
+
+
+def reverse_kl(log_pi: torch.Tensor, log_ref: torch.Tensor) -> torch.Tensor:
+    """Return KL(π || ref) [...]."""
+    return (log_pi.exp() * (log_pi - log_ref)).sum(-1)
+
+
+def forward_kl(log_pi: torch.Tensor, log_ref: torch.Tensor) -> torch.Tensor:
+    """Return KL(ref || π) [...]."""
+    return reverse_kl(log_ref, log_pi)
+
+
+def jensen_shannon(log_pi: torch.Tensor, log_ref: torch.Tensor) -> torch.Tensor:
+    """Return (KL(π || m) + KL(ref || m)) / 2 with m = (π + ref) / 2 [...]."""
+    mixed = torch.logaddexp(log_pi, log_ref) - math.log(2)
+    return (reverse_kl(log_pi, mixed) + reverse_kl(log_ref, mixed)) / 2
+
+
+DIVERGENCES: dict[str, Estimator] = {"kl": reverse_kl, "forward-kl": forward_kl, "jensen-shannon": jensen_shannon}
 
 
 def no_ratio(log_probs: torch.Tensor, old_log_probs: torch.Tensor) -> float:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ..checks import check_choice, check_flag
+from ..estimators.kl import DIVERGENCES
 from ..policies.base import Policy, episodes_of, scatter_steps, take_rows
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from ..policies.presets import TRAINED, rates_of
@@ -23,6 +24,7 @@ from .attention import without_cudnn
 from .critic import CRITICS, Critic
 from .cuda_graph import Captures
 from .decoder import Decoder
+from .hints import with_hints
 from .loading import has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
@@ -221,11 +223,13 @@ class LanguageModelPolicy(Policy):
             found = evaluate_choices(log_probs, actions, names, ref_log_probs)
             return tuple(found[name] for name in names)
 
-        reading = self._reading(rollout)
+        reading = seen = self._reading(rollout)
         theirs: tuple[torch.Tensor, ...] = ()
-        if "kl" in names and reference is not None:
+        if reference is not None and DIVERGENCES.keys() & names:
+            if rollout.hinted is not None:  # equal steps may have unequal hints
+                reading, seen = reading.by_step(), reference._reading(rollout.as_taught).by_step()
             with torch.no_grad():
-                theirs = (reference._states(reading),)
+                theirs = (reference._states(seen),)
         made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions, *theirs)
         steps = (scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made)
         return dict(zip(names, steps, strict=True))
@@ -241,11 +245,17 @@ class LanguageModelPolicy(Policy):
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:
-        """Return the number of tokens read per episode [N], including those of its prompt and of replies."""
+        """Return the number of tokens read per episode [N], including those of its prompt, of replies and hints."""
+        rollout = rollout.as_taught
         assert isinstance(rollout.observations, dict)
         if rollout.positions is not None:
             return rollout.positions.where(rollout.mask, 1).amax(1)
         return rollout.observations["length"] + rollout.lengths - 1
+
+    @override
+    def hinted(self, rollout: Rollout, metadata: Mapping[str, Any], most: int) -> Rollout:
+        config = self.model.config.get_text_config()
+        return with_hints(rollout, metadata, most, getattr(config, "max_position_embeddings", self.max_length))
 
     @override
     def values(self, rollout: Rollout | Obs) -> torch.Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,12 @@ class Reading:
     edge_of_step: torch.Tensor
     forest: Forest | None = None
     positions: torch.Tensor | None = None
+
+    def by_step(self) -> Reading:
+        """Return the same reading with an edge for every step."""
+        nodes, actions = self.nodes[self.edge_of_step], self.actions[self.edge_of_step]
+        every = torch.arange(len(actions), device=actions.device)
+        return replace(self, nodes=nodes, actions=actions, edge_of_step=every)
 
     def outputs(self, part: nn.Module, name: str, recompute: bool = False) -> torch.Tensor:
         """Run a part of a model and return the output of this name for each edge [E, ...].

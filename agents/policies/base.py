@@ -139,8 +139,21 @@ class Policy(nn.Module):
             rollout: the episodes.
             want: "log_probs": log π(a_t | s_t), differentiable. "entropy": of π(. | s_t), differentiable. "kl": KL(π ||
                 reference) over all actions, differentiable. "score_norms": |∇ log π(a_t | s_t)|² in the logits, where
-                the policy `is_categorical`; `evaluate_choices` makes all of them then.
-            reference: a frozen policy with the same actions, for "kl".
+                the policy `is_categorical`; `evaluate_choices` makes all of them then, and the other divergences of
+                `estimators.kl.DIVERGENCES`.
+            reference: a policy with the same actions, for "kl"; it reads what the rollout has for a teacher, if
+                anything, and is not differentiated.
+        """
+        raise NotImplementedError
+
+    def hinted(self, rollout: Rollout, metadata: Mapping[str, Any], most: int) -> Rollout:
+        """Return a rollout with what its teacher reads: the same after a hint, where there is one.
+
+        Args:
+            rollout: the episodes of an update.
+            metadata: of their environment.
+            most: tokens of a demonstration or feedback.
+
         """
         raise NotImplementedError
 

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 import torch
 
+from ..estimators.kl import DIVERGENCES
+
 MANY_ACTIONS = 4096  # see `sample_categorical`
 Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
 Want = Collection[str]  # names of quantities; see `Policy.evaluate`
@@ -67,7 +69,7 @@ def evaluate_choices(
         log_probs: of every action [..., A].
         actions: the chosen ones, int64 [...].
         want: names.
-        ref_log_probs: of every action under the reference of "kl" [..., A].
+        ref_log_probs: of every action under the reference of "kl" [..., A]; a constant.
         mask: where the quantities are not 0, bool [...]; None for everywhere.
 
     Raises:
@@ -78,10 +80,10 @@ def evaluate_choices(
         found["log_probs"] = log_probs.gather(-1, actions[..., None])[..., 0]
     if "entropy" in want:
         found["entropy"] = -(log_probs.exp() * log_probs).sum(-1)
-    if "kl" in want:
+    for name in DIVERGENCES.keys() & want:
         if ref_log_probs is None:
             raise ValueError("the exact KL needs the reference's log-probabilities of all actions; use k1, k2 or k3")
-        found["kl"] = (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)
+        found[name] = DIVERGENCES[name](log_probs, ref_log_probs.detach())
     if "score_norms" in want:
         found["score_norms"] = score_norms(log_probs.detach(), actions)
     return found if mask is None else {name: values.where(mask, 0) for name, values in found.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Collector:
         device: where the policy is.
 
     Attributes:
+        spell: makes tokens [F], which `Rollout.feedback` has, of the reasons that verdicts give; None to drop these.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -48,6 +50,7 @@ class Collector:
         self._seed: int | None = None
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
+        self.spell: Callable[[str], torch.Tensor] | None = None
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.budget = 0
@@ -150,6 +153,8 @@ class Collector:
             if np.count_nonzero(starts):  # `any` takes four times as long
                 record.start(starts, infos)
         rollout = record.rollout()
+        if self.spell is not None:
+            rollout = replace(rollout, feedback=torch.stack(list(map(self.spell, record.reasons))).to(self.device))
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
         whole = time.perf_counter() - began

@@ -63,6 +63,7 @@ class Record:
         self.success = np.full(num_episodes, np.nan)
         self.extras: dict[str, np.ndarray] = {}
         self.failure = ""
+        self.reasons = [""] * num_episodes  # of the verdicts, also of those that are "ok"
 
     @property
     def unfinished(self) -> bool:
@@ -176,9 +177,10 @@ class Record:
                 column[numbers[has]] = values.astype(float)
         has, status = _values_of(info, "verdict_status", rows)
         self.status[numbers[has]] = [_number(each) for each in status]
-        if (status != "ok").any():
+        if has.any():
             reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
-            for each, reason in zip(status, reasons, strict=True):
+            for number, each, reason in zip(numbers[has], status, reasons, strict=True):
+                self.reasons[number] = str(reason or "")
                 if each != "ok" and reason:
                     self.failure = f"{each}: {reason}"
 

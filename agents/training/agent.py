@@ -151,6 +151,10 @@ class Agent(Sb3Face):
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.usual(name)))
+        if self.reply_coef and self.policy.kind != "language-model":
+            raise ValueError(
+                f"reply_coef={self.reply_coef:g}: a {type(self.policy).__name__} reads no replies; leave it at 0"
+            )
         self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
         self.policy_optimizer = PolicyOptimizer(
             self.policy,

@@ -35,6 +35,8 @@ class Anchor:
         ValueError: for a ratio with an estimate that takes none.
 
     Attributes:
+        divergence: what the estimator "exact" is of, a name in `kl.DIVERGENCES`.
+        is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.
     """
@@ -46,6 +48,7 @@ class Anchor:
                 f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
             )
         self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
+        self.divergence, self.is_frozen = "kl", True
         self.reference = None
 
     @property
@@ -70,7 +73,8 @@ class Anchor:
 
     @reference.setter
     def reference(self, policy: Policy | None) -> None:
-        self._reference, self._digest = policy, "" if policy is None else weights_digest(policy)
+        self._reference = policy
+        self._digest = weights_digest(policy) if policy is not None and self.is_frozen else ""
 
     def check_reference(self) -> None:
         """Check that the reference is what it was when it was set.
@@ -78,7 +82,7 @@ class Anchor:
         Raises:
             DivergedError: if its weights have changed.
         """
-        if self.reference is not None and weights_digest(self.reference) != self._digest:
+        if self.reference is not None and self.is_frozen and weights_digest(self.reference) != self._digest:
             raise DivergedError("the weights of the KL reference have changed: it shares memory with what is trained")
 
     @torch.no_grad()
@@ -93,7 +97,7 @@ class Anchor:
         reference = self.reference
         if reference is None or not self.coef:
             return rollout
-        ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
+        ref_log_probs = torch.cat([reference.evaluate(part.as_taught)["log_probs"] for part in split(rollout)])
         rollout = replace(rollout, ref_log_probs=ref_log_probs)
         if self.place == "reward":
             penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
@@ -109,7 +113,7 @@ class Anchor:
         ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
         if batch.importance is not None and self.ratio != "none":
             ratio = ratio * batch.importance
-        return self.coef * ratio * self.penalty(policy, batch, log_probs, found)
+        return batch.where_taught(self.coef * ratio * self.penalty(policy, batch, log_probs, found))
 
     def penalty(
         self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor, found: Evaluated | None = None
@@ -122,5 +126,6 @@ class Anchor:
             ValueError: for a rollout that has not been through `add_kl_penalty`.
         """
         if self.estimator == kl.EXACT:
-            return (found or policy.evaluate(rollout, ("kl",), self.reference))["kl"]
+            name = self.divergence
+            return (found or policy.evaluate(rollout, (name,), self.reference))[name]
         return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))

@@ -69,7 +69,8 @@ class PassesAgent(Agent):
             order = torch.randperm(len(batch), generator=self.generators.order, device=batch.mask.device)
             for rows in order.tensor_split(parts):
                 part = batch.select(rows)
-                yield replace(part, weights=part.weights * parts)
+                replies = None if part.reply_weights is None else part.reply_weights * parts
+                yield replace(part, weights=part.weights * parts, reply_weights=replies)
 
     @torch.no_grad()
     @override

@@ -47,7 +47,8 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     agent.collector.warn_of_loss()
     state = {name: part.state_dict() for name, part in agent.parts().items()}
     state["moments"] = processes.gather(moment)
-    policy, reference, state = unsharded((agent.policy, agent.anchor.reference, state))
+    reference = None if agent.anchor.reference is agent.policy else agent.anchor.reference
+    policy, reference, state = unsharded((agent.policy, reference, state))
     facts = _facts(agent) | moment["counters"]
     processes.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
 

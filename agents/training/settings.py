@@ -96,6 +96,14 @@ class AgentSettings:
         more="The ratio π/π_old of the step, as a constant (1 in a first pass) or differentiated; the tables in "
         "`estimators/kl.py` say what each does to the gradient.",
     )
+    reply_coef: float = setting(
+        0.0,
+        "Weight of the cross-entropy of replies, which the policy then learns to predict (text with dialogues, tools).",
+        low=0,
+        commands=TRAIN,
+        more="ECHO (arXiv:2605.24517): λ times the mean over the tokens that the environment appends, which are never "
+        "actions. It is no policy gradient: rewards do not count.",
+    )
     mismatch: str | None = setting(
         None,
         "Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from gymnasium.vector import VectorEnv
 
 from ..checks import SHOWN, first_line
 from ..errors import UnknownModelError
 from ..files import whole_folder
-from ..fsdp import frozen_from
+from ..fsdp import frozen_from, local, release_weights
 from ..policies import NAMES, Policy, SavedPolicy
 from ..policies.make import LANGUAGE
 from .checkpoint import read_checkpoint
+from .optimizer import MasterWeights
 
 CHECKPOINT = "checkpoint"  # in a run folder
 ALLOWED = "a run folder, a checkpoint, the folder or id of a trained model"
@@ -49,6 +51,57 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
     elif temperature is not None:
         raise ValueError(f"teacher_temperature={temperature:g}: a policy of kind {student.kind!r} has no temperature")
     return teacher.to(student.device).requires_grad_(False)
+
+
+class SelfTeacher:
+    """The weights with which a policy teaches itself, in the reference of its agent's KL anchor.
+
+    Args:
+        agent: with the anchor.
+        rate: share of the present weights that every `follow` takes into their exponential mean, in float32 at least;
+            0 to stay with those of the start.
+    """
+
+    def __init__(self, agent: Any, rate: float) -> None:
+        self.agent, self.rate = agent, rate
+        self._mean: MasterWeights | None = None
+
+    @property
+    def mean(self) -> MasterWeights:
+        """The reference's weights, those of 16 bits in float32."""
+        if self._mean is None:
+            self._mean = MasterWeights(self.agent.anchor.reference.parameters())
+        return self._mean
+
+    def start(self) -> None:
+        """Begin with the present weights, unless there is a reference; a mean has each weight that is trained."""
+        policy, anchor = self.agent.policy, self.agent.anchor
+        if anchor.reference is None and self.rate and getattr(policy, "adapter", None) is not None:
+            anchor.reference = frozen_from(policy, lambda whole: whole.on_the_same_base(with_adapter=True))
+        anchor.freeze_reference(policy)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Move the mean: θ' ← θ' + rate (θ - θ')."""
+        policy, teacher, trained = self.agent.policy, self.agent.anchor.reference, self.agent.policy_optimizer.weights
+        if not self.rate or teacher is None:
+            return
+        release_weights(policy, teacher)
+        kept = dict(teacher.named_parameters())
+        for name, weight in policy.named_parameters():
+            if weight.requires_grad:
+                (mean,), (present,) = self.mean.of([kept[name]]), trained.of([weight])
+                local(mean).lerp_(local(present), self.rate)
+        self.mean.copy_down()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the float32 copies of a mean; the rest of the reference is saved as it is."""
+        return {"mean": self.mean.state()} if self.rate and self.agent.anchor.reference is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        if state:
+            self.mean.load(state["mean"])
 
 
 def _read(spec: Any, student: Policy, env: VectorEnv) -> Any:

@@ -27,6 +27,8 @@ class Update:
 
         L = - Σ_i Σ_t w_{i,t} (m_{i,t} surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
 
+    With `reply_coef`, that times the mean of -log π over the tokens of replies is added.
+
     m is 1, unless another policy acted and `mismatch` corrects for it, or an option masks steps; see
     `Agent.correction`.
 
@@ -94,7 +96,14 @@ class Update:
             advantages=advantages,
             weights=self._per_step("weights", agent.weights(steps), steps).to(advantages.dtype),
             importance=importance,
+            reply_weights=self._reply_weights(rollout) if agent.reply_coef and rollout.positions is not None else None,
         )
+
+    def _reply_weights(self, rollout: Rollout) -> torch.Tensor:
+        """Return 1/M for the episodes with a verdict [N], with M the tokens of their replies."""
+        whole, _ = rollout.with_replies()
+        replies = (whole.lengths - rollout.lengths).where(rollout.ok, 0).sum()
+        return rollout.ok / replies.clamp(min=1).to(rollout.log_probs.dtype)
 
     def evaluated(self, rollout: Rollout) -> Rollout:
         """Return a rollout with what passes without gradient say.
@@ -145,9 +154,12 @@ class Update:
 
         Metrics are tensors of one number, read once per optimizer step.
         """
-        agent = self.agent
-        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *("kl",) * agent.anchor.wants_kl)
-        found = self.policy.evaluate(batch, want, agent.anchor.reference)
+        agent, anchor = self.agent, self.agent.anchor
+        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *(anchor.divergence,) * anchor.wants_kl)
+        if batch.reply_weights is None:
+            found, reply_loss = self.policy.evaluate(batch, want, anchor.reference), None
+        else:
+            found, reply_loss = self._with_reply_loss(batch, want)
         log_probs = found["log_probs"].where(batch.learnable, 0)
         objective = self._per_step("surrogate", agent.surrogate(log_probs, batch), log_probs)
         correction = agent.correction(log_probs.detach(), batch)
@@ -155,17 +167,29 @@ class Update:
             objective = correction * objective
         if agent.ent_coef:
             objective = objective + agent.ent_coef * found["entropy"]
-        if agent.anchor.is_in_loss:
-            objective = objective - agent.anchor.loss_term(self.policy, batch, log_probs, found)
+        if anchor.is_in_loss:
+            objective = objective - anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * objective)
         if agent.actor_waits:
             loss = torch.zeros_like(loss)
         metrics = {"train/policy_loss": loss.detach()} | agent.diagnose(log_probs.detach(), batch)
+        if reply_loss is not None:
+            loss = loss + agent.reply_coef * reply_loss
+            metrics["train/reply_loss"] = reply_loss.detach()
         if agent.uses_critic:
             value_loss = batch.total(batch.weights * agent.critic_loss(self.policy.values(batch), batch))
             loss = loss + agent.vf_coef * value_loss
             metrics["train/value_loss"] = value_loss.detach()
         return loss, metrics | {"train/loss": loss.detach()}
+
+    def _with_reply_loss(self, batch: Batch, want: tuple[str, ...]) -> tuple[Figures, torch.Tensor]:
+        """Return what the policy evaluates at each step [N, T], and the mean of -log π over the tokens of replies."""
+        assert batch.reply_weights is not None
+        whole, place = batch.with_replies()
+        found = self.policy.evaluate(whole, want, self.agent.anchor.reference)
+        replies = whole.mask & ~torch.zeros_like(whole.mask).scatter(1, place, True)
+        surprise = -(batch.reply_weights[:, None] * found["log_probs"]).where(replies, 0).sum()
+        return {name: values.gather(1, place).where(batch.mask, 0) for name, values in found.items()}, surprise
 
     @torch.no_grad()
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
@@ -212,8 +236,9 @@ class Update:
     @property
     def may_be_idle(self) -> bool:
         """Whether a row has no gradient if its advantages are all zero: no other term of the loss has one."""
-        other_terms = self.agent.ent_coef or self.agent.uses_critic or self.agent.anchor.is_in_loss
-        return self.agent.advantages_stay and not other_terms
+        agent = self.agent
+        other_terms = agent.ent_coef or agent.reply_coef or agent.uses_critic or agent.anchor.is_in_loss
+        return agent.advantages_stay and not other_terms
 
     def with_gradient(self, batch: Batch) -> torch.Tensor:
         """Return the learnable steps of the rows that have a gradient, bool [N, T]."""
