@@ -9,9 +9,11 @@ from verifiers.base import first_line
 from verifiers.plugins.arguments import require
 from verifiers.plugins.registry import require_trust
 
+from .tasks import TASKS
+
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:/([^@/]+))?(?:@([^@]+))?")
 COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
-_chosen: set[str] = set()  # by the user: a checkpoint may name them, too
+_chosen = {task.problems for task in TASKS.values()}  # by us, or by the user: a checkpoint may name them, too
 
 
 def is_hub(problems: Any) -> bool:

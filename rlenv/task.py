@@ -94,7 +94,7 @@ class TextGenTask:
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as it does with them.
         trust: False refuses verifiers that are not registered, tools of files and modules, and data sets of the hub
-            that the user did not choose; for names that come from a checkpoint.
+            that no task of `rlenv.tasks` names; for names that come from a checkpoint.
 
     Raises:
         ValueError: for a value out of range; one line that names it and what is allowed.

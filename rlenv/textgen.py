@@ -14,6 +14,7 @@ from .encoder import CUT
 from .judge import Exchange
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
+from .tasks import expanded
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
@@ -36,7 +37,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     Args:
         render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
             (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.picture`).
-        task: everything else, see `rlenv.task.TextGenTask`.
+        task: everything else, see `rlenv.task.TextGenTask`; or `task="gsm8k"`, see `rlenv.tasks`, and what differs.
     """
 
     metadata: dict[str, Any] = {
@@ -49,7 +50,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.render_mode = render_mode
-        self.task = TextGenTask(**task)
+        self.task = TextGenTask(**expanded(**task))
         self.action_space = self.task.action_space
         self.observation_space = self.task.observation_space
         self.metadata = {**self.metadata, **self.task.metadata}

@@ -15,6 +15,7 @@ from .encoder import CUT, STOP, STRING
 from .picture import Picture, outcome_of
 from .slots import Slots
 from .task import TextGenTask
+from .tasks import expanded
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -48,7 +49,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             infos have `waiting`, until the step that brings the reply, with its reward. When more than half of the
             slots wait, or no other slot goes on, the oldest eighth of the replies is waited for, in the order in which
             their turns ended, so episodes do not depend on the clock.
-        task: everything else, see `rlenv.task.TextGenTask`.
+        task: everything else, see `rlenv.task.TextGenTask`; or `task="gsm8k"`, see `rlenv.tasks`, and what differs.
 
     Attributes:
         running: whose episode is not over, bool [B].
@@ -89,7 +90,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
-        self.task = TextGenTask(**task)
+        self.task = TextGenTask(**expanded(**task))
         self._slots = Slots(self.task, num_envs, late_verdicts, late_replies)
         self.metadata = {
             **self.metadata,

@@ -92,7 +92,7 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options["env_args"])
     if not is_text(options["env_id"]):
         for name in TEXT_ONLY:
-            if name in options and typed(name):
+            if typed(name):
                 raise ValueError(f"{flag_of(name)} has no meaning for {options['env_id']}")
         return given
     for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):

@@ -51,7 +51,7 @@ class Command(Examples, click.Command):
         return [*every[:-1], HELP_ALL, every[-1]] if self.often else every
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options, and check them.
+        """Read the options, with those of a task, and check them.
 
         Raises:
             BadParameter: naming the first that no option takes.

@@ -14,6 +14,7 @@ from .config_file import read_config
 from .defaults import about, by_agent, shown_default
 from .names import Name, verifiers
 from .parameters import KeyValue, Options, ProblemSource, group, option, typed
+from .task_options import tasks
 
 COUNT, FROM_ZERO = click.IntRange(min=1), click.IntRange(min=0)
 RATE = click.FloatRange(0, 1e30, min_open=True)  # of learning: with more, Adam's step overflows
@@ -151,7 +152,11 @@ tokens = group(
     option("--dtype", str, "Weights: float32, or bfloat16 with float32 copies in Adam.", shown="float32"),
     option("--activation-checkpointing", bool, "Compute layers twice: less memory, a third more time.", False),
 )
-text = Options([*verifier, *problems, *tokens])
+task = group(
+    "Task (text)",
+    option("--task", Name(tasks), "Data set, verifier and lengths by one name, such as gsm8k; see rlenv tasks."),
+)
+text = Options([*task, *verifier, *problems, *tokens])
 
 warm_start = group(
     "Supervised warm start (text)",

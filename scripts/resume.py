@@ -91,9 +91,9 @@ def _check_engine(given: dict[str, Any]) -> None:
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
-    for name in ("log_dir", "overwrite"):
+    for name in ("log_dir", "overwrite", "task"):
         if typed(name):
-            raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
+            raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues its own run in its folder")
     for name, value in resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
             flag, allowed = flag_of(name), ", ".join(map(flag_of, CHANGEABLE))

@@ -18,6 +18,7 @@ from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_token
 from agents.training.checkpoint import Checkpoint
 from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
+from rlenv.tasks import expanded
 
 from . import arguments
 from .names import class_saved
@@ -105,6 +106,8 @@ def _of_checkpoint(spec: str, saved: Checkpoint, given: Mapping[str, Any]) -> Su
     if env_id is None:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: it was trained on an object")
     named_by_checkpoint(env_id, {}, given["trust"])
+    if arguments.is_text(env_id):
+        kept = expanded(**kept)
     own_tools = given_by_user("tools") or not kept.get("tools")
     own_data = given_by_user("problems") or is_allowed(kept.get("problems"))
     own = given_by_user("verifier") and own_tools and own_data  # nothing that the checkpoint names runs or is loaded

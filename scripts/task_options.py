@@ -1,17 +1,52 @@
-"""The revision of a data set that was named without one."""
+"""The options that --task stands for, and the revision of a data set that was named without one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+NAMES = {"columns": "column_args", "template": "prompt_template", "verifier_kwargs": "verifier_args"}
+
+
+def tasks() -> list[str]:
+    """Return the names of all tasks."""
+    from rlenv.tasks import TASKS
+
+    return list(TASKS)
 
 
 def fill_in(ctx: click.Context) -> None:
-    """Replace the name of a data set by that of its revision; a run that is resumed has it."""
-    problems = str(ctx.params.get("problems"))
-    if problems.startswith("hf:") and not ctx.params.get("resume"):
+    """Replace --task by the options of its row, and the name of a data set by that of its revision.
+
+    What was given on the command line or in a file stays; KEY=VALUE options add to those of the row.
+
+    Raises:
+        ValueError: for an unknown task, with the closest ones.
+    """
+    task, problems = ctx.params.pop("task", None), str(ctx.params.get("problems"))
+    if task is not None:
+        _expand(ctx, task)
+    elif problems.startswith("hf:") and not ctx.params.get("resume"):
         ctx.params["problems"] = _pinned(problems)
+
+
+def _expand(ctx: click.Context, task: str) -> None:
+    from rlenv.tasks import arguments_of
+
+    def given(name: str) -> bool:
+        return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+
+    row = arguments_of(task, {"verifier": ctx.params["verifier"]} if given("verifier") else {})
+    for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
+        if isinstance(value, Mapping):
+            ctx.params[name] = tuple({**value, **dict(ctx.params[name])}.items())
+        elif not given(name):
+            ctx.params[name] = value
+        if not given(name):
+            ctx.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
 
 
 def _pinned(name: str) -> str:

@@ -78,6 +78,8 @@ class Problem:
             raise ValueError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
         metadata.pop("prompt", None)
         metadata.pop("answer", None)
+        if metadata.get("level") == "Level ?":  # as of two problems of MATH
+            del metadata["level"]
         if "split" in metadata:
             metadata["split"] = _split(metadata["split"])
         if "level" in metadata:

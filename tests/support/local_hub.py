@@ -4,6 +4,10 @@ import json
 
 import datasets
 from datasets.exceptions import DatasetNotFoundError
+from task_rows import rows_of
+
+from rlenv import hub
+from rlenv.tasks import TASKS
 
 
 def serve(monkeypatch, folder, name, splits, revision=None):
@@ -33,3 +37,9 @@ def serve(monkeypatch, folder, name, splits, revision=None):
     expected = revision
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return loaded
+
+
+def serve_task(monkeypatch, folder, name):
+    """Have the data set of a task be its twenty rows, under its own revision alone; return what was loaded."""
+    repo, config, revision = hub.parts(TASKS[name].problems)
+    return serve(monkeypatch, folder, "/".join(filter(None, (repo, config))), rows_of(name), revision)

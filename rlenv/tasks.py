@@ -1,0 +1,148 @@
+"""Tasks by name: a data set of the hub, how its rows become problems, what judges them, and how lm-eval poses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from verifiers.plugins.arguments import hint
+
+
+class LmEval(NamedTuple):
+    """How a task of lm-eval (0.4.13) poses a problem without examples.
+
+    Attributes:
+        name: of that task.
+        template: its prompt; empty for the row's own.
+        until: texts that end an answer.
+    """
+
+    name: str
+    template: str = ""
+    until: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A row of arguments of `rlenv.task.TextGenTask`, which say more about each.
+
+    Args:
+        problems: the data set, with its revision.
+        rows: how many, for people.
+        verifier: that judges.
+        max_new_tokens: of a completion.
+        columns: what holds what.
+        template: of the prompts, if they are not a column.
+        verifier_kwargs: arguments of the verifier.
+        ask: whether prompts end by asking for the place of the answer.
+        test_fraction: share of the test split where the data set has no splits; 1.0 if it is for evaluation alone.
+        lm_eval: the task of lm-eval on the same rows, if any.
+    """
+
+    problems: str
+    rows: str
+    verifier: str
+    max_new_tokens: int
+    columns: Mapping[str, str] = field(default_factory=dict)
+    template: str | None = None
+    verifier_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    ask: bool = True
+    test_fraction: float = 0.2
+    lm_eval: LmEval | None = None
+
+
+TASKS = {
+    "gsm8k": Task(
+        "hf:openai/gsm8k/main@740312add88f781978c0658806c59bc2815b9866",
+        "7,473 train, 1,319 test",
+        "numeric",
+        512,
+        columns={"prompt": "question"},
+        lm_eval=LmEval("gsm8k_cot_zeroshot", "Q: {question}\nA: Let's think step by step.", ("Q:",)),
+    ),
+    "math": Task(
+        "hf:DigitalLearningGmbH/MATH-lighteval/default@0530c78699ea5e8eb5530600900e1f328b48acad",
+        "7,500 train, 5,000 test",
+        "math",
+        1024,
+        columns={"prompt": "problem", "answer": "solution"},
+        lm_eval=LmEval("minerva_math", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
+    ),
+    "math500": Task(
+        "hf:HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+        "500 test",
+        "math",
+        1024,
+        columns={"prompt": "problem"},
+        test_fraction=1.0,
+        lm_eval=LmEval("minerva_math500", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
+    ),
+    "dapo-math": Task(
+        "hf:open-r1/DAPO-Math-17k-Processed/en@31dd309567e3da778038cc87d868b6097a3ccf68",
+        "14,116 train",
+        "numeric",
+        4096,
+        columns={"answer": "solution"},
+        test_fraction=0.05,
+    ),
+    "aime": Task(
+        "hf:Maxwell-Jia/AIME_2024@8d88b2876a82a080e2f172cc9b25d0d9d2cb4792",
+        "30 test",
+        "numeric",
+        4096,
+        columns={"prompt": "Problem", "answer": "Answer"},
+        test_fraction=1.0,
+        lm_eval=LmEval("aime24", "Question: {Problem}\nAnswer:", ("Question:",)),
+    ),
+    "aime25": Task(
+        "hf:math-ai/aime25@563bb8404243c5f09de6ec262f2db674fe5bce9b",
+        "30 test",
+        "numeric",
+        4096,
+        columns={"prompt": "problem"},
+        test_fraction=1.0,
+        lm_eval=LmEval("aime25", "Question: {problem}\nAnswer:", ("Question:",)),
+    ),
+    "countdown": Task(
+        "hf:Jiayi-Pan/Countdown-Tasks-3to4@408f70d177020686d34a56bba5952feb45aaaee4",
+        "490,364 train",
+        "countdown",
+        1024,
+        columns={"numbers": "nums"},
+        template="Reach {target} with the numbers {numbers}, each used at most once, and with + - * / and parentheses.",
+        test_fraction=0.01,
+    ),
+}
+
+
+def find_task(name: str) -> Task:
+    """Return the row of a task.
+
+    Raises:
+        ValueError: for an unknown name, with the closest ones.
+    """
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}; {hint(name, list(TASKS))}")
+    return TASKS[name]
+
+
+def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `rlenv.task.TextGenTask`: those of a task, replaced by the given ones; mappings are merged.
+
+    The task's arguments of its verifier, and the place that it asks for, are not for another verifier.
+
+    Raises:
+        ValueError: for an unknown name, with the closest ones.
+    """
+    row = find_task(name)
+    own = {key: value for key, value in vars(row).items() if key not in ("rows", "lm_eval") and value not in (None, {})}
+    if given.get("verifier", row.verifier) != row.verifier:
+        own = {key: value for key, value in own.items() if key not in ("verifier_kwargs", "ask")}
+    merged = {key: {**own[key], **given[key]} for key in own if isinstance(own[key], Mapping) and given.get(key)}
+    return {**own, **given, **merged}
+
+
+def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:
+    """Return the arguments of `rlenv.task.TextGenTask` for an environment that may name its task."""
+    return given if task is None else arguments_of(task, given)

@@ -1,0 +1,115 @@
+"""Tasks by name: each poses its data set's problems, and its verifier tells right from wrong."""
+
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from local_hub import serve, serve_task
+from refused import check_refused
+from task_rows import rows_of
+
+import rlenv
+from agents import RLOO
+from rlenv import hub
+from rlenv.task import TextGenTask
+from rlenv.tasks import TASKS, expanded
+
+BOXED = "Put the answer in \\boxed{}."
+# The first problem of the rows as a model reads it, a right answer and a wrong one.
+FIRST = {
+    "gsm8k": (
+        f"Ann has 2 bags of 4 nuts and eats 3 nuts. How many nuts are left? {BOXED}",
+        "2 * 4 - 3 = 5, so \\boxed{5}",
+        "\\boxed{8}",
+    ),
+    "math": (f"Solve $2x = 1$. {BOXED}", "$x = \\boxed{0.5}$", "\\boxed{2}"),
+    "math500": (f"Solve $2x = 1$. {BOXED}", "\\boxed{\\frac12}", "\\boxed{1}"),
+    "dapo-math": (f"Find the remainder of $0$ divided by 5. {BOXED}", "\\boxed{0}", "\\boxed{5}"),
+    "aime": (f"Evaluate $0^2$. {BOXED}", "The answer is 0.", "The answer is 1."),
+    "aime25": (f"Evaluate $0^2 + 1$. {BOXED}", "The answer is 1.", "The answer is 0."),
+    "countdown": (
+        "Reach 21 with the numbers [3, 7, 11], each used at most once, and with + - * / and parentheses. " + BOXED,
+        "\\boxed{3 + 7 + 11}",
+        "\\boxed{3 + 7}",
+    ),
+}
+CHARACTERS = "train:260"
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    return partial(serve_task, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_poses_its_rows_and_tells_right_from_wrong(served, name):
+    loaded = served(name)
+    split = "test" if TASKS[name].test_fraction == 1 else "train"
+    task = TextGenTask(**expanded(name), tokenizer=CHARACTERS, split=split, trust=False)  # as of a checkpoint
+    rows = {split: len(rows) for split, rows in rows_of(name).items()}
+    assert sum(task.stream.sizes.values()) == 20 and loaded == [TASKS[name].problems.removeprefix("hf:")]
+    if len(rows) > 1:
+        assert task.stream.sizes == rows
+    if split == "test":
+        assert task.stream.sizes == {"train": 0, "test": 20}
+    problem = task.encoding.listed[0]
+    asked, right, wrong = FIRST[name]
+    assert task.encoder.asked(problem.prompt) == asked
+    rewards = [verdict.reward for verdict in task.judge([problem, problem], [right, wrong])]
+    assert rewards == [1.0, 0.0] and task.max_new_tokens == TASKS[name].max_new_tokens
+
+
+def test_arguments_replace_those_of_the_task(served):
+    served("gsm8k")
+    given = {"tokenizer": CHARACTERS, "max_new_tokens": 7, "problems": [{"prompt": "1+1=", "answer": "2"}]}
+    env = gym.make("TextGen-v0", task="gsm8k", **given, columns=None)
+    assert env.unwrapped.task.max_new_tokens == 7 and env.reset(seed=0)[1]["prompt"] == "1+1="
+
+
+def test_another_verifier_takes_neither_arguments_nor_request(served):
+    served("gsm8k")
+    task = TextGenTask(
+        **expanded("gsm8k", verifier=lambda completions: [0.0], columns={"answer": "question"}), tokenizer=CHARACTERS
+    )
+    problem = task.encoding.listed[0]
+    assert problem.text.startswith("Ann") and problem.answer == problem.text
+    assert task.encoder.asked(problem.prompt) == problem.prompt
+
+
+def test_an_agent_trains_on_a_task_and_loads_it_without_trust(served, tmp_path):
+    served("gsm8k")
+    kwargs = {"task": "gsm8k", "max_new_tokens": 4, "tokenizer": CHARACTERS}
+    agent = RLOO("tiny", "rlenv:TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, group_size=2)
+    agent.learn(1)
+    assert agent.num_updates == 1
+    agent.save(tmp_path / "checkpoint")
+    again = RLOO.load(tmp_path / "checkpoint", continue_env=True)
+    assert again.env.unwrapped.task.stream.sizes == agent.env.unwrapped.task.stream.sizes
+
+
+def test_a_wrong_name_is_one_line():
+    check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "gsm8"}, ("'gsm8'", "did you mean gsm8k"))
+    check_refused(lambda name: gym.make("TextGen-v0", task=name), {"name": "zzzz"}, ("known: gsm8k, math,",))
+
+
+def test_a_moved_column_is_one_line(tmp_path, monkeypatch):
+    rows = [{"problem": row["question"], "answer": row["answer"]} for row in rows_of("gsm8k")["train"]]
+    repo, config, revision = hub.parts(TASKS["gsm8k"].problems)
+    serve(monkeypatch, tmp_path, f"{repo}/{config}", {"train": rows}, revision)
+    check_refused(TextGenTask, expanded("gsm8k"), ("no column 'question'", "'problem'", "--column prompt="))
+
+
+def table():
+    """Return the rows of the table in docs/problems.md."""
+    lines = []
+    for name, row in TASKS.items():
+        source, _, revision = row.problems.removeprefix("hf:").partition("@")
+        alike = f" `{row.lm_eval.name}`" if row.lm_eval else ""
+        lines.append(f"| `{name}` | {source} | {revision[:7]} | `{row.verifier}` | {row.rows} |{alike} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_the_docs_is_that_of_the_code():
+    page = (Path(rlenv.__file__).parents[1] / "docs" / "problems.md").read_text(encoding="utf-8")
+    assert f"\n|---|---|---|---|---|---|\n{table()}\n" in page

@@ -1,0 +1,70 @@
+"""Tasks by name on the command line: what --task stands for, and who replaces what."""
+
+import json
+
+import pytest
+from inprocess import done, error_of, result_of, run
+from local_hub import serve_task
+
+from rlenv.tasks import TASKS
+
+SMALL = ["--model", "tiny", "--tokenizer", "train:260", "--sft-steps", 0, "--episodes", 4, "--episodes-per-update", 4]
+SMALL += ["--eval-episodes", 2, "--max-new-tokens", 4, "--no-report", "--json"]
+EACH = [name if name == "gsm8k" else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
+
+
+def options(run_folder):
+    return json.loads((run_folder / "config.json").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_task_is_trained_on_and_evaluated_by_its_name(folder, monkeypatch, name):
+    row = TASKS[name]
+    serve_task(monkeypatch, folder, name)
+    alone = [] if ", " in row.rows else ["--test-fraction", 0.4]  # of twenty rows, not of thousands
+    trained = result_of(run("train", "--task", name, *alone, *SMALL, "--log-dir", "run"))
+    kept = json.loads((folder / "run" / "checkpoint" / "agent.json").read_text())["env_kwargs"]
+    for found in (options(folder / "run"), kept):
+        assert found["problems"] == row.problems and found["verifier"] == row.verifier and "task" not in found
+    assert kept.get("columns", {}) == row.columns and kept.get("template") == row.template
+    assert result_of(run("evaluate", "run", "--episodes", 2, "--json")) == trained["eval"]
+    again = result_of(run("evaluate", "run", "--task", name, *alone, "--max-new-tokens", 4, "--episodes", 2, "--json"))
+    assert again == trained["eval"]
+
+
+def test_what_is_given_replaces_what_a_task_says(folder, monkeypatch):
+    serve_task(monkeypatch, folder, "gsm8k")
+    (folder / "own.json").write_text(json.dumps({"task": "gsm8k", "verifier_arg": {"place": "last"}, "ask": False}))
+    (folder / "copy.jsonl").write_text(json.dumps({"question": "What is 1+1?", "answer": "#### 2"}) + "\n")
+    given = ["--config", "own.json", "--column", "hint=answer", "--problems", "copy.jsonl"]
+    done("train", *given, *SMALL, "--log-dir", "run")
+    found = options(folder / "run")
+    assert found["problems"] == str(folder / "copy.jsonl") and found["max_new_tokens"] == 4 and not found["ask"]
+    assert found["column_args"] == {"prompt": "question", "hint": "answer"}
+    assert found["verifier"] == "numeric" and found["verifier_args"] == {"place": "last"}
+
+
+def test_another_verifier_is_not_asked_for_a_place(folder, monkeypatch):
+    serve_task(monkeypatch, folder, "gsm8k")
+    (folder / "own.py").write_text("def never(completions):\n    return [0.0 for _ in completions]\n")
+    done("train", "--task", "gsm8k", "--verifier", "own.py:never", *SMALL, "--log-dir", "run")
+    assert "ask" not in options(folder / "run")
+    assert "no meaning with --resume" in error_of(run("train", "--resume", "run", "--task", "gsm8k", "--trust"))
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (["train", "--task", "gms8k"], "unknown task 'gms8k'; did you mean gsm8k"),
+        (["train", "--task", "gsm8k", "--env", "CartPole-v1"], "--task has no meaning for CartPole-v1"),
+        (["evaluate", "none", "--task", "zzz"], "unknown task 'zzz'; known: gsm8k, math"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_one_line(folder, line, named):
+    assert named in error_of(run(*line))
