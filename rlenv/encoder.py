@@ -24,6 +24,18 @@ WORDS = 5  # letters of a prompt in words, which may be asked for a place of the
 PromptText = str | list[Message]
 
 
+def with_request(prompt: PromptText, request: str) -> PromptText:
+    """Return a prompt that ends with a request, if there is one and the prompt is in words."""
+    said = last_of(prompt)
+    if not request or request in said or sum(map(str.isalpha, said)) < WORDS:
+        return prompt
+    if isinstance(prompt, str):
+        text = prompt.rstrip()
+        return f"{text} {request}{prompt[len(text) :]}"
+    *before, last = prompt
+    return [*before, {**last, "content": f"{last['content']} {request}"}] if last["role"] == "user" else prompt
+
+
 class Encoder:
     """Encodes prompts and answers with one tokenizer.
 
@@ -58,14 +70,7 @@ class Encoder:
 
     def asked(self, prompt: PromptText) -> PromptText:
         """Return a prompt as the model reads it: with the request, if there is one and the prompt is in words."""
-        said = last_of(prompt)
-        if not self.request or self.request in said or sum(map(str.isalpha, said)) < WORDS:
-            return prompt
-        if isinstance(prompt, str):
-            text = prompt.rstrip()
-            return f"{text} {self.request}{prompt[len(text) :]}"
-        *before, last = prompt
-        return [*before, {**last, "content": f"{last['content']} {self.request}"}] if last["role"] == "user" else prompt
+        return with_request(prompt, self.request)
 
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from huggingface_hub.utils import logging
+
 from verifiers.base import first_line
 from verifiers.plugins.arguments import require
 from verifiers.plugins.registry import require_trust
@@ -54,6 +56,8 @@ def load(name: str) -> Any:
     if not is_allowed(name):
         require_trust(f"the data set {name!r}", "would download it")
     datasets = require("datasets", "data", f"the data set {name!r}")
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # a network that fails is one line, not one per try
     faults: Any = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
         found = datasets.load_dataset(repo, config, revision=revision)
@@ -64,6 +68,8 @@ def load(name: str) -> Any:
         elif isinstance(error, ValueError):  # about the config; the next line names those that there are
             said, hint = " ".join(str(error).split("\n")[:2]), "; a config is written hf:org/name/CONFIG"
         raise ValueError(f"{name!r} cannot be loaded: {said.rstrip('.')}{hint}") from error
+    finally:
+        logging.set_verbosity(verbosity)
     # Without network `datasets` takes the newest revision that it has.
     cached = {*COMMIT.findall(" ".join(each["filename"] for part in found.values() for each in part.cache_files))}
     if revision and COMMIT.fullmatch(revision) and cached and revision not in cached:

@@ -32,6 +32,7 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
     "lab": "Run an experiment about one claim.",
     "bench": "Time rlenv and other libraries in turn.",
     "verifiers": "List, show and attack verifiers.",
+    "tasks": "List data sets that are tasks by name, and show their prompts.",
     "serve": "Offer a verifier to other libraries, as an OpenEnv server.",
     "info": "Print versions, devices and settings for a bug report.",
     "completion": "Print the script that completes commands in your shell.",

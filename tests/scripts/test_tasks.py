@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from huggingface_hub import constants
 from inprocess import done, error_of, result_of, run
 from local_hub import serve_task
+from task_rows import rows_of
 
 from rlenv.tasks import TASKS
 
@@ -68,3 +70,27 @@ def test_another_verifier_is_not_asked_for_a_place(folder, monkeypatch):
 )
 def test_a_task_that_cannot_be_used_is_one_line(folder, line, named):
     assert named in error_of(run(*line))
+
+
+def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):
+    listed = done("tasks").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == list(TASKS) and TASKS["gsm8k"].problems in listed[0]
+    serve_task(monkeypatch, folder, "gsm8k")
+    row = rows_of("gsm8k")["train"][0]
+    (folder / "copy.jsonl").write_text(json.dumps(row) + "\n")
+    for copy in ([], ["--problems", "copy.jsonl"]):
+        found = result_of(run("tasks", "gsm8k", *copy, "--json"))
+        assert found["prompt"] == f"{row['question']} Put the answer in \\boxed{{}}."
+        assert found["answer"] == row["answer"]
+    shown = done("tasks", "gsm8k")
+    assert f"prompt           {found['prompt']}\n" in shown.stdout and "max_new_tokens   512\n" in shown.stdout
+    assert "unknown task 'gsm8'; did you mean gsm8k" in error_of(run("tasks", "gsm8"))
+    assert "no file or folder" in error_of(run("tasks", "gsm8k", "--problems", "none.jsonl"))
+
+
+def test_a_task_without_its_data_is_shown_with_one_line_about_them(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    shown = done("tasks", "gsm8k")
+    assert TASKS["gsm8k"].problems in shown.stdout and "prompt " not in shown.stdout
+    (line,) = shown.stderr.splitlines()
+    assert "no prompt to show" in line and "--problems FOLDER" in line

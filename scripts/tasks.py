@@ -1,0 +1,60 @@
+"""rlenv tasks: the table of tasks by name, and what one of them asks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from .command import Command
+from .names import Name
+from .options import as_json, problem_file
+from .progress import say
+from .task_options import tasks as names
+from .terminal import plain
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv tasks": "All tasks, with their data sets",
+        "rlenv tasks gsm8k": "Its arguments and its first problem",
+        "rlenv tasks gsm8k --problems FOLDER": "The same of a copy, without network",
+    },
+)
+@click.argument("name", required=False, shell_complete=Name(names).shell_complete)
+@problem_file.without("column_args", "prompt_template")
+@as_json
+def tasks(name: str | None, problems: str | None, as_json: bool) -> None:
+    """List the tasks that --task takes; or show the task NAME.
+
+    Its first prompt is what a model reads, before a chat template, if any.
+    """
+    from rlenv.tasks import TASKS, find_task
+
+    if name is None:
+        rows = {name: vars(row) for name, row in TASKS.items()}
+        lines = [f"{name:12}{row['verifier']:12}{row['rows']:26}{row['problems']}" for name, row in rows.items()]
+        click.echo(json.dumps(rows) if as_json else "\n".join(lines))
+        return
+    row = {key: value for key, value in vars(find_task(name)).items() if value not in (None, {})}
+    row |= {} if problems is None else {"problems": problems}
+    try:
+        row |= _first(row)
+    except ValueError as error:
+        if problems is not None:
+            raise
+        say(f"no prompt to show: {error}")
+    click.echo(json.dumps(row) if as_json else plain("\n".join(f"{key:17}{value}" for key, value in row.items())))
+
+
+def _first(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the prompt and the answer of the first problem."""
+    from rlenv.encoder import with_request
+    from rlenv.problems import load_problems
+    from verifiers import make_verifier
+
+    verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))
+    problem = verifier.opened(load_problems(row["problems"], row.get("columns"), row.get("template"))[0])
+    return {"prompt": with_request(problem.prompt, verifier.request * row["ask"]), "answer": problem.answer}
