@@ -13,15 +13,21 @@ import torch
 HALVES = (torch.bfloat16, torch.float16)
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """Return double precision, or single on Apple's device, which has no other."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def to_device(values: Any, device: torch.device) -> torch.Tensor:
     """Return an array or a tensor on a device; one of the host without waiting, from memory that a GPU can read."""
     tensor = torch.as_tensor(values)
+    tensor = tensor.to(widest(device)) if tensor.dtype is torch.float64 else tensor
     sent = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return sent.to(device, non_blocking=sent is not tensor)
 
 
 def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Return tensors on the host, all in one copy.
+    """Return tensors on the host, all in one copy; on Apple's device, whose memory is the host's, each by itself.
 
     On the way they are in double precision, which holds what is copied here exactly: numbers of up to 64 bits, and
     integers below 2^53.
@@ -29,6 +35,8 @@ def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
     there = [tensor for tensor in tensors if tensor.device.type != "cpu"]
     if not there:
         return list(tensors)
+    if there[0].device.type == "mps":
+        return [tensor.detach().cpu() for tensor in tensors]
     packed = torch.cat([tensor.detach().flatten().double() for tensor in there]).cpu()
     parts = iter(packed.split([tensor.numel() for tensor in there]))
     return [x if x.device.type == "cpu" else next(parts).view(x.shape).to(x.dtype) for x in tensors]

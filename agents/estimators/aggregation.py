@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from ..devices import widest
+
 
 def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
     """Sum the steps of each episode and average over episodes: w = 1/N where a step counts.
@@ -19,7 +21,7 @@ def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
         Weights [N, T] in double precision, 0 in masked cells.
     """
     episodes = mask.any(1).sum().clamp(min=1)
-    return mask.double() / episodes
+    return mask.to(widest(mask.device)) / episodes
 
 
 def sequence_mean(mask: torch.Tensor) -> torch.Tensor:
@@ -59,4 +61,4 @@ def token_mean(mask: torch.Tensor) -> torch.Tensor:
     Returns:
         Weights [N, T] in double precision, 0 in masked cells.
     """
-    return mask.double() / mask.sum().clamp(min=1)
+    return mask.to(widest(mask.device)) / mask.sum().clamp(min=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..devices import widest
 from ..rollout import Rollout
 from .baselines import counted, group_sum, numbered
 
@@ -41,7 +42,7 @@ def best_of_k(returns: torch.Tensor, rollout: Rollout, k: int, baseline: str = "
     """
     rows = counted(rollout)
     member = numbered(rollout.groups).where(rows, len(rows))  # episodes without a verdict are a group apart
-    gains = returns[:, 0].where(rows, 0).double()  # [N]
+    gains = returns[:, 0].where(rows, 0).to(widest(rows.device))  # [N]
     order = gains.argsort(stable=True)
     order = order[member[order].argsort(stable=True)]  # by group, then by return
     member, gains = member[order], gains[order]
@@ -72,9 +73,9 @@ def _all_lowest(lowest: torch.Tensor, drawn: torch.Tensor, total: torch.Tensor, 
         total: out of how many.
         most: at least the largest of `drawn`.
     """
-    chance = torch.ones_like(lowest, dtype=torch.float64)
+    chance = torch.ones_like(lowest, dtype=widest(lowest.device))
     for i in range(most):
-        factor = (lowest - i).clamp(min=0).double() / (total - i).clamp(min=1)
+        factor = (lowest - i).clamp(min=0).to(chance) / (total - i).clamp(min=1)
         chance = chance * factor.where(i < drawn, 1)
     return chance
 

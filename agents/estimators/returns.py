@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ..devices import widest
+
 
 def return_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Return the discounted sum of the rewards from each step on.
@@ -106,7 +108,7 @@ def length_adaptive_lambda(lengths: torch.Tensor, alpha: float) -> torch.Tensor:
     Returns:
         λ [N], 0 where α T_i is at most 1, and of rows without steps.
     """
-    return (1 - 1 / (alpha * lengths.clamp(min=1).double())).clamp(min=0)
+    return (1 - 1 / (alpha * lengths.clamp(min=1).to(widest(lengths.device)))).clamp(min=0)
 
 
 def _discounted(values: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:

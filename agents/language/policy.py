@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ..checks import check_choice, check_flag
+from ..devices import widest
 from ..estimators.kl import DIVERGENCES
 from ..policies.base import Policy, episodes_of, scatter_steps, take_rows
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
@@ -188,7 +189,7 @@ class LanguageModelPolicy(Policy):
     def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]; each is chosen by one number."""
         if not deterministic and not isinstance(source, torch.Tensor):
-            source = torch.rand(len(logits), dtype=torch.float64, generator=source, device=logits.device)
+            source = torch.rand(len(logits), dtype=widest(logits.device), generator=source, device=logits.device)
         return choose(self._distribution(logits), deterministic, source)
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..checks import first_line
-from ..devices import to_device
+from ..devices import to_device, widest
 from .decoder import Decoder
 from .loading import SUPPORTED, model_type
 from .prefix_sharing import takes_forests
@@ -98,6 +98,6 @@ def _decoded(model: PreTrainedModel, contexts: torch.Tensor, plain: torch.Tensor
 
 def _gap(made: torch.Tensor, wanted: torch.Tensor) -> float:
     """Return the largest difference between log-probabilities relative to their range; NaN if one of them is NaN."""
-    ours, theirs = (logits.double().log_softmax(-1).clamp(min=-1e4) for logits in (made, wanted))
+    ours, theirs = (logits.to(widest(logits.device)).log_softmax(-1).clamp(min=-1e4) for logits in (made, wanted))
     spread = float((theirs.amax(-1) - theirs.amin(-1)).max())
     return float((ours - theirs).abs().max()) / max(spread, 1e-6)

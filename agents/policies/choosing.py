@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import torch
 
+from ..devices import widest
 from ..estimators.kl import DIVERGENCES
 
 MANY_ACTIONS = 4096  # see `sample_categorical`
@@ -45,7 +46,8 @@ def _invert(log_probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
         uniform: u as a share of all p, in [0, 1), float64 [...].
     """
     most = log_probs.amax(-1, keepdim=True)
-    sums = (log_probs - most).exp_().cumsum(-1, dtype=torch.float64)  # in float32, rare actions would vanish
+    precision = widest(log_probs.device)  # in float32, rare actions vanish
+    sums = (log_probs - most).exp_().cumsum(-1, dtype=precision)
     found = torch.searchsorted(sums, uniform[..., None] * sums[..., -1:], right=True)[..., 0]
     return found.clamp(max=log_probs.shape[-1] - 1)  # an index, even if something is NaN
 

@@ -336,6 +336,7 @@ def resolve_device(device: str | torch.device, env: Any) -> torch.device:
         torch.Generator(resolved)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = first_line(error).split(". ")[0]  # advice on linking torch follows
-        usable = ", ".join(["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        apple = ["mps"] if torch.backends.mps.is_available() else []
+        usable = ", ".join(["auto", "cpu", *apple, *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}; allowed: {usable}") from error
     return resolved

@@ -138,7 +138,7 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
     return {
         "episodes": int(ok.sum()),
         "mean_reward": _mean(returns[ok]),
-        "reward_std": float(returns[ok].double().std(correction=0)),
+        "reward_std": float(to_host(returns[ok])[0].double().std(correction=0)),
         "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
         **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
         "mean_ep_length": _mean(rollout.lengths[ok]),
@@ -172,7 +172,7 @@ def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
 
 
 def _mean(values: torch.Tensor) -> float:
-    return float(values.double().mean()) if values.numel() else 0.0
+    return float(to_host(values)[0].double().mean()) if values.numel() else 0.0
 
 
 def sampled_metrics(rollout: Rollout) -> dict[str, float]:

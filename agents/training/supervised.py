@@ -133,7 +133,8 @@ class WarmStart:
 
     def _backward(self, shown: Rollout) -> float:
         """Make the gradient of one step, in micro-batches; return its loss."""
-        batch = Batch.of(shown, advantages=shown.mask.double(), weights=token_mean(shown.mask))  # before any split
+        weights = token_mean(shown.mask)  # before any split
+        batch = Batch.of(shown, advantages=shown.mask.to(weights), weights=weights)
         costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
         total = 0.0
         own = processes.own_rows(self.policy.costs(batch))

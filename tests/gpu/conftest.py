@@ -5,6 +5,8 @@ operations that mix devices, generators of the other device, `numpy()` of a tens
 captured, synchronizations and random numbers. It counts synchronizations by the line of this repository that caused
 them. It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta device
 with an index of its own, which autograd accepts in any build of torch.
+
+A test file with `DEVICE = "mps:0"` gets Apple's device instead, which refuses double precision too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 REAL = torch.cuda.is_available()
 ROOT = Path(__file__).parents[2]
-CUDA, INSIDE = torch.device("cuda:0"), torch.device("meta:7")
+INSIDE = torch.device("meta:7")
 aten = torch.ops.aten
 # Their result, or its shape, needs numbers from the device. Indexing with a mask is one, too: see `counts_a_mask`.
 WAITING = {
@@ -99,7 +101,7 @@ def line_of_ours() -> str:
 class PretendGenerator(torch.Generator):
     """A generator of the pretend device; `known` finds it again by the address that operations see."""
 
-    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    device = property(lambda self: the_device())  # type: ignore[assignment]
     known: dict[int, PretendGenerator] = {}  # kept for good: addresses are used again
 
     def __init__(self) -> None:
@@ -139,8 +141,8 @@ class PretendGraph:
 class DeviceTensor(torch.Tensor):
     """A tensor on the pretend device; `data_on_host` has its data."""
 
-    device = property(lambda self: CUDA)
-    is_cuda = property(lambda self: True)
+    device = property(lambda self: the_device())
+    is_cuda = property(lambda self: the_device().type == "cuda")
     data_on_host: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -160,7 +162,7 @@ class DeviceTensor(torch.Tensor):
         return _current.run(func, args, kwargs or {})
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor first.")
+        raise TypeError(f"can't convert {the_device()} device type tensor to numpy. Use Tensor.cpu() to copy it first.")
 
     __array__ = numpy
 
@@ -198,10 +200,12 @@ class PretendDevice(TorchDispatchMode):
         captures: how many graphs were captured.
         capturing: the graph that is captured at the moment.
         strict: whether waiting is an error.
+        named: what its tensors say.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
+        self.named = torch.device(name)
         self.synchronizations: Counter[tuple[str, str]] = Counter()
         self.captures, self.strict = 0, False
         self.capturing: PretendGraph | None = None
@@ -272,6 +276,8 @@ class PretendDevice(TorchDispatchMode):
             self.capturing.calls.append((call, tensors_in(made) if facts.makes else []))
         if not on_device:
             return made
+        if self.named.type == "mps" and any(x.dtype is torch.float64 for x in tensors_in(made)):
+            raise TypeError(f"Cannot convert a MPS Tensor to float64 dtype: {func} at {line_of_ours()}")
         if facts.written:  # an argument that was written to is returned as itself
             places = [args[i] if i < len(args) else kwargs[name] for i, name in facts.written]
             return places[0] if len(places) == 1 else tuple(places)
@@ -301,13 +307,20 @@ class PretendDevice(TorchDispatchMode):
 _current: PretendDevice | None = None
 
 
+def the_device() -> torch.device:
+    """Return the device as its tensors name it."""
+    assert _current is not None
+    return _current.named
+
+
 class _Renamed(TorchFunctionMode):
     """Lets torch's C++ code see the device under its other name: without CUDA it refuses the first."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0].to(INSIDE)
-        if func is torch.nn.functional.scaled_dot_product_attention:  # CUDA's kernels return [N, T, heads, D]
+        on_cuda = the_device().type == "cuda"
+        if on_cuda and func is torch.nn.functional.scaled_dot_product_attention:  # its kernels return [N, T, heads, D]
             return func(*args, **(kwargs or {})).transpose(1, 2).contiguous().transpose(1, 2)
         if func in (torch.device, torch.get_device_module):  # these only name it
             return func(*args, **(kwargs or {}))
@@ -321,7 +334,7 @@ class _Renamed(TorchFunctionMode):
 
 
 def _renamed(value: Any) -> Any:
-    is_device = isinstance(value, torch.device | str) and str(value).partition(":")[0] == "cuda"
+    is_device = isinstance(value, torch.device | str) and str(value).partition(":")[0] == the_device().type
     return INSIDE if is_device else value
 
 
@@ -334,10 +347,10 @@ def _pinned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def pretend_device() -> Iterator[PretendDevice]:
-    """Make torch believe, within this block, that it has one CUDA device."""
+def pretend_device(name: str = "cuda:0") -> Iterator[PretendDevice]:
+    """Make torch believe, within this block, that it has one such device."""
     global _current
-    device, host_generator = PretendDevice(), torch.Generator
+    device, host_generator = PretendDevice(name), torch.Generator
 
     class Stream:  # nothing overlaps
         def __init__(self, *args: Any) -> None: ...
@@ -346,7 +359,7 @@ def pretend_device() -> Iterator[PretendDevice]:
 
     class Generator(host_generator):  # type: ignore[misc, valid-type]
         def __new__(cls, device: Any = "cpu") -> Any:
-            return PretendGenerator() if torch.device(device).type == "cuda" else host_generator(device)
+            return PretendGenerator() if torch.device(device).type == the_device().type else host_generator(device)
 
     pretended: dict[str, Any] = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
@@ -360,8 +373,8 @@ def pretend_device() -> Iterator[PretendDevice]:
     }  # fmt: skip
     swaps, lifts = torch.__future__.get_swap_module_params_on_conversion(), torch._C._only_lift_cpu_tensors()
     with pytest.MonkeyPatch.context() as patch, device, _Renamed():
-        for name, value in pretended.items():
-            patch.setattr(torch.cuda, name, value)
+        for function, value in pretended.items() if device.named.type == "cuda" else ():
+            patch.setattr(torch.cuda, function, value)
         patch.setattr(torch, "Generator", Generator)
         patch.setattr(torch.Tensor, "pin_memory", _pinned)
         torch.__future__.set_swap_module_params_on_conversion(True)  # parameters stay the same objects
@@ -381,10 +394,10 @@ def pytest_itemcollected(item):
 
 
 @pytest.fixture(autouse=True)
-def device():
+def device(request):
     """The pretend device, which counts; None on a real one."""
     if REAL:
         yield None
     else:
-        with pretend_device() as pretended:
+        with pretend_device(getattr(request.module, "DEVICE", "cuda:0")) as pretended:
             yield pretended
