@@ -75,6 +75,7 @@ docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_models.py
 	$(BIN)/python docs/make_museum.py
+	$(BIN)/python docs/make_notebooks.py
 	$(BIN)/python docs/make_verifiers.py
 	$(BIN)/python docs/make_walk.py
 

@@ -2,17 +2,15 @@
 
 Links in the pages lead through the repository (`../tests/docs/test_pages.py`, `docs/labs.md`), so that they work where
 the files are. Here they become links of the site: some pages outside docs/ have a place in `PAGES`, and any other file
-becomes a page under source/ that shows it. A notebook becomes a page, and LaTeX MathML.
+becomes a page under source/ that shows it. LaTeX becomes MathML.
 """
 
 from __future__ import annotations
 
 import html
-import json
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -38,8 +36,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages outside docs/, and a page for each file or folder of the repository that a page links to."""
     for home, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / home)))
-    for path in sorted((ROOT / "docs").rglob("*.ipynb")):
-        files.append(File.generated(config, place_of_notebook(path), content=notebook_page(path)))
     for file in files.documentation_pages():
         for _, link, _ in LINK.findall(file.content_string):
             place = place_of(link, file.src_uri)
@@ -89,35 +85,8 @@ def place_of(link: str, site: str) -> str:
     path = path_of(link, site)
     if path in PAGES:
         return PAGES[path]
-    if path.endswith(".ipynb"):
-        return place_of_notebook(ROOT / path)
     shown = path.startswith("docs/") and not path.endswith((".py", ".json"))
     return path.removeprefix("docs/") if shown or not (ROOT / path).exists() else f"source/{path}.md"
-
-
-def place_of_notebook(path: Path) -> str:
-    """Return the place on the site of a notebook in docs/."""
-    return path.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
-
-
-def notebook_page(path: Path) -> str:
-    """Return a notebook as a page: its text, its code, and what the code printed and drew."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join("\n\n".join([cell_source(cell), *map(cell_output, cell.get("outputs", []))]) for cell in cells)
-
-
-def cell_source(cell: dict[str, Any]) -> str:
-    """Return the text or the code of a cell."""
-    source = "".join(cell["source"])
-    return source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
-
-
-def cell_output(output: dict[str, Any]) -> str:
-    """Return the output of a cell as a block of text, or its picture."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        return f'<img alt="What the code above draws" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
-    return f"```text\n{''.join(output.get('text', data.get('text/plain', '')))}\n```"
 
 
 def title_of(path: str) -> str:

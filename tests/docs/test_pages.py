@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import DIRECTIVE, ROOT, blocks, check_rlenv, commands, run_page
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+from loaded import loaded
+from pages import DIRECTIVE, MODEL, ROOT, Block, blocks, check_rlenv, commands, run_page
+from tiny_models import write_chat_model
 
 from agents import AGENTS
 from verifiers.plugins import registry
@@ -16,6 +20,7 @@ from verifiers.plugins import registry
 GUIDES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")]
 FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
+MAKER = loaded("docs/make_notebooks.py")
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
 REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
 SMALLER = [n for n in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[n]))]
@@ -87,14 +92,78 @@ def test_every_link_leads_to_a_file():
         assert [link for link in links if not (page.parent / link).exists()] == [], page
 
 
-def test_the_cells_of_the_notebook_run_with_fewer_updates(monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
-    monkeypatch.setenv("RLENV_TUTORIAL_UPDATES", "2")
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    text = (ROOT / "docs" / "tutorials" / "first-run.ipynb").read_text(encoding="utf-8")
-    scope = {"__name__": "notebook"}
-    for cell in json.loads(text)["cells"]:
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), cell["id"], "exec"), scope)
-    assert len(scope["history"]) == 2
-    assert capsys.readouterr().out.count("\nw>  ") == 2  # samples before and after
+@pytest.mark.slow
+@pytest.mark.usefixtures("page_folder")
+@pytest.mark.parametrize("name", MAKER.PAGES)
+def test_the_cells_of_a_notebook_run(name):
+    """Python, files and commands, with the numbers of the fast tests and a small model in place of SmolLM2."""
+    page = PAGES[MAKER.PAGES[name]]
+    write_chat_model(MODEL, context=256)
+    pairs = [each for block in blocks(page) for each in block.directives.get("in tests", "").split(";") if each]
+    scope = {"__name__": "__main__"}
+    for cell in json.loads(MAKER.notebook(name, page))["cells"]:
+        source = "".join(cell["source"])
+        for printed, smaller in (map(str.strip, pair.split("->")) for pair in pairs):
+            source = source.replace(printed, smaller)
+        first, _, rest = source.partition("\n")
+        if cell["cell_type"] != "code" or first.startswith("%pip "):
+            continue
+        if first.startswith("%%writefile "):
+            Path(first.split()[1]).write_text(rest, encoding="utf-8")
+        elif first.startswith("!"):
+            for words in commands(Block("", source.replace("!rlenv", "rlenv"), 1, {})):
+                assert CliRunner().invoke(main, words[1:], catch_exceptions=False).exit_code in (0, 1), words
+        else:
+            exec(compile(source, f"{name}, {cell['id']}", "exec"), scope)
+
+
+PAGE = """# A page
+
+<!-- notebook: a-tool -->
+As a notebook: [a-tool.ipynb](a-tool.ipynb).
+
+See [tools](../tools.md#calls).
+
+<!-- in tests: 4000 -> 40 -->
+<!-- file: f.py -->
+```python
+a = 1
+
+b = 2
+```
+
+<!-- output -->
+```text
+3
+```
+
+    rlenv doctor RUN
+
+<!-- run -->
+
+    rlenv train --seed 0 \\
+        --log-dir run
+    rlenv doctor run
+"""
+
+
+def test_a_page_becomes_a_notebook(monkeypatch):
+    cells = json.loads(MAKER.notebook("a-tool", PAGE))["cells"]
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells if "%pip" not in cell["source"][0]] == [
+        ("markdown", "# A page"),
+        ("markdown", "See [tools](../tools.md#calls)."),
+        ("code", "%%writefile f.py\na = 1\n\nb = 2"),
+        ("markdown", "It prints:\n```text\n3\n```\n\n    rlenv doctor RUN"),
+        ("code", "!rlenv train --seed 0 \\\n    --log-dir run\n!rlenv doctor run"),
+    ]
+    monkeypatch.setattr(MAKER, "repository", lambda: "https://github.com/us/it")
+    assert "[tools](https://github.com/us/it/blob/main/docs/tools.md#calls)" in MAKER.notebook("a-tool", PAGE)
+    file = "us/it/blob/main/docs/tutorials/a-tool.ipynb"
+    colab, kaggle = (
+        "https://colab.research.google.com/github",
+        "https://kaggle.com/kernels/welcome?src=https://github.com",
+    )
+    opener = MAKER.opener("a-tool", ROOT / "docs" / "index.md")
+    assert opener == (
+        f"As a notebook: [a-tool.ipynb](tutorials/a-tool.ipynb), [Colab]({colab}/{file}), [Kaggle]({kaggle}/{file})."
+    )

@@ -15,6 +15,7 @@ import verifiers
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+MAKERS = ["make_api", "make_notebooks", "make_performance", "make_settings", "make_verifiers", "make_walk"]
 FIGURE = re.compile(r"-?\d+\.\d+")
 URL = r"""["']?((?:https?:)?//[^"'\s>)]+)"""
 FROM_ELSEWHERE = rf"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)={URL}|(?:url\(|@import)\s*{URL}"""
@@ -45,7 +46,7 @@ def test_the_reference_names_every_public_object():
     assert {*agents.__all__, *verifiers._OWN} - shown == {"AGENTS"}  # a dictionary, in the text of its page
 
 
-@pytest.mark.parametrize("command", ["make_api", "make_settings", "make_performance", "make_verifiers", "make_walk"])
+@pytest.mark.parametrize("command", MAKERS)
 def test_a_page_is_what_its_command_writes(command):
     module = loaded(f"docs/{command}.py")
     pages = {ROOT / "README.md": module.page()} if command == "make_performance" else module.pages()
