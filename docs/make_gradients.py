@@ -35,6 +35,7 @@ from tabular import (  # noqa: E402 (its folder is no package)
     P,
     T,
     TabularPolicy,
+    Told,
     completion_log_probs,
     episodes,
     every_group,
@@ -47,6 +48,7 @@ from tabular import (  # noqa: E402 (its folder is no package)
     moved_policy,
     multisets,
     objective_gradient,
+    reading_the_other_prompt,
     relative_error,
     true_gradient,
     truncated_log_likelihood,
@@ -65,6 +67,7 @@ from agents import (  # noqa: E402
     PPO,
     RLOO,
     SAPO,
+    SDPO,
     TOPR,
     VAPO,
     Agent,
@@ -263,7 +266,10 @@ TEACHER = """\
 
 `Distillation` maximizes no reward: here g* is ∇ of -KL(π ‖ π_T) of whole completions, and the teacher π_T is another
 random table. Its gradient is that of -Σ_t E[KL(π(·|s_t) ‖ π_T(·|s_t))] with the distribution of the states held fixed:
-it lacks what an action does to later states. The three estimators have the same expectation."""
+it lacks what an action does to later states. The three estimators have the same expectation.
+
+`SDPO` is the same with a teacher that reads a hint: here the policy itself, which reads the other prompt, held fixed.
+Of its divergences only the KL has a gradient like that of KL(π ‖ π_T)."""
 
 STD = "the group's std"
 FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
@@ -651,6 +657,12 @@ def teacher_rows() -> Iterator[list[str]]:
         teacher = agent.anchor.reference
         cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), "∇KL state by state")
         yield ["`Distillation`", estimator, "1", *cells]
+    for divergence in ("kl", "forward-kl", "jensen-shannon"):
+        agent = make_agent(SDPO, 1, Told, teacher_weights="live", divergence=divergence)
+        teacher = reading_the_other_prompt(agent.policy)
+        words = "∇KL state by state" if divergence == "kl" else "∇ of another divergence, state by state"
+        cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), words)
+        yield ["`SDPO`", divergence, "1", *cells]
 
 
 def anchor_rows() -> Iterator[list[str]]:

@@ -39,7 +39,8 @@ class Verdict:
         status: "ok", or why the reward is missing: "timeout" and "error" are failures of the verifier and are counted;
             "not_applicable" means that it does not judge this completion. These are not scored as 0:
             such episodes are left out of baselines, loss and metrics.
-        reason: what went wrong, in one line, if the status is not "ok".
+        reason: what went wrong, in one line, if the status is not "ok"; else perhaps what is wrong with the answer,
+            feedback that the agent `sdpo` shows its teacher.
 
     Raises:
         ValueError: if the reward is NaN or beyond ±3.4e38, or for an unknown status.

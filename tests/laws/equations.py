@@ -27,6 +27,7 @@ class Played:
     old: torch.Tensor  # of the policy before the update
     acting: torch.Tensor  # of the policy that sampled
     reference: torch.Tensor | None = None  # of the anchor, or of the teacher
+    taught: torch.Tensor | None = None  # episodes in which the teacher has a hint, if not all, bool [G, K]
     values: Table | None = None  # of the critic as it is, differentiable
     old_values: Table | None = None  # of the critic before the update
     final_values: torch.Tensor | None = None  # of what an episode that was cut off saw last [G, K]
@@ -83,6 +84,23 @@ def kl(estimator: str, law: torch.Tensor, it: Played) -> Table:
         return (law.exp() * (law - it.reference)).sum(-1).where(it.mask, 0)
     gap = it.of(law) - it.of(it.reference)
     return {"k1": gap, "k2": gap.square() / 2, "k3": (-gap).exp() - 1 + gap}[estimator]
+
+
+def divergence(agent: Any, it: Played) -> Table:
+    """Return the anchor's term of the loss at each step; SDPO's may be another divergence than the KL."""
+    name = getattr(agent, "divergence", "kl")
+    if name == "kl":
+        return kl(agent.anchor.estimator, it.law, it)
+    pi, ref = it.law.exp(), it.reference.exp()
+    if name == "forward-kl":
+        return (ref * (ref / pi).log()).sum(-1).where(it.mask, 0)
+    mixed = (pi + ref) / 2
+    return ((pi * (pi / mixed).log() + ref * (ref / mixed).log()).sum(-1) / 2).where(it.mask, 0)
+
+
+def with_hint(values: Table, it: Played) -> Table:
+    """Return the values of the episodes for which the teacher has a hint, 0 in others."""
+    return values if it.taught is None else values.where(it.taught[..., None], 0)
 
 
 def of_others(values: Table, weights: Table) -> Table:
@@ -217,6 +235,7 @@ def of_teacher(agent: Any, it: Played) -> Table:
         credit = 0 * credit
     elif agent.estimator == "centred":
         credit = credit + kl("exact", it.old, it)
+    credit = with_hint(credit, it)
     values = gains(agent, it)
     return credit + agent.reward_coef * (values - of_others(values, torch.ones_like(values))) * bool(agent.reward_coef)
 
@@ -415,7 +434,7 @@ def objective(agent: Any, it: Played) -> tuple[torch.Tensor, torch.Tensor, torch
     if anchor.coef and anchor.place == "loss":
         rho = (it.of(it.law) - it.of(it.old)).exp() * importance(agent, it)
         factor = {"none": 1.0, "constant": rho.detach(), "differentiated": rho}[anchor.ratio]
-        steps = steps - anchor.coef * factor * kl(anchor.estimator, it.law, it)
+        steps = steps - anchor.coef * factor * with_hint(divergence(agent, it), it)
     return (weights * steps).sum() * (not agent.actor_waits), critic_loss(agent, it, weights), share
 
 

@@ -23,6 +23,7 @@ from tabular import (
     S,
     T,
     TabularPolicy,
+    Told,
     V,
     action_values,
     derivative,
@@ -36,6 +37,7 @@ from tabular import (
     make_agent,
     moved_policy,
     objective_gradient,
+    reading_the_other_prompt,
     relative_error,
     true_gradient,
     truncated_log_likelihood,
@@ -291,6 +293,14 @@ def test_distillation_descends_the_kl_to_its_teacher_state_by_state(estimator):
     assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
 
 
+@pytest.mark.parametrize("weights", ["averaged", "live", "start"])
+def test_sdpo_descends_the_kl_to_what_its_teacher_says_with_the_hint_state_by_state(weights):
+    agent = make_agent(agents.SDPO, 1, Told, teacher_weights=weights)
+    teacher = reading_the_other_prompt(agent.anchor.reference)
+    found = expected_gradient(agent)
+    assert relative_error(found, documented_kl_gradient("exact", "loss", agent.policy, teacher)) < TOLERANCE
+
+
 # Other objectives than the expected reward.
 
 
@@ -358,6 +368,7 @@ EQUATIONS = FAMILY | {
     "TOPR, low": {"cls": agents.TOPR, "threshold": 2.0},
     "MaxRL, both signs": {"cls": agents.MaxRL, "clip_range": 0.4},
     "PPO, plain": {"cls": agents.PPO, "gae_lambda": 0.5, "normalize_advantage": False, "vf_coef": 0.7},
+    **{f"SDPO, {name}": {"cls": agents.SDPO, "divergence": name} for name in ("forward-kl", "jensen-shannon")},
     "Distillation, rewards": FAMILY["Distillation, exact"] | {"reward_coef": 0.7},
     **{f"PKPO, {name}": {"cls": agents.PKPO, "k": 3, "baseline": name} for name in BASELINES},
     "VAPO, plain": {"cls": agents.VAPO, "length_alpha": 0.4, "gae_lambda": 0.5, "normalize_advantage": False},
@@ -402,12 +413,14 @@ def check_equation(settings, later, acted, seed):
         with torch.no_grad():
             agent.policy.table += torch.randn(P, S, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     now, states = agent.policy, rollout.observations
+    read = states if prepared.hinted is None else prepared.hinted
     it = played(
         rollout,
         4,
         law=law(now, states),
         **{name: law(policy, states).detach() for name, policy in (("old", old), ("acting", acting))},
-        reference=None if agent.anchor.reference is None else law(agent.anchor.reference, states).detach(),
+        reference=None if agent.anchor.reference is None else law(agent.anchor.reference, read).detach(),
+        taught=prepared.taught,
         values=now.table.flatten()[states].where(rollout.mask, 0),
         old_values=old.table.flatten()[states].where(rollout.mask, 0).detach(),
         final_values=old.table.flatten()[rollout.final_observations].where(rollout.truncated, 0).detach(),

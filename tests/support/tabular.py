@@ -9,6 +9,7 @@ P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a gro
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +61,25 @@ class TabularPolicy(TablePolicy):
         generator = torch.Generator().manual_seed(seed)
         self.logits.data = torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8
         self.table.data = torch.randn(P, S, generator=generator, dtype=torch.float64)
+
+    def hinted(self, rollout: Rollout, metadata: Any, most: int) -> Rollout:
+        """Return the rollout with a teacher that reads the other prompt, in episodes of other lengths than 2."""
+        prompts, states = rollout.observations // S, rollout.observations % S
+        return replace(rollout, hinted=(P - 1 - prompts) * S + states, taught=rollout.lengths != 2)
+
+
+class Told(TabularPolicy):
+    """Has a hint for every episode."""
+
+    def hinted(self, rollout: Rollout, metadata: Any, most: int) -> Rollout:
+        return replace(super().hinted(rollout, metadata, most), taught=None)
+
+
+def reading_the_other_prompt(policy: TabularPolicy) -> TabularPolicy:
+    """Return the policy that says after each prompt what this one says after the other."""
+    twin = copy.deepcopy(policy)
+    twin.logits.data = twin.logits.flip(0)
+    return twin
 
 
 def tiny_world(group_size: int = 2) -> WorldEnv:

@@ -44,6 +44,8 @@ FAMILY: dict[str, dict[str, Any]] = {
     "Distillation": {"cls": agents.Distillation, "max_ratio": 1.3},
     "Distillation, centred": {"cls": agents.Distillation, "estimator": "centred", "reward_coef": 0.5},
     "Distillation, exact": {"cls": agents.Distillation, "estimator": "exact"},
+    "SDPO, live": {"cls": agents.SDPO, "teacher_weights": "live", "divergence": "forward-kl"},
+    "SDPO, sampled": {"cls": agents.SDPO, "estimator": "sampled", "reward_coef": 0.5},
     "PPO, clipped values": {"cls": agents.PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 BASELINES = tuple(name for name in agents.estimators.baselines.BASELINES if name != "value")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +13,9 @@ from typing_extensions import override
 from ..base import RIGHT, Dialogue, Problem, Reply, Verdict
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
-from ..sandbox.run import Outcome, SandboxError
-from .cases import Call, Case, read_tests
-from .harness import decode
+from ..sandbox.run import SandboxError
+from .cases import read_tests
+from .faults import fault_of
 from .verifier import Code, program_of
 
 OWN, HUMAN_EVAL = "own", "humaneval"
@@ -94,7 +93,7 @@ class CodeFeedback(Code):
             return "there is no program"
         for test, right, came, outcome in self.tried(tests, program):
             if not right:
-                return _of_call(test, came, outcome) if isinstance(test, Call) else _of_case(test, outcome)
+                return fault_of(test, came, outcome)
         return ""
 
 
@@ -116,40 +115,6 @@ class Mending(Dialogue):
     @override
     def recall(self, turn: str) -> None:
         pass
-
-
-def _of_call(call: Call, line: bytes | None, outcome: Outcome) -> str:
-    """Return the fault of a call that fails."""
-    if line is None:
-        return f"the program {_end_of(outcome) or 'ended before it was called'}"
-    named = [f"{key}={value!r}" for key, value in call.keywords.items()]
-    asked = f"{call.function}({', '.join([*map(repr, call.arguments), *named])})"
-    shown = asked if len(asked) <= 100 else f"{asked[:100]}..."
-    return f"{shown} {_returned(line) or _end_of(outcome, f'{call.function}: ') or 'failed'}"
-
-
-def _of_case(case: Case, outcome: Outcome) -> str:
-    """Return the fault of an input for which a program prints something else."""
-    printed = outcome.output.decode("utf-8", "replace").rstrip()
-    return f"for the input {case.input!a:.80} it {_end_of(outcome) or f'printed {printed!a:.100}'}"
-
-
-def _returned(line: bytes) -> str:
-    """Return the value of a call, from the line that reports it; empty if it raised."""
-    try:
-        [value] = decode(json.loads(line))
-        return f"returned {value!r:.100}"
-    except (ValueError, TypeError, ArithmeticError, RecursionError):
-        return ""
-
-
-def _end_of(outcome: Outcome, prefix: str = "") -> str:
-    """Return how a program ended: too late, with too much output, or with the first line of errors of this prefix."""
-    if outcome.ended != "itself":
-        return {"timeout": "took too long", "flood": "printed too much"}[outcome.ended]
-    errors = outcome.errors.decode("utf-8", "replace").strip().splitlines()
-    found = [line.removeprefix(prefix) for line in errors if line.startswith(prefix)]
-    return f"raised {(found[0] if prefix else found[-1])[:150]}".rstrip(": ") if found else ""
 
 
 def with_levels(problems: Sequence[Problem], levels: int) -> list[Problem]:

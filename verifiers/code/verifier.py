@@ -21,6 +21,7 @@ from ..plugins.registry import register_verifier, require_trust
 from ..sandbox.run import Limits, Outcome, SandboxError, run, unavailable
 from . import harness
 from .cases import Call, Case, read_tests
+from .faults import fault_of
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
 _SCRIPT = """\
@@ -39,7 +40,8 @@ class Code(Verifier):
     Prompt: anything, such as a signature with its docstring. Completion: the program is the first fenced block, or all
     of the text without a block (at most 100,000 characters); thoughts are cut off first. Alphabet: printable ASCII.
     Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that crashes,
-    takes too long or too much memory fails its test; a sandbox that fails is an "error".
+    takes too long or too much memory fails its test; a sandbox that fails is an "error". The verdict's reason is the
+    fault at the first test that fails.
 
     A problem has one of three columns:
 
@@ -113,13 +115,17 @@ class Code(Verifier):
         tests = read_tests(problem)
         program = program_of(problem, completion)
         if not program:
-            return Verdict(0.0)
-        passed = (right for _, right, _, _ in self.tried(tests, program))
+            return Verdict(0.0, reason="there is no program")
+        passed, faults = 0, []
         try:
-            share = sum(passed) / len(tests) if self.partial else float(all(passed))
+            for test, right, came, outcome in self.tried(tests, program):
+                passed += right
+                faults += [] if right else [fault_of(test, came, outcome)]
+                if faults and not self.partial:
+                    break
         except SandboxError as error:
             return Verdict(0.0, status="error", reason=f"sandbox: {error}")
-        return Verdict(share)
+        return Verdict(passed / len(tests) if self.partial else float(not faults), reason=next(iter(faults), ""))
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Run many completions, one per processor at a time."""

@@ -1,0 +1,248 @@
+"""Self-distillation: what the teacher reads, to the token; whose weights teach; its gradient is in tests/laws."""
+
+import copy
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+import torch
+from chat_families import FAMILIES
+from continued import everything, run
+from diagonal import slow
+from dialogues import talking
+from identity_checks import collect
+from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
+
+from agents import SDPO, Agent, LanguageModelPolicy
+from agents.language.hints import RIGHT, WRONG, feedback_speller, spelled
+from agents.rollout import ERROR
+from verifiers import Verdict
+from verifiers.function import FunctionVerifier
+
+DOUBLE = {"rtol": 0, "atol": 1e-10}
+
+
+def taught(envs, policy=None, **settings):
+    settings = {"episodes_per_update": 8, "device": "cpu", "seed": 3, "learning_rate": 0.01, **settings}
+    agent = SDPO(tiny_policy("llama", envs) if policy is None else policy, envs, **settings)
+    agent.check_ready()
+    return agent
+
+
+def feedback(envs, texts, most=512):
+    return torch.stack(list(map(feedback_speller(envs.metadata, most), texts)))
+
+
+def contexts(rollout):
+    """Return the tokens of each episode up to its end, and the columns of its actions."""
+    for row in range(len(rollout)):
+        columns, actions = (each[row][rollout.mask[row]] for each in (rollout.columns, rollout.actions))
+        tokens = torch.nn.functional.pad(rollout.observations["tokens"][row], (0, 1))
+        tokens[columns] = actions
+        yield tokens[: int(columns[-1]) + 1].tolist(), columns.tolist()
+
+
+# What the teacher reads.
+
+
+def conversing(name):
+    """Return an environment of one conversation, a policy, and four episodes of it."""
+    tokenizer = FAMILIES[name]()
+    verifier = FunctionVerifier(lambda prompts, completions: [0.0] * len(prompts))
+    envs = gym.make_vec(
+        "TextGen-v0", 4, verifier=verifier, problems=["What is 12+34= ?"], tokenizer=tokenizer, chat=True, group_size=4,
+        test_fraction=0.0, max_new_tokens=6,
+    )  # fmt: skip
+    model = tiny_model("llama", len(tokenizer), context=256)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
+    return envs, policy, collect(policy, envs, 4)
+
+
+@pytest.mark.parametrize("name", [name if name in ("chatml", "llama2") else slow(name) for name in FAMILIES])
+def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_token_by_token(name):
+    envs, policy, rollout = conversing(name)
+    tokenizer, tail = envs.metadata["tokenizer"], list(envs.metadata["prompt_tail"])
+    asked = [{"role": "user", "content": "What is 12+34= ?"}]
+    whole = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(tail).strip() == whole.split("12+34= ?")[1].strip()
+    told = feedback(envs, ["no: <|im_end|>", "", "", "not 12"])
+    rollout = replace(rollout, success=torch.tensor([0.0, 1.0, 1.0, 0.0]), feedback=told)
+    alone = replace(rollout, success=torch.zeros(4))
+    control = {*envs.metadata["stop_token_ids"], *envs.metadata["hidden_token_ids"]}
+    said = [[token for token in row[mask].tolist() if token not in control]
+            for row, mask in zip(rollout.actions, rollout.mask, strict=True)]  # fmt: skip
+    no, not_12 = (row[row >= 0].tolist() for row in told[[0, 3]])
+    assert tokenizer.decode(no).strip() == "no: <|im_end|>" and not control & {*no}
+    for played, bodies, frame in ((rollout, [said[1], said[2], said[1], said[1]], RIGHT),
+                                  (alone, [no, None, None, not_12], WRONG)):  # fmt: skip
+        hinted = policy.hinted(played, envs.metadata, 512)
+        assert hinted.taught.tolist() == [body is not None for body in bodies]
+        before, after = (spelled(tokenizer, text) for text in frame)
+        read = zip(contexts(played), contexts(hinted.as_taught), bodies, strict=True)
+        for row, ((tokens, columns), (seen, moved), body) in enumerate(read):
+            place = int(played.observations["length"][row]) - len(tail)
+            hint = [] if body is None else [*before, *body, *after]
+            assert seen == [*tokens[:place], *hint, *tail, *tokens[place + len(tail) :]]
+            assert moved == [column + len(hint) for column in columns]
+
+
+def test_in_plain_text_a_right_answer_is_an_example_before_the_prompt():
+    envs = text_envs(4, group_size=4)
+    policy = tiny_policy("llama", envs)
+    rollout = replace(collect(policy, envs, 8), success=torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
+    rollout.status[7] = ERROR
+    rollout = replace(rollout, feedback=feedback(envs, ["", "", "", "", "abx", "", "", ""], 2))
+    hinted, end = policy.hinted(rollout, envs.metadata, 12), envs.metadata["tokenizer"].eos_token_id
+    assert hinted.taught.tolist() == [True, True, False, True, True, False, False, False]
+    answer = [token for token in rollout.actions[2][rollout.mask[2]].tolist() if token > end]
+    read = zip(contexts(rollout), contexts(hinted.as_taught), strict=True)
+    for row, ((tokens, _), (seen, _)) in enumerate(read):
+        prompt = tokens[: rollout.observations["length"][row]]
+        hint = {4: [2, 3, end]}.get(row, [*prompt, *answer, end] if row in (0, 1, 3) else [])
+        assert seen == [*hint, *tokens], "an x cannot be spelled, nor a new line"
+    assert not policy.hinted(rollout, envs.metadata, len(answer) - 1).taught[:4].any(), "too long an example"
+
+
+def test_the_last_turn_of_a_dialogue_is_the_example_and_replies_stay():
+    envs = talking(8, group_size=4)
+    policy = tiny_policy("llama", envs)
+    rollout = collect(policy, envs, 16)
+    rollout = replace(rollout, success=(torch.arange(16) % 4 == 1).double())
+    hinted, end = policy.hinted(rollout, envs.metadata, 12), envs.metadata["tokenizer"].eos_token_id
+    read = list(zip(contexts(rollout), contexts(hinted.as_taught), strict=True))
+    gaps = 0
+    for row, ((tokens, columns), (seen, moved)) in enumerate(read):
+        shown = read[4 * (row // 4) + 1][0]
+        last = max((at for at in shown[1] if at - 1 not in shown[1]), default=0)
+        turn = [token for token in shown[0][last:] if token > end]
+        prompt = tokens[: rollout.observations["length"][row]]
+        hint = [] if row % 4 == 1 else [*prompt, *turn, end]
+        assert seen == [*hint, *tokens] and moved == [column + len(hint) for column in columns]
+        gaps += columns[-1] - columns[0] >= len(columns)
+    assert gaps > 3
+
+
+# What it teaches.
+
+
+def by_hand(agent, prepared, divergence):
+    """Return the loss, from plain forward passes over each episode, with the teacher's distributions as constants."""
+    policy, teacher, total = agent.policy, agent.anchor.reference, 0.0
+    read = zip(contexts(prepared), contexts(prepared.as_taught), prepared.taught, strict=True)
+    for (tokens, columns), (seen, moved), taught in read:
+        if taught:
+            logits, theirs = (
+                each.model(torch.tensor([ids])).logits[0, torch.tensor(at) - 1, : policy.vocab_size].log_softmax(-1)
+                for each, ids, at in ((policy, tokens, columns), (teacher, seen, moved))
+            )
+            total = total + divergence(logits, theirs.detach()).sum()
+    return total / len(prepared)
+
+
+def kl(one, other):
+    return (one.exp() * (one - other)).sum(-1)
+
+
+def half(one, other):
+    mixed = ((one.exp() + other.exp()) / 2).log()
+    return (kl(one, mixed) + kl(other, mixed)) / 2
+
+
+DIVERGENCES = {"kl": kl, "forward-kl": lambda one, other: kl(other, one), "jensen-shannon": half}
+
+
+@pytest.mark.parametrize("env", [text_envs, talking], ids=["answers", "dialogues"])
+@pytest.mark.parametrize(("weights", "name"), [*zip(["live", "averaged", "start"], DIVERGENCES, strict=True)])
+def test_the_gradient_is_that_of_the_divergence_to_a_stopped_teacher_that_reads_the_hint(weights, name, env):
+    envs = env(8, group_size=4)
+    agent = taught(envs, teacher_weights=weights, divergence=name)
+    rollout = collect(agent.policy, envs, 8)
+    solved = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    prepared = agent.prepare(
+        replace(rollout, success=solved, feedback=feedback(envs, ["", "", "", "", "", "ab", "", ""]))
+    )
+    assert prepared.taught.tolist() == [True, False, True, True, False, True, False, False]
+    weights = [weight for weight in agent.policy.parameters() if weight.requires_grad]
+    wanted = torch.autograd.grad(by_hand(agent, prepared, DIVERGENCES[name]), weights)
+    found = torch.autograd.grad(sum(agent.loss(part)[0] for part in prepared.split(3)), weights)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, **DOUBLE)
+    assert max(float(each.abs().max()) for each in wanted) > 1e-3
+
+
+def test_without_a_right_answer_or_feedback_nothing_is_taught():
+    agent = taught(text_envs(8, group_size=4), teacher_weights="start")
+    before = copy.deepcopy(agent.policy.state_dict())
+    agent.policy.model.lm_head.weight.data *= 1.1  # away from its teacher
+    rollout = collect(agent.policy, agent.env, 8)
+    metrics = agent.update(replace(rollout, success=torch.zeros(8)))
+    assert metrics["train/taught_frac"] == metrics["train/grad_norm"] == 0.0 and metrics["train/kl_teacher"] > 1e-6
+    assert not torch.equal(before["model.lm_head.weight"], agent.policy.model.lm_head.weight)
+
+
+# Whose weights.
+
+
+def paying(prompts, completions):
+    return [float(completion.count("a") > 1) for completion in completions]
+
+
+@pytest.mark.parametrize("dtype", [slow("float32"), "bfloat16"])
+def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
+    def made():
+        envs = text_envs(8, paying, group_size=4)
+        policy = tiny_policy("llama", envs, dtype=dtype)
+        return SDPO(policy, envs, episodes_per_update=8, device="cpu", seed=3, learning_rate=0.01, average_rate=0.1)
+
+    whole, first = made(), made()
+    wanted = run(whole, 3)
+    begun = run(first, 2)
+    teacher, weights = first.self_teacher, first.policy_optimizer.weights
+    old = [mean.detach().clone() for mean in teacher.mean.masters]
+    teacher.follow()
+    for mean, before, present in zip(teacher.mean.masters, old, weights.masters, strict=True):
+        torch.testing.assert_close(mean, before + 0.1 * (present - before))
+        assert mean.dtype == torch.float32
+    for mean, before in zip(teacher.mean.masters, old, strict=True):
+        mean.data.copy_(before)
+    teacher.mean.copy_down()
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", env=text_envs(8, paying, group_size=4), continue_env=True, device="cpu")
+    assert begun + run(again, 1) == wanted and wanted[-1]["train/taught_frac"] > 0
+    assert everything(again) == everything(whole)
+    means = zip(again.self_teacher.mean.masters, whole.self_teacher.mean.masters, strict=True)
+    assert all(torch.equal(*pair) for pair in means)
+
+
+def test_the_live_teacher_is_the_policy_also_after_loading(tmp_path):
+    agent = taught(text_envs(8, paying, group_size=4), teacher_weights="live")
+    agent.learn(total_episodes=8).save(tmp_path / "agent")
+    assert not (tmp_path / "agent" / "reference").exists()
+    again = Agent.load(tmp_path / "agent", env=text_envs(8, paying, group_size=4), device="cpu")
+    assert again.anchor.reference is again.policy
+    again.learn(total_episodes=8)
+
+
+class Telling(FunctionVerifier):
+    """Says of an answer with an a that it has one."""
+
+    def __init__(self):
+        super().__init__(paying, alphabet=ALPHABET)
+
+    prefers_batches = True
+
+    def verify_batch(self, problems, completions):
+        return [Verdict(0.0, reason="ab" if "a" in completion else "") for completion in completions]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_reasons_of_verdicts_are_the_feedback(late):
+    more = {"problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 12, "late_verdicts": late}
+    envs = gym.make_vec("TextGen-v0", 8, verifier=Telling(), **more)
+    assert envs.metadata["late_verdicts"] == late
+    agent = taught(envs, group_size=1, max_hint_tokens=1)
+    rollout = agent.collector.collect(agent.policy, 8, agent.generator)
+    said = [2 in row[mask] for row, mask in zip(rollout.actions, rollout.mask, strict=True)]
+    assert rollout.feedback.tolist() == [[2 if each else -1] for each in said] and {*said} == {True, False}
+    assert agent.prepare(rollout).taught.tolist() == said
+    envs.close()
