@@ -10,7 +10,7 @@ from chat_families import FAMILIES
 from continued import everything, run
 from diagonal import slow
 from dialogues import talking
-from identity_checks import collect
+from identity_checks import collect, contexts
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
 
 from agents import SDPO, Agent, LanguageModelPolicy
@@ -31,15 +31,6 @@ def taught(envs, policy=None, **settings):
 
 def feedback(envs, texts, most=512):
     return torch.stack(list(map(feedback_speller(envs.metadata, most), texts)))
-
-
-def contexts(rollout):
-    """Return the tokens of each episode up to its end, and the columns of its actions."""
-    for row in range(len(rollout)):
-        columns, actions = (each[row][rollout.mask[row]] for each in (rollout.columns, rollout.actions))
-        tokens = torch.nn.functional.pad(rollout.observations["tokens"][row], (0, 1))
-        tokens[columns] = actions
-        yield tokens[: int(columns[-1]) + 1].tolist(), columns.tolist()
 
 
 # What the teacher reads.

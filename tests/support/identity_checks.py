@@ -93,3 +93,12 @@ def padded(rollout: Rollout, steps: int = 5, columns: int = 7, junk: int = 3) ->
     else:
         wider["observations"] = map_obs(lambda x: widen(x, steps, junk), observations)
     return replace(rollout, **wider)
+
+
+def contexts(rollout):
+    """Return the tokens of each episode up to its end, and the columns of its actions."""
+    for row in range(len(rollout)):
+        columns, actions = (each[row][rollout.mask[row]] for each in (rollout.columns, rollout.actions))
+        tokens = torch.nn.functional.pad(rollout.observations["tokens"][row], (0, 1))
+        tokens[columns] = actions
+        yield tokens[: int(columns[-1]) + 1].tolist(), columns.tolist()
