@@ -14,11 +14,13 @@ class LmEval(NamedTuple):
 
     Attributes:
         name: of that task.
+        metric: of its metrics the nearest to the share of successes.
         template: its prompt; empty for the row's own.
         until: texts that end an answer.
     """
 
     name: str
+    metric: str
     template: str = ""
     until: tuple[str, ...] = ()
 
@@ -59,7 +61,9 @@ TASKS = {
         "numeric",
         512,
         columns={"prompt": "question"},
-        lm_eval=LmEval("gsm8k_cot_zeroshot", "Q: {question}\nA: Let's think step by step.", ("Q:",)),
+        lm_eval=LmEval(
+            "gsm8k_cot_zeroshot", "flexible-extract", "Q: {question}\nA: Let's think step by step.", ("Q:",)
+        ),
     ),
     "math": Task(
         "hf:DigitalLearningGmbH/MATH-lighteval/default@0530c78699ea5e8eb5530600900e1f328b48acad",
@@ -67,7 +71,7 @@ TASKS = {
         "math",
         1024,
         columns={"prompt": "problem", "answer": "solution"},
-        lm_eval=LmEval("minerva_math", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
+        lm_eval=LmEval("minerva_math", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
     "math500": Task(
         "hf:HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
@@ -76,7 +80,7 @@ TASKS = {
         1024,
         columns={"prompt": "problem"},
         test_fraction=1.0,
-        lm_eval=LmEval("minerva_math500", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
+        lm_eval=LmEval("minerva_math500", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
     "dapo-math": Task(
         "hf:open-r1/DAPO-Math-17k-Processed/en@31dd309567e3da778038cc87d868b6097a3ccf68",
@@ -93,7 +97,7 @@ TASKS = {
         4096,
         columns={"prompt": "Problem", "answer": "Answer"},
         test_fraction=1.0,
-        lm_eval=LmEval("aime24", "Question: {Problem}\nAnswer:", ("Question:",)),
+        lm_eval=LmEval("aime24", "exact_match", "Question: {Problem}\nAnswer:", ("Question:",)),
     ),
     "aime25": Task(
         "hf:math-ai/aime25@563bb8404243c5f09de6ec262f2db674fe5bce9b",
@@ -102,7 +106,7 @@ TASKS = {
         4096,
         columns={"prompt": "problem"},
         test_fraction=1.0,
-        lm_eval=LmEval("aime25", "Question: {problem}\nAnswer:", ("Question:",)),
+        lm_eval=LmEval("aime25", "exact_match", "Question: {problem}\nAnswer:", ("Question:",)),
     ),
     "countdown": Task(
         "hf:Jiayi-Pan/Countdown-Tasks-3to4@408f70d177020686d34a56bba5952feb45aaaee4",
@@ -141,6 +145,26 @@ def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         own = {key: value for key, value in own.items() if key not in ("verifier_kwargs", "ask")}
     merged = {key: {**own[key], **given[key]} for key in own if isinstance(own[key], Mapping) and given.get(key)}
     return {**own, **given, **merged}
+
+
+def find_lm_eval(name: str) -> LmEval:
+    """Return the task of lm-eval on the rows of a task.
+
+    Raises:
+        ValueError: for an unknown name, or a task that lm-eval has not.
+    """
+    alike = find_task(name).lm_eval
+    if alike is None:
+        known = ", ".join(task for task, row in TASKS.items() if row.lm_eval is not None)
+        raise ValueError(f"lm-eval poses no task {name!r}; it has {known}")
+    return alike
+
+
+def as_lm_eval(name: str) -> dict[str, Any]:
+    """Return the arguments that pose a task's problems as lm-eval does; see `find_lm_eval` about errors."""
+    alike = find_lm_eval(name)
+    template = {"template": alike.template} if alike.template else {}
+    return {"ask": False, "stop_strings": alike.until, **template}
 
 
 def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:

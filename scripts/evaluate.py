@@ -33,10 +33,10 @@ of_a_policy = group(  # that is evaluated, or played with
         "rlenv evaluate runs/NAME": "Greedy success on the held-out problems of a run",
         "rlenv evaluate runs/A runs/B --samples 16": "Two runs side by side, with pass@k and maj@k",
         "rlenv evaluate runs/NAME --problems other.csv --json": "The same model on other problems",
-        "rlenv evaluate FOLDER_OR_ID --verifier numeric --problems FILE": "Any language model",
+        "rlenv evaluate FOLDER_OR_ID --task gsm8k --lm-eval": "Any language model, with the prompts of lm-eval",
     },
     often={
-        "What is asked": ("verifier", "problems", "column_args", "split", "episodes"),
+        "What is asked": ("task", "verifier", "problems", "column_args", "split", "episodes"),
         "How it answers": ("samples", "temperature", "chat", "max_new_tokens"),
         "What comes of it": ("out", "as_json", "trust"),
         "The run": ("config", "seed", "device"),
@@ -51,6 +51,7 @@ of_a_policy = group(  # that is evaluated, or played with
         "Episodes to play; for text: problems.",
         shown="2000 for text (200 problems with --samples), 100 for control",
     ),
+    option("--lm-eval", bool, "Pose the task's problems as lm-eval does, zero-shot.", False),
     option("--samples", click.IntRange(1, 1000), "Also sample so many completions per problem, for pass@k and maj@k."),
     option(
         "--out", click.Path(dir_okay=False, path_type=Path), "File of all completions.", shown="RUN/evaluations/..."
@@ -62,7 +63,7 @@ of_a_policy = group(  # that is evaluated, or played with
 @processes
 @common
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
-    """Evaluate RUNS: run folders, checkpoints, or with --verifier any language model (a folder or id).
+    """Evaluate RUNS: run folders, checkpoints, or with --task or --verifier any language model (a folder or id).
 
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
     what it says about them; their defaults are those for a model.

@@ -17,6 +17,7 @@ from agents import Rollout, SampledPolicy, processes
 from agents.checks import check_count
 from agents.training.evaluation import evaluate
 from rlenv.task import TextGenTask
+from rlenv.tasks import find_lm_eval
 from rlenv.version import __version__
 from verifiers.conversation import text_of
 
@@ -39,6 +40,9 @@ def run_evaluations(runs: tuple[Path, ...], given: dict[str, Any]) -> None:
     if given["out"] is not None and len(runs) > 1:
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
     given["device"] = join(given["device"], given["process_timeout"])
+    if given["lm_eval"]:
+        name, metric, *_ = find_lm_eval(given["lm_eval"])
+        say(f"prompts are those of lm-eval's {name} without examples; success is nearest to its {metric}")
     results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
     for name, found in results.items():
         if found.get("truncated_share", 0.0) > MOST_CUT:

@@ -16,6 +16,8 @@ Row = Mapping[str, Any]
 def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> dict[str, Any]:
     """Return the figures of an evaluation with `success_interval`, over problems, and `truncated_share`.
 
+    If verdicts count instructions, as those of `ifeval` do, `instruction_success` is the share that was followed.
+
     Args:
         figures: what `Agent.evaluate` returns.
         rows: the completions; as they are written.
@@ -23,6 +25,9 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> d
     """
     judged = [row for row in rows if row["status"] == "ok"]
     rates = [float(np.mean([row["success"] for row in group])) for group in by_problem(judged)]
+    counted = [parts for row in judged if "instructions" in (parts := row.get("parts", {}))]
+    if asked := sum(parts["instructions"] for parts in counted):
+        figures = figures | {"instruction_success": sum(parts["followed"] for parts in counted) / asked}
     return figures | {
         "success_interval": list(bootstrap_mean(rates, np.random.default_rng(seed))),
         "truncated_share": float(np.mean([row["truncated"] for row in judged])),
@@ -81,6 +86,7 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
     cells = {
         "problems": figures.get("problems"),
         "success": _interval(figures.get("success_rate"), figures.get("success_interval")),
+        "instructions followed": _interval(figures.get("instruction_success"), None),
         "mean reward": f"{figures['mean_reward']:.3f}",
         "mean length": f"{figures['mean_ep_length']:.1f}",
         "mean turns": f"{figures['mean_turns']:.2f}" if "mean_turns" in figures else None,

@@ -167,6 +167,8 @@ def describe(figures: dict[str, Any]) -> str:
     if figures["success_rate"] is not None:
         known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
         parts.insert(0, f"success {figures['success_rate']:.3f}{known}")
+    if "instruction_success" in figures:
+        parts.insert(1, f"instructions followed {figures['instruction_success']:.3f}")
     where = f", {figures['split']} split" if figures["split"] else ""
     mode = "greedy" if figures["deterministic"] else "sampled"
     return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"

@@ -89,7 +89,8 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
     except NotARunError as error:
         if given_by_user("verifier"):
             return _model(spec, given)
-        raise ValueError(f"{error}; to evaluate a model folder or id, say what judges it: --verifier NAME") from error
+        how = "to evaluate a model folder or id, say what judges it: --verifier NAME or --task NAME"
+        raise ValueError(f"{error}; {how}") from error
     for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
         if given_by_user(name):
             raise ValueError(f"{flag} is for a model folder or id; a checkpoint has its own arguments")

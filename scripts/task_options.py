@@ -27,6 +27,10 @@ def fill_in(ctx: click.Context) -> None:
         ValueError: for an unknown task, with the closest ones.
     """
     task, problems = ctx.params.pop("task", None), str(ctx.params.get("problems"))
+    if ctx.params.get("lm_eval"):
+        if task is None:
+            raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
+        ctx.params["lm_eval"] = task
     if task is not None:
         _expand(ctx, task)
     elif problems.startswith("hf:") and not ctx.params.get("resume"):
@@ -34,12 +38,13 @@ def fill_in(ctx: click.Context) -> None:
 
 
 def _expand(ctx: click.Context, task: str) -> None:
-    from rlenv.tasks import arguments_of
+    from rlenv.tasks import arguments_of, as_lm_eval
 
     def given(name: str) -> bool:
         return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
     row = arguments_of(task, {"verifier": ctx.params["verifier"]} if given("verifier") else {})
+    row |= as_lm_eval(task) if ctx.params.get("lm_eval") else {}
     for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
         if isinstance(value, Mapping):
             ctx.params[name] = tuple({**value, **dict(ctx.params[name])}.items())

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from _rlenv_scripts.evaluation_figures import with_intervals
+from _rlenv_scripts.session import describe
 from huggingface_hub import constants
 from inprocess import done, error_of, result_of, run
 from local_hub import serve_task
 from task_rows import rows_of
+from tiny_models import write_chat_model
 
 from rlenv.tasks import TASKS
 
@@ -65,6 +68,8 @@ def test_another_verifier_is_not_asked_for_a_place(folder, monkeypatch):
     [
         (["train", "--task", "gms8k"], "unknown task 'gms8k'; did you mean gsm8k"),
         (["train", "--task", "gsm8k", "--env", "CartPole-v1"], "--task has no meaning for CartPole-v1"),
+        (["evaluate", "none", "--lm-eval"], "pass --task"),
+        (["evaluate", "none", "--task", "countdown", "--lm-eval"], "poses no task 'countdown'; it has gsm8k, math,"),
         (["evaluate", "none", "--task", "zzz"], "unknown task 'zzz'; known: gsm8k, math"),
     ],
 )
@@ -94,3 +99,29 @@ def test_a_task_without_its_data_is_shown_with_one_line_about_them(monkeypatch):
     assert TASKS["gsm8k"].problems in shown.stdout and "prompt " not in shown.stdout
     (line,) = shown.stderr.splitlines()
     assert "no prompt to show" in line and "--problems FOLDER" in line
+
+
+def test_a_model_is_evaluated_on_a_task_with_the_prompts_of_lm_eval(folder, monkeypatch):
+    serve_task(monkeypatch, folder, "gsm8k")
+    write_chat_model(folder / "model", context=300)
+    asked = ["evaluate", "model", "--task", "gsm8k", "--max-new-tokens", 3, "--out", "own.jsonl", "--overwrite"]
+    done(*asked)
+    first = {row["prompt"] for row in map(json.loads, (folder / "own.jsonl").read_text().splitlines())}
+    questions = {row["question"] for row in rows_of("gsm8k")["test"]}
+    assert first == questions
+    said = done(*asked, "--lm-eval").stderr
+    assert "lm-eval's gsm8k_cot_zeroshot without examples" in said and "flexible-extract" in said
+    rows = [json.loads(line) for line in (folder / "own.jsonl").read_text().splitlines()]
+    assert {row["prompt"] for row in rows} == {f"Q: {each}\nA: Let's think step by step." for each in questions}
+    kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
+    assert kept["ask"] is False and kept["stop_strings"] == ["Q:"]
+
+
+def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts():
+    judged = [{"status": "ok", "success": False, "problem": 0, "truncated": False}] * 2
+    parts = [{"followed": 1.0, "instructions": 3.0}, {"followed": 2.0, "instructions": 2.0}]
+    rows = [row | {"parts": each, "problem": n} for n, (row, each) in enumerate(zip(judged, parts, strict=True))]
+    figures = {"success_rate": 0.5, "mean_reward": 0.5, "mean_ep_length": 3.0, "episodes": 2, "split": "test"}
+    found = with_intervals(figures | {"deterministic": True}, rows, 0)
+    assert found["instruction_success"] == 3 / 5 and "success 0.500, instructions followed 0.600" in describe(found)
+    assert "instruction_success" not in with_intervals(figures, [row | {"parts": {}} for row in rows], 0)
