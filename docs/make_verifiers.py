@@ -17,6 +17,7 @@ OF_OTHERS = {  # what verifiers that rest on tests, a form, a model, a server, a
     "environment": "what the environment does not catch",
     "gem": "what the environment does not catch",
     "gym": "what the environment does not catch",
+    "ifeval": "what a completion says beside its instructions",
     "json_schema": "whatever the schema lets through",
     "openenv": "what the environment does not catch",
     "regex": "whatever the pattern lets through",

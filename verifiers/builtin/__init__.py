@@ -13,6 +13,7 @@ from .countdown import Countdown
 from .exact import Exact
 from .format import Format
 from .guess import Guess
+from .ifeval import IFEval
 from .json_schema import JsonSchema
 from .length import Length
 from .math import Math
@@ -23,6 +24,6 @@ from .reward_model import RewardModel
 
 __all__ = [
     "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "EnvironmentClass", "Exact",
-    "Format", "Gem", "Guess", "Gym", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym",
-    "Regex", "RewardModel", "TextArena",
+    "Format", "Gem", "Guess", "Gym", "IFEval", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv",
+    "ReasoningGym", "Regex", "RewardModel", "TextArena",
 ]  # fmt: skip
