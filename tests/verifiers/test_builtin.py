@@ -70,6 +70,16 @@ def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name
     pose()
 
 
+def test_rows_with_numbers_and_a_target_are_problems_of_countdown():
+    verifier, template = Countdown(), "Make {target} of {nums}."
+    rows = [{"target": 98, "nums": nums} for nums in ([44, 19, 35], [35, 44, 19], [44, 19, 36])]
+    first, turned, other = (Problem.from_row(row, {"numbers": "nums"}, template) for row in rows)
+    answers = "<answer>44 + 19 + 35</answer>", "35 + (44+19) = 98", "44 + 19", "98"
+    assert [verifier.verify(first, answer).reward for answer in answers] == [1.0, 1.0, 0.0, 0.0]
+    assert verifier.split_key(first) == verifier.split_key(turned) != verifier.split_key(other)
+    assert verifier.split_key(Problem("19 35 44=98:", "", first.metadata)) == "19 35 44=98:"
+
+
 SIX = Problem("2*3?", "6")
 EMMA = '{"title": "Emma", "year": 1815}'
 BOOK = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["title", "year"]}

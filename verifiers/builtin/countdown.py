@@ -38,8 +38,8 @@ class Countdown(Verifier):
     at most once, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. It may be written as
     `3 \times 7 + 5 = 26`, whose "=" and what follows are cut off; after "is" or "=" in a sentence it counts only if it
     has two or more of the given numbers. Every problem has a solution, and the target is not among its numbers.
-    `metadata` holds "numbers" and "target"; listed problems need both, with any prompt. 3 5 7=26 and 7 3 5=26 are in
-    the same split.
+    `metadata` holds "numbers" and "target"; listed problems need both, with any prompt. In the rows of
+    Jiayi-Pan/Countdown-Tasks-3to4, `numbers` are the column `nums`. 3 5 7=26 and 7 3 5=26 are in the same split.
 
     Alphabet: digits, space, `=`, `:`, the chosen operators, and parentheses if `*` or `/` is among them. Answers may
     use any operator, and spaces between numbers and operators. No known holes.
@@ -52,6 +52,8 @@ class Countdown(Verifier):
             each lower level one less.
         place: where the expression stands; see docs/verifiers.md.
     """
+
+    columns = ("numbers", "target")
 
     def __init__(
         self,
@@ -117,8 +119,10 @@ class Countdown(Verifier):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        numbers, _, target = problem.text.partition("=")
-        return " ".join(sorted(numbers.split())) + "=" + target
+        numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
+        text = f"{' '.join(map(str, numbers))}={target}:" if isinstance(numbers, (list, tuple)) else problem.text
+        given, _, target = text.partition("=")
+        return " ".join(sorted(given.split())) + "=" + target
 
     def _solution(self, rng: random.Random, count: int) -> tuple[list[int], int, str] | None:
         """Return numbers, target and expression, built from left to right; None at a dead end."""

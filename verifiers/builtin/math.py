@@ -41,6 +41,7 @@ _END = re.compile(rf"{_WORD}|{_UNIT}|[.?;:](?!\S)|[$\n]|\\[])]|(?:≈|\\approx(?
 _LEAD = re.compile(r"(?:[\s*_`\":]|\\?[$€£](?=\s?[-0-9.])|(?:about|exactly)\b)*")
 _DELIMITED = re.compile(r"\$\$?(?=[^\s$])([^$]*[^\s$])\$\$?(?![0-9])|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _JOINED = re.compile(r"\$?\s*(?:\\(?:text|mbox) ?\{|\$)\s*(,?(?: ?(?:and|or))?)\s*[$}]")  # $x = 2$ or $x = 3$
+_CHOICE = re.compile(r"^\\text(?:bf)? ?\{(\(?[A-Z]\)?)\}$")  # all of a text, so no unit
 _FORMULA = re.compile(r"[0-9\\πθ√∞]|[A-Za-z)] ?[-+*/^(<>=]")
 _DANGLING = re.compile(r"[\s*_`\"',;.(-]+$|,? (?:and|or) ?$")
 _WORDS = re.compile(r"(?=.*[a-z]{3}|no)[a-z]+(?: [a-z]+){0,2}")
@@ -92,7 +93,7 @@ def formulas(text: str, several: bool = False) -> tuple[Formula, ...]:
     text = text.strip(" \t\n*_`")
     if not 0 < len(text) <= _LONGEST:
         return ()
-    text = _JOINED.sub(r" \1 ", text)
+    text = _JOINED.sub(r" \1 ", _CHOICE.sub(r"\1", text))
     if not _END.search(text):
         return tuple(filter(None, [_formula(text, "", several)]))
     starts = {0, *(end.end() for end in _END.finditer(text)), *(each.start() for each in _DELIMITED.finditer(text))}
