@@ -78,12 +78,11 @@ class Distillation(Taught):
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        credit = rollout.required("ref_log_probs") - rollout.log_probs
+        credit = rollout.where_taught(rollout.required("ref_log_probs") - rollout.log_probs)
         if self.estimator == kl.EXACT:
             credit = torch.zeros_like(credit)  # the anchor's term of the loss does it
         elif self.estimator == CENTRED:
-            credit = credit - rollout.required("values")
-        credit = rollout.where_taught(credit)
+            credit = credit - rollout.where_taught(rollout.required("values"))
         if self.reward_coef:
             gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
             credit = credit + self.reward_coef * (gains - baselines.leave_one_out(gains, rollout))

@@ -20,6 +20,7 @@ from agents import (
     GRPO,
     PPO,
     RLOO,
+    SDPO,
     VAPO,
     Agent,
     Distillation,
@@ -140,7 +141,9 @@ SETTINGS = [  # agent on CartPole, setting, values, what is named: more than eac
     ("reinforce-baseline", "kl_in", ("rewards",), "did you mean 'reward'"),
     ("reinforce-baseline", "group_size", (0, 2), ""),
     ("reinforce-baseline", "device", ("cudaa",), "cannot be used"),
-    *((name, "episodes_per_update", (1,), "at least 2") for name, cls in AGENTS.items() if cls.default_group_size > 1),
+    *((name, "episodes_per_update", (1,), "at least 2") for name, cls in AGENTS.items() if cls.compares_groups),
+    ("rloo", "reply_coef", (0.5,), "ControlPolicy reads no replies"),
+    ("sdpo", "teacher_weights", ("mean",), "averaged, live, start"),
     ("cispo", "max_ratio", (None,), "at least 1"),
     ("kl-cov", "max_covariance", (0,), "min_covariance=0"),
     ("clip-cov", "min_covariance", (6,), "max_covariance=5"),
@@ -184,6 +187,12 @@ TEACHERS = [  # settings of a distillation with text; what is named
     ({"teacher": Path("nowhere")}, ("teacher 'nowhere'", "neither a folder that exists nor a model's id", "a trained")),
     ({"teacher": 5}, ("teacher=5", "run folder")),
     ({"estimator": "k1"}, ("estimator 'k1'", "sampled, centred, exact")),
+]
+THEMSELVES = [  # settings of SDPO with text that have no effect, and of what
+    ({"teacher_weights": "live", "average_rate": 0.5}, ("average_rate=0.5", "without averaged weights")),
+    ({"teacher": "nowhere", "teacher_weights": "start"}, ("teacher_weights='start'", "with a teacher")),
+    ({"estimator": "sampled", "divergence": "forward-kl"}, ("divergence='forward-kl'", "estimator='sampled'")),
+    ({"mismatch": "token-mask"}, ("'token-mask'", "estimator='exact'")),
 ]
 IDLE = [  # settings of a distillation that have no effect, and of what
     ({"kl_estimator": "exact"}, ("kl_estimator='exact'", "teacher")),
@@ -313,6 +322,7 @@ OTHERS = [
         ("'nowhere' is neither a run folder", "'control'"),
     ),
     (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
+    (partial(pole, SDPO), ("reads text", "ControlPolicy", "rloo")),
     (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
     (lambda: pole().learn(10, total_episodes=10), ("total_timesteps", "total_episodes")),
     *(
@@ -344,6 +354,7 @@ ROWS = [
     *((partial(llama, **given), said) for given, said in ADAPTERS),
     *((partial(distillation, **given), said) for given, said in TEACHERS),
     *((partial(taught, **given), said) for given, said in IDLE),
+    *((partial(text, SDPO, tiny_model("gpt2"), **given), said) for given, said in THEMSELVES),
     *((partial(pole, ReinforceBaseline, *given, **settings), said) for *given, settings, said in MEANT),
     *OTHERS,
     *FIGURES,

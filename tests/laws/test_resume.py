@@ -45,13 +45,14 @@ UNUSUAL = {
     "clip-cov": {"num_epochs": 2, "share": 0.1, "min_covariance": 0.1, "max_covariance": 3.0},
     "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss", "kl_ratio": "constant"},
     "distillation": {"num_epochs": 2, "max_ratio": 4.0, "estimator": "centred", "reward_coef": 0.5},
+    "sdpo": {"average_rate": 0.2, "divergence": "jensen-shannon", "max_hint_tokens": 9, "reward_coef": 0.5},
 }  # fmt: skip
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 
 
 def test_every_setting_of_an_agent_is_tried_with_a_value_other_than_its_default():
     """Else a checkpoint that forgets one would have it all the same."""
-    elsewhere = {"part_weights"}  # in test_gdpo.py: verdicts must have the parts
+    elsewhere = {"part_weights", "teacher_weights"}  # in test_gdpo.py: verdicts must have the parts; in test_sdpo.py
     declared = {name: {k: s for k, s in declared_by(cls).items() if s.saved} for name, cls in AGENTS.items()}
     tried = {(name, key): value for name in AGENTS for key, value in UNUSUAL[name].items()}
     assert [pair for pair, value in tried.items() if value == declared[pair[0]][pair[1]].default] == []
@@ -89,8 +90,9 @@ def check_a_break_changes_nothing(make, folder, updates=2, stop=1, **env):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "control") if name != "ppo" else slow(name, "control") for name in AGENTS),
-        *((name, "text") if name == "ppo" else slow(name, "text") for name in AGENTS),  # it has most that is of text
+        *((name, "control") if name != "ppo" else slow(name, "control") for name in AGENTS if name != "sdpo"),
+        # PPO has most that is of text; SDPO needs it
+        *((name, "text") if name in ("ppo", "sdpo") else slow(name, "text") for name in AGENTS),
     ],
 )
 def test_a_break_changes_nothing(name, kind, tmp_path):

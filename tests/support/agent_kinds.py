@@ -22,7 +22,7 @@ def fitting(name, settings):
 
 def with_teacher(agent):
     """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
-    if isinstance(agent, Taught):
+    if isinstance(agent, Taught) and agent.anchor.reference is None:
         teacher = Policy.frozen_copy(agent.policy)  # whole, also on the base of an adapter, which would move with it
         with torch.no_grad():
             for weight in teacher.parameters():
