@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gradients.md"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import speaking  # noqa: E402 (its folder is no package)
 from tabular import (  # noqa: E402 (its folder is no package)
     ACTIONS,
     AT_EVERY_STEP,
@@ -268,8 +269,16 @@ TEACHER = """\
 random table. Its gradient is that of -Σ_t E[KL(π(·|s_t) ‖ π_T(·|s_t))] with the distribution of the states held fixed:
 it lacks what an action does to later states. The three estimators have the same expectation.
 
-`SDPO` is the same with a teacher that reads a hint: here the policy itself, which reads the other prompt, held fixed.
-Of its divergences only the KL has a gradient like that of KL(π ‖ π_T)."""
+`SDPO` is the same with a teacher that reads a hint: here the policy itself, held fixed, which reads the other
+prompt."""
+
+REPLIES = """\
+## The loss on replies
+
+Here each prompt has dialogues of an action, a reply that follows from it, and another action. `reply_coef` adds the
+gradient of the replies' log-likelihood to the agent's, in the states that the policy visits. It is no policy gradient:
+rewards do not count. In this table it moves only what the policy expects as a reply, which no action depends on, so the
+part along g* stays; in a network, the weights are the same."""
 
 STD = "the group's std"
 FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
@@ -414,7 +423,9 @@ def page() -> str:
         OBJECTIVES,
         table(("agent", "settings", "K", "objective", "pass@1"), objective_rows()),
         TEACHER,
-        table(("agent", "estimator", "K"), teacher_rows()),
+        table(("agent", "estimator or divergence", "K"), teacher_rows()),
+        REPLIES,
+        table(("agent", "reply_coef", "K"), reply_rows()),
         ACTING,
         table(("agent", "weights", "bounds"), acting_rows()),
         stale_text(),
@@ -663,6 +674,14 @@ def teacher_rows() -> Iterator[list[str]]:
         words = "∇KL state by state" if divergence == "kl" else "∇ of another divergence, state by state"
         cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), words)
         yield ["`SDPO`", divergence, "1", *cells]
+
+
+def reply_rows() -> Iterator[list[str]]:
+    """Yield a row per weight of the loss on replies."""
+    for coef in (0.0, 0.1, 1.0):
+        policy, found = speaking.expected_gradient(RLOO, reply_coef=coef)
+        words = "g* + λ E[∇log π(reply)]" if coef else "exact"
+        yield ["`RLOO`", f"{coef:g}", "2", *figures(found, speaking.true_gradient(policy), words)]
 
 
 def anchor_rows() -> Iterator[list[str]]:
