@@ -117,6 +117,33 @@ TASKS = {
         template="Reach {target} with the numbers {numbers}, each used at most once, and with + - * / and parentheses.",
         test_fraction=0.01,
     ),
+    "ifeval": Task(
+        "hf:google/IFEval@966cd89545d6b6acfd7638bc708b98261ca58e84",
+        "541 test",
+        "ifeval",
+        1280,
+        ask=False,
+        test_fraction=1.0,
+        lm_eval=LmEval("ifeval", "prompt_level_strict_acc"),
+    ),
+    "mbpp": Task(
+        "hf:google-research-datasets/mbpp/full@4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+        "374 train, 590 test",
+        "code",
+        512,
+        columns={"tests": "test_list", "answer": "code"},
+        template="{text} It has to pass these tests: {tests}",
+    ),
+    "humaneval": Task(
+        "hf:openai/openai_humaneval@7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+        "164 test",
+        "code",
+        512,
+        columns={"answer": "canonical_solution"},
+        template="```python\n{prompt}```\nWrite the whole of this function.",
+        test_fraction=1.0,
+        lm_eval=LmEval("humaneval", "pass@1", "{prompt}", ("\nclass", "\ndef", "\n#", "\nif", "\nprint")),
+    ),
 }
 
 

@@ -14,7 +14,9 @@ from agents import RLOO
 from rlenv import hub
 from rlenv.task import TextGenTask
 from rlenv.tasks import TASKS, expanded
+from verifiers.sandbox.run import unavailable
 
+PROGRAM = "Put the program between two lines of three backticks."
 BOXED = "Put the answer in \\boxed{}."
 # The first problem of the rows as a model reads it, a right answer and a wrong one.
 FIRST = {
@@ -34,6 +36,20 @@ FIRST = {
         "\\boxed{3 + 7}",
     ),
 }
+FIRST |= {
+    "ifeval": ("Describe the number 0 in at least 1 words, without commas.", "Nothing", "Nothing, or none"),
+    "mbpp": (
+        "Write a function add that adds 0 to a number. It has to pass these tests: "
+        '["assert add(1) == 1", "assert add(5) == 5", "assert add(-2) == -2"] ' + PROGRAM,
+        "```\ndef add(x):\n    return x\n```",
+        "```\ndef add(x):\n    return 1\n```",
+    ),
+    "humaneval": (
+        f'```python\ndef add0(x):\n    """Return x + 0."""\n```\nWrite the whole of this function. {PROGRAM}',
+        "```python\ndef add0(x):\n    return x\n```",
+        "    return x + 1\n",
+    ),
+}
 CHARACTERS = "train:260"
 
 
@@ -44,6 +60,8 @@ def served(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_poses_its_rows_and_tells_right_from_wrong(served, name):
+    if TASKS[name].verifier == "code" and unavailable():
+        pytest.skip("no sandbox here: programs are refused")
     loaded = served(name)
     split = "test" if TASKS[name].test_fraction == 1 else "train"
     task = TextGenTask(**expanded(name), tokenizer=CHARACTERS, split=split, trust=False)  # as of a checkpoint

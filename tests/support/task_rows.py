@@ -45,6 +45,35 @@ def _countdown(n):
     return {"target": 3 * n + 21, "nums": [n + 3, n + 7, n + 11]}
 
 
+def _ifeval(n):
+    prompt = f"Describe the number {n} in at least {n % 3 + 1} words, without commas."
+    every = dict.fromkeys(("num_words", "relation", "keywords", "num_bullets"))  # each row names all arguments
+    asked = [every, every | {"num_words": n % 3 + 1, "relation": "at least"}]
+    names = ["punctuation:no_comma", "length_constraints:number_words"]
+    return {"key": 1000 + n, "prompt": prompt, "instruction_id_list": names, "kwargs": asked}
+
+
+def _mbpp(n):
+    return {
+        "task_id": n,
+        "text": f"Write a function add that adds {n} to a number.",
+        "code": f"def add(x):\r\n  return x + {n}",
+        "test_list": [f"assert add({each}) == {each + n}" for each in (1, 5, -2)],
+        "test_setup_code": "",
+        "challenge_test_list": [],
+    }
+
+
+def _humaneval(n):
+    return {
+        "task_id": f"HumanEval/{n}",
+        "prompt": f'def add{n}(x):\n    """Return x + {n}."""\n',
+        "canonical_solution": f"    return x + {n}\n",
+        "test": f"METADATA = {{}}\n\n\ndef check(candidate):\n    assert candidate(1) == {n + 1}\n",
+        "entry_point": f"add{n}",
+    }
+
+
 _MAKERS = {
     "gsm8k": (_gsm8k, ("train", "test")),
     "math": (_math, ("train", "test")),
@@ -53,6 +82,9 @@ _MAKERS = {
     "aime": (_aime, ("train",)),
     "aime25": (_aime25, ("test",)),
     "countdown": (_countdown, ("train",)),
+    "ifeval": (_ifeval, ("train",)),
+    "mbpp": (_mbpp, ("train", "test")),
+    "humaneval": (_humaneval, ("test",)),
 }
 
 
