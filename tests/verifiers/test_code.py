@@ -37,6 +37,9 @@ VALUES = [
     ("assert f()", "[]", False),
     ("assert not f()", "None", True),
     ("assert not f()", "'no'", False),
+    ("assert f()", "__import__('re').match('a', 'ab')", True),
+    ("assert not f()", "__import__('re').match('a', 'ab')", False),
+    ("assert f() is True", "__import__('re').match('a', 'ab')", False),
     ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
     ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
     ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
@@ -220,8 +223,8 @@ def test_the_problems_of_human_eval_are_those_whose_tests_can_all_be_read(monkey
 
 def test_a_row_of_human_eval_is_judged_by_all_that_its_check_says():
     first, second = read_tests(Problem.from_row(HUMAN_EVAL))
-    assert (first.request(), first.expected) == (["total", [[1, 2]], {}], 3)
-    assert (second.request(), second.expected) == (["total", [[0.1]], {}], 0.1)
+    assert (first.request(), first.expected) == (["total", [[1, 2]], {}, False], 3)
+    assert (second.request(), second.expected) == (["total", [[0.1]], {}, False], 0.1)
 
 
 BODY_OF_TOTAL = HUMAN_EVAL["canonical_solution"]

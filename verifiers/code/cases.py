@@ -68,7 +68,7 @@ class Call:
 
     def request(self) -> list[Any]:
         """Return the sandbox's part of a case: everything but the expected output."""
-        return [self.function, self.arguments, self.keywords]
+        return [self.function, self.arguments, self.keywords, self.comparison is _is_as_true]
 
     def is_passed_by(self, line: bytes | None) -> bool:
         """Tell whether a line that came back, from whomever, holds the expected value."""

@@ -1,8 +1,8 @@
 """Calls the functions of a program inside the sandbox; its two codecs serve `cases.py` on the outside as well.
 
-Standard input is a marshalled list of calls [name, arguments, keyword arguments]. Standard output is one line of JSON a
-call, in order: [value], or [] for a call that failed or returned something else than plain data. No expected value is
-ever here.
+Standard input is a marshalled list of calls [name, arguments, keyword arguments, whether the truth of the value is
+enough]. Standard output is one line of JSON a call, in order: [value], or [] for a call that failed or returned
+something else than plain data, of which the truth is reported where that is enough. No expected value is ever here.
 """
 
 from __future__ import annotations
@@ -108,15 +108,21 @@ def main() -> None:
     results = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not a result
     program = importlib.import_module("solution")
-    for name, arguments, keywords in calls:
-        os.write(results, (call(program, name, arguments, keywords) + "\n").encode())
+    for each in calls:
+        os.write(results, (call(program, *each) + "\n").encode())
     os._exit(0)  # without waiting for what the program left running
 
 
-def call(program: Any, name: str, arguments: Any, keywords: Any) -> str:
+def call(program: Any, name: str, arguments: Any, keywords: Any, as_truth: bool) -> str:
     """Return the line that reports one call."""
     try:
-        return json.dumps([encode(getattr(program, name)(*arguments, **keywords))])
+        value = getattr(program, name)(*arguments, **keywords)
+        try:
+            return json.dumps([encode(value)])
+        except ValueError:
+            if as_truth:
+                return json.dumps([bool(value)])
+            raise
     except BaseException as error:  # SystemExit too: one failed call says nothing about the next one
         print(f"{name}: {type(error).__name__}: {_said(error)}", file=sys.stderr)
         return "[]"
