@@ -3,15 +3,31 @@
 import io
 import itertools
 import json
+import math
 import sys
 from dataclasses import replace
 from functools import partial
 
 import _rlenv_benchmarks
 import pytest
-from _rlenv_benchmarks import against_trl, env, floors, generate, gpu, measure, peers, sb3, update, verifier, worlds
+from _rlenv_benchmarks import (
+    against_trl,
+    env,
+    floors,
+    generate,
+    gpu,
+    measure,
+    peers,
+    record,
+    sb3,
+    update,
+    verifier,
+    worlds,
+)
 from _rlenv_benchmarks.measure import Case, measured
 from inprocess import result_of, run
+from loaded import loaded
+from pages import check_rlenv
 
 
 @pytest.fixture(autouse=True)
@@ -91,3 +107,90 @@ def test_the_command_writes_rows_with_machine_versions_and_command(monkeypatch, 
     assert row["pairs"] == 7 and row["command"] == "rlenv bench generate --pairs 7"
     assert {"processor", "cores", "gpu"} == set(row["machine"]) and "torch" in row["versions"] and row["date"]
     assert found == {"generate": [row]}
+
+
+@pytest.mark.parametrize(
+    ("config", "ended", "seconds"),
+    [
+        ({"timesteps": 1000}, {"timesteps": 900, "episodes": 10}, 5.0),
+        ({"timesteps": 1000}, {"timesteps": 1003, "episodes": 10}, None),
+        ({"episodes": 64}, {"timesteps": 900, "episodes": 32}, 5.0),
+        ({"episodes": 64, "timesteps": None}, {"timesteps": 900, "episodes": 64}, None),
+    ],
+)
+def test_a_run_that_uses_up_its_budget_has_missed_its_goal(config, ended, seconds):
+    assert record.seconds_to_goal(config, {"sft_seconds": 2.0, "seconds": 3.0, **ended}) == seconds
+
+
+def test_a_record_is_faster_and_a_check_allows_for_noise():
+    assert record.times_as_long([10.0, 24.0, 9.0], [10.0, 20.0, 10.0]) == 1.0, "of seed by seed: 1, 1.2, 0.9"
+    assert record.fault([10.0, 20.0], None, record.FASTER) == "", "the first"
+    assert record.fault([9.0, 19.0], [10.0, 20.0], record.FASTER) == ""
+    assert "0.97 times" in record.fault([9.7, 19.4], [10.0, 20.0], record.FASTER)
+    assert record.fault([11.0, 22.0], [10.0, 20.0], record.SLOWER) == ""
+    assert "1.20 times" in record.fault([12.0, 24.0], [10.0, 20.0], record.SLOWER)
+
+
+def test_a_seed_that_misses_the_goal_counts_as_infinitely_long():
+    assert record.median([3.0, None, 1.0]) == 3.0 and record.median([None, 2.0, None]) == math.inf
+    assert record.times_as_long([None, None, 9.0, 3.0], [None, 20.0, None, 2.0]) == 1.5, "of infinity, 0, 1.5"
+    assert record.fault([3.0, None, 1.0], None, record.FASTER) == ""
+    assert "1 of 2 seeds" in record.fault([3.0, None], [3.0, 3.0], record.SLOWER)
+
+
+def test_seeds_are_measured_in_turn_each_in_its_commit(monkeypatch):
+    monkeypatch.setattr(record, "checked_out", lambda commit, folder: folder)
+    order = []
+
+    def timed(task, tree, seed, folder):
+        order.append((seed, tree.name))
+        assert not folder.exists() and tree not in folder.parents
+        return float(len(order))
+
+    monkeypatch.setattr(record, "run", timed)
+    task = record.TASKS["demo"]._replace(seeds=2)
+    assert record.measure(task, ["ours", "last"]) == {"ours": [1.0, 3.0], "last": [2.0, 4.0]}
+    assert order == [(0, "ours"), (0, "last"), (1, "ours"), (1, "last")]
+
+
+TRAIN = """
+import json, os, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--log-dir") + 1])
+folder.mkdir()
+result = {"sft_seconds": 1.0, "seconds": int(sys.argv[sys.argv.index("--seed") + 1]), "timesteps": 1}
+(folder / "config.json").write_text(json.dumps({"timesteps": int(os.environ["OMP_NUM_THREADS"])}))
+(folder / "result.json").write_text(json.dumps(result))
+sys.exit("no luck" if result["seconds"] == 9 else 0)
+"""
+
+
+def test_the_code_that_runs_is_that_of_the_tree(tmp_path):
+    (tmp_path / "src" / "rlenv").mkdir(parents=True)
+    (tmp_path / "src" / "rlenv" / "__init__.py").touch()
+    (tmp_path / "src" / "rlenv" / "__main__.py").write_text(TRAIN)
+    task = record.Task("rlenv train --of-this-tree", 1.0, 1)
+    assert record.run(task, tmp_path, 3, tmp_path / "run-3") == 4.0
+    with pytest.raises(RuntimeError, match="status 1: no luck"):
+        record.run(task, tmp_path, 9, tmp_path / "run-9")
+
+
+def test_a_record_is_appended_to_its_task_and_drawn():
+    first = record.with_record({"cartpole": ["kept"]}, "demo", {"aaaa": [2.0, None, 3.0]})
+    second = record.with_record(first, "demo", {"bbbb": [1.0, 2.0, 3.0], "aaaa": [2.0, 4.0, 3.0]})
+    assert second["cartpole"] == ["kept"] and second["demo"][0] == first["demo"][0]
+    assert second["demo"][0]["seconds"] == [2.0, None, 3.0] and second["demo"][0]["before"] == []
+    assert second["demo"][1]["before"] == [{"commit": "aaaa", "seconds": [2.0, 4.0, 3.0]}]
+    assert second["demo"][1]["command"] == "rlenv train --eval-episodes 1000 --stop-reward 0.95"
+    for row, when in zip(second["demo"], ("then", "now"), strict=True):
+        row["date"], row["machine"]["processor"] = when, "a CPU"
+    _, _, *lines = loaded("docs/make_performance.py").records({"demo": second["demo"]}).splitlines()
+    assert lines[0] == "| `demo` | 0.95 | 3 (2, missed, 3) |  | aaaa | then | a CPU |"
+    assert lines[1] == "| `demo` | 0.95 | 2 (1, 2, 3) | 0.50 | bbbb | now | a CPU |"
+    assert lines[2].startswith("| `cartpole` | 475 | none yet |")
+
+
+@pytest.mark.parametrize("name", record.TASKS)
+def test_the_command_of_a_record_is_one(name):
+    task = record.TASKS[name]
+    command, _ = check_rlenv(f"{task.command} --stop-reward {task.goal:g}".split()[1:])
+    assert command.name == "train"
