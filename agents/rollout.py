@@ -168,6 +168,11 @@ class Rollout:
         return found
 
     @property
+    def sampling_log_probs(self) -> torch.Tensor:
+        """Log-probabilities of the actions while acting, whether `log_probs` are those or not [N, T]."""
+        return self.log_probs if self.acting_log_probs is None else self.acting_log_probs
+
+    @property
     def as_taught(self) -> Self:
         """The same steps as a teacher reads them."""
         if self.hinted is None:

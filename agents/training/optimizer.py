@@ -160,7 +160,7 @@ class PolicyOptimizer:
         for parameter in self.weights.parameters:
             parameter.grad = None
 
-    def step(self, fault: str = "", new_update: bool = True) -> float:
+    def step(self, fault: str = "", new_update: bool = True, share: float = 1.0) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
         If the gradient of the actor or the critic is exactly zero, its weights do not change, whatever Adam's momentum:
@@ -169,6 +169,7 @@ class PolicyOptimizer:
         Args:
             fault: what was not finite before the gradient was made, "loss" or "log-probabilities"; empty if all was.
             new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
+            share: of the learning rate, for this step.
 
         Raises:
             DivergedError: after several such updates in a row, or if the learning rate is too large for the weights'
@@ -187,7 +188,9 @@ class PolicyOptimizer:
             if norm == 0:
                 for parameter in side:
                     parameter.grad = None
-        self._decay()
+        for group in self.adam.param_groups:
+            group["lr"] = self.rate * share
+        self._decay(self.rate * share)
         if self.rate > self.most_rate:
             raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite")
         self.adam.step()
@@ -196,11 +199,11 @@ class PolicyOptimizer:
         return norms[0]
 
     @torch.no_grad()
-    def _decay(self) -> None:
+    def _decay(self, rate: float) -> None:
         if self.weight_decay:
             for weight in self.weights.masters:
                 if weight.ndim >= 2 and weight.grad is not None:
-                    weight.mul_(1 - self.rate * self.weight_decay)
+                    weight.mul_(1 - rate * self.weight_decay)
 
     def _skip(self, fault: str) -> None:
         self.zero_grad()

@@ -49,8 +49,8 @@ class PassesAgent(Agent):
         """Return the steps that `off_policy_mask` leaves in the loss, bool [N, T]; None for all."""
         if self.off_policy_mask is None:
             return None
-        acting = batch.log_probs if batch.acting_log_probs is None else batch.acting_log_probs
-        return off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, self.off_policy_mask)
+        acting, most = batch.sampling_log_probs, self.off_policy_mask
+        return off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, most)
 
     @override
     def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:

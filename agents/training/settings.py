@@ -123,6 +123,13 @@ class AgentSettings:
         low=1,
         more="None for no bound.",
     )
+    scale_by_ess: bool = setting(
+        False,
+        "Shorten a step if few episodes outweigh the others: multiply its rate by the root of `train/ess`.",
+        commands=TRAIN,
+        more="The effective sample size of the importance weights of whole episodes, without bounds, by their number "
+        "(VCPO, arXiv:2602.17616). It is 1 while the policy is the one that acted.",
+    )
     micro_batch_size: int | None = setting(
         None,
         "Episodes per pass (PPO for control: steps).",

@@ -10,7 +10,7 @@ import torch
 
 from .. import processes
 from ..devices import to_floats
-from ..estimators.mismatch import importance_weights
+from ..estimators.mismatch import effective_share, episode_weights, importance_weights
 from ..fsdp import gather_weights, passes, release_weights
 from ..policies import ControlPolicy, Policy
 from ..rollout import ENV_RETURN, Batch, Rollout, RolloutT
@@ -20,6 +20,7 @@ from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
 
 Figures = dict[str, torch.Tensor]
+WEIGHTS = ("weights", "squared_weights", "weighed")  # sums of the importance weights of episodes, for `train/ess`
 
 
 class Update:
@@ -61,7 +62,9 @@ class Update:
             fault = fault_of(self.policy, metrics)
             if not fault and not steps:  # later steps train another policy than the one that sampled
                 check_log_probs(self.policy, metrics)
-            steps.append(metrics | {"train/grad_norm": self.optimizer.step(fault, new_update=not steps)})
+            share = metrics["train/ess"] ** 0.5 if self.agent.scale_by_ess else 1.0
+            norm = self.optimizer.step(fault, new_update=not steps, share=share)
+            steps.append(metrics | {"train/grad_norm": norm})
             learned |= self.optimizer.stepped
         if isinstance(self.policy, ControlPolicy):
             self.policy.observe(prepared)
@@ -193,12 +196,14 @@ class Update:
 
     @torch.no_grad()
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
-        """Return metrics of how far the log-probabilities are from those before the update."""
-        gap = log_probs - batch.log_probs
-        moved = gap.where(self.with_gradient(batch), 0)  # the others are not known if `skip_idle_rows`
+        """Return metrics of how far the log-probabilities are from those before the update, and sums of weights."""
+        gap, known = log_probs - batch.log_probs, self.with_gradient(batch)  # the others are not if `skip_idle_rows`
+        moved, rows = gap.where(known, 0), known.any(1)
+        weights = episode_weights(log_probs, batch.sampling_log_probs, known).where(rows, 0)
         return {
             "train/approx_kl": batch.total(moved.expm1() - moved),
             "train/logp_gap_max": gap.abs().max() if gap.numel() else gap.sum(),
+            **dict(zip(WEIGHTS, (weights.sum(), weights.square().sum(), rows.sum()), strict=True)),
         }
 
     def backward(self, batch: Batch) -> dict[str, float]:
@@ -221,6 +226,7 @@ class Update:
         totals: dict[str, float] = {}
         for part in (part for parts in processes.gather(parts) for part in parts):
             self._add_metrics(totals, part)
+        totals["train/ess"] = effective_share(*(totals.pop(name, 0.0) for name in WEIGHTS))
         for name, reduction in self.agent.reductions.items():
             if name in totals and reduction.name in counted:
                 totals[name] /= max(counted[reduction.name], 1)

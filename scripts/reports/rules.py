@@ -29,6 +29,7 @@ GOOD = 0.8  # success: a policy may be sure of what is right
 CLEAR = 0.05  # a gain of success that is not noise
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
+FEW = 0.3  # of the episodes, by their effective number; below, verl's documentation warns, too
 HALVES = ("bfloat16", "float16")
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
@@ -240,6 +241,18 @@ def acting_differs(run: History) -> Finding | None:
     )
 
 
+def few_carry(run: History) -> Finding | None:
+    """The importance weights are so unequal that a few episodes make the gradient."""
+    if not (share := run["train/ess"]).end < FEW:
+        return None
+    return Finding(
+        "few episodes carry the updates: their importance weights outweigh those of the others",
+        f"train/ess is {share.end:.2g} at update {run.updates}, {share.start:.2g} at the beginning",
+        "train on fresher episodes (--staleness 0, --agent-arg num_epochs=1), lower --learning-rate, bound the weights "
+        "(--mismatch sequence-truncate), or shorten such steps (--scale-by-ess)",
+    )
+
+
 def held_out_falls_behind(run: History) -> Finding | None:
     """Success falls, on held-out problems or in training, while what is trained on rises."""
     held_out = _fall(run["eval/success_rate"], _margin(run))
@@ -305,7 +318,8 @@ RULES: dict[str, Callable[[History], Finding | None]] = {
     rule.__name__.replace("_", "-"): rule
     for rule in (
         verdicts_fail, nothing_learned, same_reward, held_out_falls_behind, worse_than_before, entropy_collapse,
-        equal_groups, cut_off, length_collapse, special_tokens, kl_runaway, acting_differs, too_slow,
+        equal_groups, cut_off, length_collapse, special_tokens, kl_runaway, acting_differs, few_carry,
+        too_slow,
     )
 }  # fmt: skip
 EXPLAINS = {  # what a finding explains is not said as well

@@ -1,5 +1,6 @@
 """Several optimizer steps a rollout: every row once a pass; and weights for what differs."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
 from agents import AGENTS, PPO, RLOO, DivergedError
+from agents.estimators.mismatch import effective_share, episode_weights
 from agents.training.proximal import PassesAgent
 
 OWN = {
@@ -78,11 +80,12 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts):
         rollout.rewards[:4] = 0.0
         metrics = agent.update(rollout)
         assert len(figures) == 2 * parts
-        logged = (metrics[f"train/{name}"] for name in ("clip_fraction", "approx_kl", "grad_norm"))
+        logged = (metrics[f"train/{name}"] for name in ("clip_fraction", "approx_kl", "grad_norm", "ess"))
         results.append((agent.policy.logits.detach(), *logged))
     (skipped, *with_skip), (whole, *without) = results
     torch.testing.assert_close(skipped, whole, rtol=0, atol=1e-12)
     assert with_skip == pytest.approx(without, rel=1e-9) and with_skip[0] > 0
+    assert (with_skip[-1] < 1) == (parts < 8)  # one row is always worth one row
 
 
 class Tied(RLOO, PassesAgent):
@@ -124,3 +127,26 @@ def test_a_gap_ends_a_run_or_is_weighed(name):
     assert metrics["train/mismatch_kl"] == pytest.approx(float((gap.expm1() - gap).mean()))
     assert metrics["train/mismatch_weight"] == pytest.approx(float(gap.exp().clamp(max=3).mean()))
     assert metrics["train/approx_kl"] == pytest.approx(0, abs=1e-15)
+
+
+def test_weights_of_whole_episodes_that_differ_shorten_the_step():
+    """By the root of the share of the episodes that would say as much if all weighed the same."""
+    rollout, steps = acted_differently(sample()), []
+    log_weights = (sample().log_probs - rollout.log_probs).where(rollout.mask, 0).sum(1)
+    weights = [math.exp(each) for each in log_weights.tolist()]
+    share = sum(weights) ** 2 / (len(weights) * sum(weight**2 for weight in weights))
+    assert 0.5 < share < 0.95
+    for shortened in (False, True):
+        agent = make_agent(RLOO, 4, mismatch="token-truncate", scale_by_ess=shortened, micro_batch_size=5)
+        before = agent.policy.logits.detach().clone()
+        assert agent.update(rollout)["train/ess"] == pytest.approx(share, rel=1e-12)
+        steps.append(agent.policy.logits.detach() - before)
+    torch.testing.assert_close(steps[1], math.sqrt(share) * steps[0], rtol=1e-9, atol=0)
+
+
+def test_the_share_of_episodes_that_count_is_known_for_simple_weights():
+    assert effective_share(4.0, 4.0, 4) == 1.0  # four alike
+    assert effective_share(12.0, 84.0, 4) == pytest.approx(3 / 7)  # 1, 1, 1 and 9
+    assert effective_share(0.0, 0.0, 0) == 1.0  # none
+    far = torch.tensor([[1e3], [-1e3]])
+    assert episode_weights(far, -far, far < torch.inf).square().isfinite().all()

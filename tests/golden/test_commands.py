@@ -147,7 +147,7 @@ LOGGED = (
     "eval/mean_ep_length eval/mean_reward time/episodes time/iterations time/total_timesteps time/trained_timesteps "
     "time/fps time/acting_frac time/environment_frac time/training_frac rollout/ep_len_mean rollout/ep_rew_mean "
     "rollout/frac_reward_zero_std rollout/group_size_min rollout/reward_std rollout/truncated_frac train/approx_kl "
-    "train/entropy_loss train/grad_norm train/learning_rate train/logp_gap_max train/loss train/policy_loss"
+    "train/entropy_loss train/ess train/grad_norm train/learning_rate train/logp_gap_max train/loss train/policy_loss"
 )
 CRITIC = f"{LOGGED} train/explained_variance train/value_loss"
 SOLVED = f"{LOGGED} eval/success_rate rollout/success_rate rollout/special_tokens"
