@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from .algorithms.cispo import CISPO
     from .algorithms.covariance import ClipCov, KLCov
     from .algorithms.dapo import DAPO
+    from .algorithms.delightful import Delightful
     from .algorithms.distillation import Distillation
     from .algorithms.dppo import DPPO
     from .algorithms.dr_grpo import DrGRPO
     from .algorithms.gdpo import GDPO
+    from .algorithms.gmpo import GMPO
     from .algorithms.grpo import GRPO
     from .algorithms.gspo import GSPO
+    from .algorithms.luspo import LUSPO
     from .algorithms.maxrl import MaxRL
     from .algorithms.pkpo import PKPO
     from .algorithms.ppo import PPO
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from .algorithms.sdpo import SDPO
     from .algorithms.topr import TOPR
     from .algorithms.vapo import VAPO
+    from .algorithms.vespo import VESPO
     from .language.nucleus import SampledPolicy
     from .language.policy import LanguageModelPolicy
     from .policies import ControlPolicy, Policy, make_policy
@@ -84,8 +88,10 @@ __all__ = [
     "DAPO",
     "DPPO",
     "GDPO",
+    "GMPO",
     "GRPO",
     "GSPO",
+    "LUSPO",
     "PKPO",
     "PPO",
     "RLOO",
@@ -93,11 +99,13 @@ __all__ = [
     "SDPO",
     "TOPR",
     "VAPO",
+    "VESPO",
     "Agent",
     "Batch",
     "ClipCov",
     "Collector",
     "ControlPolicy",
+    "Delightful",
     "Distillation",
     "DivergedError",
     "DrGRPO",

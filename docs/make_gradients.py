@@ -62,8 +62,10 @@ from agents import (  # noqa: E402
     DAPO,
     DPPO,
     GDPO,
+    GMPO,
     GRPO,
     GSPO,
+    LUSPO,
     PKPO,
     PPO,
     RLOO,
@@ -71,9 +73,11 @@ from agents import (  # noqa: E402
     SDPO,
     TOPR,
     VAPO,
+    VESPO,
     Agent,
     Batch,
     ClipCov,
+    Delightful,
     Distillation,
     DrGRPO,
     KLCov,
@@ -137,8 +141,10 @@ last step, as in text. The ratio is 1, so clipping has no effect.
 
 | agent | where its bias comes from |
 | --- | --- |
-| `GRPO`, `GSPO`, `SAPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
-| `CISPO`, `DPPO`, `KLCov` | prompts with a small standard deviation have more weight; the mean is over all tokens |
+| `GRPO`, `GSPO`, `GMPO`, `SAPO` | prompts with a small standard deviation weigh more, steps of long episodes less |
+| `LUSPO` | prompts with a small standard deviation weigh more |
+| `CISPO`, `VESPO`, `DPPO`, `KLCov` | prompts with a small standard deviation weigh more; the mean is over all tokens |
+| `Delightful` | steps are gated by advantage times surprisal |
 | `DAPO` | the mean is over the tokens of groups with unequal rewards |
 | `ReinforcePlusPlus` | the mean and the standard deviation of the rollout include the token itself |
 
@@ -148,8 +154,13 @@ last step, as in text. The ratio is 1, so clipping has no effect.
   shows what a bias does to the direction.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
   rollouts grow; [below](#agents-with-a-critic) are figures.
-- **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
-  `CISPO`: their gates, masks and penalties are idle there.
+- **`GSPO`**, **`GMPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`VESPO`**, **`DPPO`** and
+  **`KLCov`** that of `CISPO`: their gates, weights, masks and penalties are idle there.
+- **`LUSPO`** is `GSPO` without 1/T_i. For rewards of 0 and 1, each prompt's success has its true direction, times a
+  factor of its chance and K (asserted in the tests). For `VESPO` with a sum over each episode, k = 1 and λ = 0, that
+  holds in later passes, too.
+- **`Delightful`** acts in the first pass, and has another direction however large the rollout. For η → ∞ its gate is
+  half open everywhere, and the gradient half of that of `ReinforceBaseline`.
 - **`ClipCov`** is `CISPO` less the steps that it leaves out: here a fifth of them, with a covariance in (0.2, 5). The
   paper's range begins at 1, which these short episodes seldom reach.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
@@ -250,7 +261,7 @@ LATER = """\
 ## Later passes: gates, masks and tapers
 
 The episodes come from μ = π_old, and π has moved since, as after `num_epochs` passes. K = 2, but 1 for `TOPR`. `DPPO`
-is averaged over each episode here, so that no weight looks at the whole rollout."""
+is averaged over each episode here and `VESPO` summed, so that no weight looks at the whole rollout."""
 
 LATER_KL = """\
 ## Later passes: the KL in the loss
@@ -280,6 +291,25 @@ gradient of the replies' log-likelihood to the agent's, in the states that the p
 rewards do not count. In this table it moves only what the policy expects as a reply, which no action depends on, so the
 part along g* stays; in a network, the weights are the same."""
 
+
+class SpreadDPPO(DPPO):
+    """DPPO whose steps are averaged over each episode."""
+
+    weights = staticmethod(aggregation.sequence_mean)
+
+
+class SummedVAPO(VAPO):
+    """VAPO whose steps are summed over each episode."""
+
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedVESPO(VESPO):
+    """VESPO whose steps are summed over each episode."""
+
+    weights = staticmethod(aggregation.sequence_sum)
+
+
 STD = "the group's std"
 FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
     (Reinforce, {}, "exact"),
@@ -288,14 +318,19 @@ FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
     (ReinforceBaseline, {"baseline": "batch-mean"}, "scaled by (N-1)/N"),
     (RLOO, {}, "exact"),
     (TOPR, {}, "exact"),
+    (Delightful, {}, "gated"),
+    (Delightful, {"gate_width": 1e13}, "scaled by 1/2"),
     (DrGRPO, {}, "scaled by (K-1)/(K L_max)"),
     (GRPO, {}, f"1/T_i; {STD}"),
     (GSPO, {}, f"1/T_i; {STD}"),
+    (LUSPO, {}, STD),
+    (GMPO, {}, f"1/T_i; {STD}"),
     (SAPO, {}, f"1/T_i; {STD}"),
     (GRPO, {"scale": "batch"}, "1/T_i; the batch's std"),
     (DAPO, {"max_rounds": 1}, f"token mean of groups kept; {STD}"),
     (CISPO, {}, f"token mean; {STD}"),
     (CISPO, {"scale": "batch"}, "token mean; the batch's std"),
+    (VESPO, {}, f"token mean; {STD}"),
     (DPPO, {}, f"token mean; {STD}"),
     (KLCov, {}, f"token mean; {STD}"),
     (ClipCov, {"share": 0.2, "min_covariance": 0.2}, "CISPO's, less some steps"),
@@ -341,6 +376,7 @@ STALE_CASES: tuple[tuple[type[Agent], str, str], ...] = (
     (GRPO, "token-truncate", f"1/T_i; {STD}; other steps of μ"),
     (CISPO, "token-truncate", f"token mean; {STD}; other steps of μ"),
     (TOPR, "token-truncate", "other steps of μ"),
+    (SummedVESPO, "sequence-truncate", f"{STD}; weighted"),
 )
 DRAWN = {  # rows of the table of agents: agent, settings, K
     ("RLOO", "-", "2"): "RLOO",
@@ -693,18 +729,6 @@ def anchor_rows() -> Iterator[list[str]]:
         yield [estimator, place, *figures(found, true, words)]
 
 
-class SpreadDPPO(DPPO):
-    """DPPO whose steps are averaged over each episode."""
-
-    weights = staticmethod(aggregation.sequence_mean)
-
-
-class SummedVAPO(VAPO):
-    """VAPO whose steps are summed over each episode."""
-
-    weights = staticmethod(aggregation.sequence_sum)
-
-
 def later_gradient(agent: Agent, size: int, rewards: torch.Tensor = AT_THE_END) -> torch.Tensor:
     """Return the expected gradient of the agent in a later pass: its policy has moved since it sampled [P, S, V]."""
     rollout, probability = every_group(agent.policy, rewards, size)
@@ -745,7 +769,7 @@ def stale_rows() -> Iterator[list[str]]:
     for cls, weights, words in STALE_CASES:
         for staleness in STALENESS:
             found = stale_gradient(cls, weights, policies, staleness)
-            yield [f"`{cls.__name__}`", weights, str(staleness), *figures(found, true, words)]
+            yield [f"`{cls.name.upper()}`", weights, str(staleness), *figures(found, true, words)]
 
 
 def stale_text() -> str:
@@ -778,9 +802,14 @@ def stale_text() -> str:
 def later_rows() -> Iterator[list[str]]:
     """Yield a row per agent with a limit on later passes, and setting."""
     gates = {"gate_temperature": 5.0, "gate_temperature_negative": 5.0}
+    plain = {"power": 1.0, "decay": 0.0, "power_negative": 1.0, "decay_negative": 0.0}
     cases: tuple[tuple[str, Agent, int, str, str], ...] = (
+        ("LUSPO", make_agent(LUSPO, 2, clip_range=0.2, clip_range_high=0.2), 2, "ε = 0.2, 0.2", f"{STD}; clipped"),
+        ("GMPO", make_agent(GMPO, 2), 2, "ε = 0.33, 0.49", "GRPO's, geometric"),
         ("SAPO", make_agent(SAPO, 2), 2, "τ = 1, 1.05", "GRPO's, gated"),
         ("SAPO", make_agent(SAPO, 2, **gates), 2, "τ = 5, 5", "GRPO's, gated"),
+        ("VESPO", make_agent(SummedVESPO, 2), 2, "k, λ = 2, 3 and 3, 2", f"{STD}; weighted"),
+        ("VESPO", make_agent(SummedVESPO, 2, **plain), 2, "k, λ = 1, 0", STD),
         *(
             ("DPPO", make_agent(SpreadDPPO, 2, max_moved=most), 2, f"δ = {most:g}", "GRPO's, masked")
             for most in (0.2, 0.05)

@@ -89,6 +89,36 @@ def taper(
     return log_ratio.clamp(max=0).exp().where(advantages < 0, 1)
 
 
+def gamma_kernel(
+    log_ratio: torch.Tensor, advantages: torch.Tensor, good: tuple[float, float], bad: tuple[float, float]
+) -> torch.Tensor:
+    """Return a weight that is 1 where the ratio W is 1, and falls to 0 as it goes to 0 or grows, in closed form.
+
+        W^k exp(λ (1 - W))                                                                           (arXiv:2602.10693)
+
+    Args:
+        log_ratio: log W of each episode, constants [N, 1].
+        advantages: of each step's episode [N, T].
+        good: k and λ of episodes with an advantage of at least 0.
+        bad: of the others.
+    """
+    for_good, for_bad = ((k * log_ratio - decay * log_ratio.expm1()).exp() for k, decay in (good, bad))
+    return for_bad.where(advantages < 0, for_good)
+
+
+def delight(log_probs: torch.Tensor, advantages: torch.Tensor, width: float) -> torch.Tensor:
+    """Return a gate that opens to rare successes and closes to rare failures, constants in (0, 1).
+
+        σ(A_t (-log π(a_t|s_t)) / η)                                                                  (arXiv:2603.14608)
+
+    Args:
+        log_probs: [N, T].
+        advantages: [N, T].
+        width: η, above 0.
+    """
+    return torch.sigmoid(-(advantages * log_probs).detach() / width)
+
+
 def covariance(log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return each step's part of the covariance of log π and A, which is how much it lowers the entropy.
 

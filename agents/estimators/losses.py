@@ -63,6 +63,23 @@ def is_clipped(
     return (above & (advantages > 0)) | (below & (advantages < 0))
 
 
+def clipped_log_ratio(
+    log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    low: float,
+    high: float,
+    most: float | None = None,
+) -> torch.Tensor:
+    """Return the logarithm of the ratio by which `clipped_ratio` multiplies A_t; see there for the arguments.
+
+    min(log ρ_t, log(1 + high)) where A_t > 0, else max(log ρ_t, log(1 - low))                 (arXiv:2507.20673)
+    """
+    log_ratio = log_probs - old_log_probs.detach()
+    bounded = log_ratio if most is None else log_ratio.clamp(max=math.log(most))
+    return log_ratio.clamp(max=math.log1p(high)).where(advantages > 0, bounded.clamp(min=math.log1p(-low)))
+
+
 def weighted_log_prob(
     log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, most: float
 ) -> torch.Tensor:

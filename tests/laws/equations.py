@@ -254,7 +254,7 @@ ADVANTAGES: dict[str, Callable[[Any, Played], torch.Tensor]] = {
     "Distillation": of_teacher,
     **dict.fromkeys(("A2C", "PPO"), of_critics),
     **dict.fromkeys(
-        ("GRPO", "SAPO", "CISPO", "ClipCov", "KLCov"),
+        ("GRPO", "SAPO", "VESPO", "CISPO", "ClipCov", "KLCov"),
         lambda agent, it: standardized(gains(agent, it), agent.scale == "batch"),
     ),
 }
@@ -309,6 +309,31 @@ def taper(agent: Any, it: Played, credit: Table) -> Table:
     return torch.where(credit >= 0, 1.0, whole.clamp(max=1)).detach()
 
 
+def geometric(agent: Any, it: Played, credit: Table) -> Table:
+    """Return the T_i-th root of the product of the clipped ratios, times the advantage."""
+    ratio, good = log_ratio(agent, it).exp(), credit > 0
+    most = math.inf if agent.max_ratio is None else agent.max_ratio
+    bad_ratio = ratio.clamp(max=most).clamp(min=1 - agent.clip_range)
+    each = torch.where(good, ratio.clamp(max=1 + agent.clip_range_high), bad_ratio).where(it.mask, 1)
+    return each.prod(-1, keepdim=True) ** (1 / it.lengths.double()) * credit
+
+
+def kernel(agent: Any, it: Played, credit: Table) -> Table:
+    """Return W^k exp(λ (1 - W)), W the product of the ratios of the steps, and of their weights."""
+    weights, by_step = mismatched(agent, it), str(agent.mismatch).startswith("token")
+    of_acting = weights.where(it.mask, 1).prod(-1, keepdim=True) if by_step else weights[..., :1]
+    whole = log_ratio(agent, it).sum(-1, keepdim=True).exp().detach() * of_acting
+    good, bad = (agent.power, agent.decay), (agent.power_negative, agent.decay_negative)
+    shapes = torch.tensor([good, bad], dtype=torch.float64)[(credit < 0).long()]  # [G, K, T, 2]
+    k, decay = shapes.unbind(-1)
+    return whole**k * (decay * (1 - whole)).exp()
+
+
+def gate(agent: Any, it: Played, credit: Table) -> Table:
+    chance = it.of(it.law).exp().detach()
+    return 1 / (1 + chance ** (credit / agent.gate_width))
+
+
 def chosen(agent: Any, it: Played, credit: Table) -> Table:
     """Return the steps with the largest (log π - mean)(A - mean) in the range, a share of all steps."""
     old = it.of(it.old)
@@ -330,6 +355,9 @@ SURROGATES: dict[str, Callable[[Any, Played, Table], Table]] = {
     **dict.fromkeys(("CISPO", "Distillation"), weighted),
     "DPPO": lambda agent, it, credit: weighted(agent, it, credit).where(~has_left(agent, it, credit), 0),
     "SAPO": gated,
+    "GMPO": geometric,
+    "VESPO": lambda agent, it, credit: kernel(agent, it, credit) * credit * it.of(it.law),
+    "Delightful": lambda agent, it, credit: gate(agent, it, credit) * credit * it.of(it.law),
     "TOPR": lambda agent, it, credit: taper(agent, it, credit) * credit * it.of(it.law),
     "ClipCov": lambda agent, it, credit: (log_ratio(agent, it).exp() * credit).where(~chosen(agent, it, credit), 0),
     "KLCov": held_back,
@@ -345,6 +373,7 @@ HELD_BACK: dict[str, Callable[[Any, Played, Table], Table]] = {  # `train/clip_f
     ),
     "DPPO": has_left,
     "SAPO": is_closing,
+    "VESPO": lambda agent, it, credit: kernel(agent, it, credit) < 0.5,
     "TOPR": lambda agent, it, credit: taper(agent, it, credit) < 0.5,
     **dict.fromkeys(("ClipCov", "KLCov"), chosen),
 }
@@ -366,9 +395,10 @@ def summed(agent: Any, it: Played) -> Table:
 
 
 WEIGHTS: dict[str, Callable[[Any, Played], Table]] = {
-    **dict.fromkeys(("A2C", "PPO", "CISPO", "DAPO", "ReinforcePlusPlus", "ClipCov", "KLCov"), by_token),
+    **dict.fromkeys(("A2C", "PPO", "CISPO", "VESPO", "DAPO", "ReinforcePlusPlus", "ClipCov", "KLCov"), by_token),
     **dict.fromkeys(("GRPO", "SAPO", "GDPO"), by_length),
     **dict.fromkeys(("Reinforce", "ReinforceBaseline", "RLOO", "TOPR", "MaxRL", "PKPO", "Distillation"), summed),
+    "LUSPO": summed,
     "DrGRPO": lambda agent, it: summed(agent, it) / agent.longest,
 }
 
@@ -396,7 +426,11 @@ def is_a(agent: Any, name: str) -> bool:
 
 
 def importance(agent: Any, it: Played) -> Table:
-    """Return the weights of steps that another policy sampled."""
+    """Return the weights of steps that another policy sampled, unless they are in the kernel."""
+    return torch.ones_like(it.rewards) if is_a(agent, "VESPO") else mismatched(agent, it)
+
+
+def mismatched(agent: Any, it: Played) -> Table:
     if agent.mismatch is None:
         return torch.ones_like(it.rewards)
     gap = it.of(it.old) - it.of(it.acting)

@@ -7,6 +7,7 @@ sampled rollouts: in the first pass, in a later one, and where another policy ac
 
 import copy
 import itertools
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -16,10 +17,14 @@ import torch
 from diagonal import diagonal
 from equations import Played, best_of_subsets, objective
 from tabular import (
+    ACTIONS,
     AT_THE_END,
+    LEVELS,
+    MASK,
     NEXT,
     REWARDS,
     SOLVED,
+    STATES,
     P,
     S,
     T,
@@ -27,6 +32,7 @@ from tabular import (
     Told,
     V,
     action_values,
+    completion_log_probs,
     derivative,
     every_group,
     exact_values,
@@ -67,6 +73,10 @@ class SummedA2C(agents.A2C):
 
 
 class SummedPPO(agents.PPO):
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedVESPO(agents.VESPO):
     weights = staticmethod(aggregation.sequence_sum)
 
 
@@ -148,6 +158,20 @@ def stale_gradient(policy, sampler, baseline, most):
     return derivative((visits(log_mu)[..., None] * credit * log_pi).sum((1, 2)).mean(), policy)
 
 
+def slope_of_success(success, size):
+    """Return what standardized rewards of 0 and 1 multiply the gradient of the chance of success by [P].
+
+    Σ_s Binomial(s; K-1, p) (A of a success beside s others - A of a failure beside them), as the own episode is in the
+    mean and in the standard deviation.
+    """
+    total = torch.zeros_like(success)
+    for others in range(size):
+        chance = math.comb(size - 1, others) * success**others * (1 - success) ** (size - 1 - others)
+        spread = [math.sqrt(n * (size - n) / size / (size - 1)) + 1e-4 for n in (others, others + 1)]
+        total += chance * ((1 - (others + 1) / size) / spread[1] + others / size / spread[0])
+    return total
+
+
 # The true gradient, perhaps times a constant.
 
 
@@ -173,6 +197,7 @@ EXACT = [  # agent, K, settings, and what the true gradient is times
     *((agents.DrGRPO, size, {"max_steps": T}, (size - 1) / size / T) for size in (2, 4)),
     (agents.DrGRPO, 2, {"max_steps": T, **ANCHORED}, 1 / 2 / T),
     *((agents.TOPR, 1, {"threshold": threshold}, 1.0) for threshold in (0.5, 0.2)),
+    (agents.Delightful, 2, {"gate_width": 1e13}, 1 / 2),  # a gate that is half open everywhere
     (SummedA2C, 1, {"gae_lambda": 1.0}, 1.0),  # for any critic
     (SummedPPO, 1, SUMMED, 1.0),
 ]
@@ -195,6 +220,39 @@ def test_unbounded_weights_of_episodes_make_the_gradient_exact_again(cls, factor
     agent = make_agent(cls, 2, **UNBOUNDED, **({"max_steps": 1} if cls is agents.DrGRPO else {}))
     found = expected_gradient(agent, AT_THE_END, 2, moved_policy(agent.policy))
     assert relative_error(found, factor * true_gradient(agent.policy)) < TOLERANCE
+
+
+# Sequence ratios and gates.
+
+
+def successes(policy):
+    """Return the chance of success of each prompt, differentiable [P]."""
+    return (completion_log_probs(policy.logits.log_softmax(-1)).exp() * (LEVELS == 1)).sum(1)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("settings", [{}, {"power": 1.0, "decay": 0.0, "power_negative": 1.0, "decay_negative": 0.0}])
+def test_without_a_weight_by_length_only_the_standard_deviation_is_left(settings, size):
+    """Each prompt's success has its true direction; plain importance weights keep it in a later pass."""
+    agent = make_agent(SummedVESPO if settings else agents.LUSPO, size, episodes_per_update=36, **settings)
+    rollout, probability = every_group(agent.policy, SOLVED, size)
+    prepared, share = agent.prepare(rollout), (len(rollout) / (P * size) * probability)[:, None]
+    sampler = moved_policy(agent.policy) if settings else agent.policy
+    found = gradient(agent, replace(prepared, weights=prepared.weights * share))
+    before, now = (successes(policy) for policy in (sampler, agent.policy))
+    wanted = derivative((slope_of_success(before.detach(), size) * now).mean(), agent.policy)
+    assert relative_error(found, wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("width", [0.5, 2.0])
+def test_the_delightful_gradient_is_gated_by_advantage_times_surprisal(width):
+    agent = make_agent(agents.Delightful, 1, baseline="none", returns="episode", gate_width=width)
+    found, log_pi = expected_gradient(agent), agent.policy.logits.log_softmax(-1)[:, STATES, ACTIONS].where(MASK, 0)
+    gated = LEVELS[..., None] / (1 + log_pi.detach().exp() ** (LEVELS[..., None] / width))  # [P, C, T]
+    chance = log_pi.detach().sum(-1).exp()
+    wanted = derivative((chance * (gated * log_pi).sum(-1)).sum(1).mean(), agent.policy)
+    assert relative_error(found, wanted) < TOLERANCE
+    assert relative_error(found, true_gradient(agent.policy)) > 0.1
 
 
 # A rollout that is some updates old.
@@ -357,6 +415,7 @@ ACTED = {
     for mode in MODES
 } | {
     "SAPO, acted": {"cls": agents.SAPO, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
+    **{f"VESPO, {mode}": {"cls": agents.VESPO, **bounded(mode, 0.7, 1.4), "num_epochs": 2} for mode in MODES},
     "CISPO, acted": {"cls": agents.CISPO, **bounded("token-truncate", 0.0, 1.2)},
     "TOPR, acted": {"cls": agents.TOPR, **bounded("token-truncate", 0.0, 1.2), "num_epochs": 2},
     "GRPO, acted and masked": {"cls": agents.GRPO, **UNBOUNDED, "off_policy_mask": 0.02},
@@ -372,6 +431,9 @@ EQUATIONS = FAMILY | {
     "GRPO, clipped": {"cls": agents.GRPO, "clip_range": 0.1, "clip_range_high": 0.4},
     "GRPO, masked": {"cls": agents.GRPO, "clip_range": 0.99, "clip_range_high": 0.99, "off_policy_mask": 0.1},
     "SAPO, narrow": {"cls": agents.SAPO, "gate_temperature": 5.0, "gate_temperature_negative": 20.0},
+    "GMPO, bounded": {"cls": agents.GMPO, "clip_range": 0.05, "clip_range_high": 0.05, "max_ratio": 1.15},
+    "VESPO, steep": {"cls": agents.VESPO, "power": 0.5, "decay": 6.0, "power_negative": 5.0, "decay_negative": 0.0},
+    "Delightful, narrow": {"cls": agents.Delightful, "gate_width": 0.1, "baseline": "none", "gamma": 0.9},
     "DPPO, bounded": {"cls": agents.DPPO, "max_moved": 0.15, "max_ratio": 1.3},
     "TOPR, low": {"cls": agents.TOPR, "threshold": 2.0},
     "MaxRL, both signs": {"cls": agents.MaxRL, "clip_range": 0.4},

@@ -12,6 +12,8 @@ new tensors are in double precision, without which TRL's standard deviation is m
 """
 
 import copy
+import itertools
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -23,10 +25,13 @@ from tabular import relative_error
 from tiny_models import text_envs, tiny_policy
 from transformers import TrainerCallback
 
-from agents import CISPO, DAPO, GRPO, GSPO, RLOO, SAPO, DrGRPO, LanguageModelPolicy, Rollout
+from agents import CISPO, DAPO, GMPO, GRPO, GSPO, LUSPO, RLOO, SAPO, VESPO, DrGRPO, LanguageModelPolicy, Rollout
 from agents.estimators.mismatch import MODES
 
 trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
+with pytest.MonkeyPatch.context() as patched:
+    patched.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    gmpo = pytest.importorskip("trl.experimental.gmpo")
 datasets = pytest.importorskip("datasets")  # comes with it
 
 # TRL reads a name that transformers is about to take away.
@@ -39,6 +44,7 @@ ONE_IDLE_GROUP = [REWARDS[0], [0.5, 0.5, 0.5, 0.5], REWARDS[2]]
 GROUP = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}
 TOKEN = {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05}
 SEQUENCE = {**GROUP, "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04}
+LOG_SPACE = {"epsilon": -math.log(0.9), "epsilon_high": math.log(1.1)}
 GATES = {**GROUP, "loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 5.0}
 LOSSES = {  # our class and settings; TRL's, and a learning rate with which ratios are clipped
     "rloo": (RLOO, {}, {"normalize_advantages": False, "learning_rate": 0.05}),
@@ -49,6 +55,9 @@ LOSSES = {  # our class and settings; TRL's, and a learning rate with which rati
     "dapo": (DAPO, {}, TOKEN),
     "dapo, masked": (DAPO, {"mask_truncated": True}, {**TOKEN, "mask_truncated_completions": True}),
     "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}, SEQUENCE),
+    "luspo": (LUSPO, {"clip_range": 0.03, "clip_range_high": 0.04}, {**SEQUENCE, "loss_type": "luspo"}),
+    "gmpo": (GMPO, {"clip_range": 0.1, "clip_range_high": 0.1}, {**GROUP, **LOG_SPACE}),
+    "vespo": (VESPO, {}, {**GROUP, "loss_type": "vespo"}),
     "cispo": (CISPO, {"max_ratio": 1.1}, {**GROUP, "loss_type": "cispo", "epsilon_high": 1.1}),
     "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}, GATES),
     "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}, {**GROUP, "off_policy_mask_threshold": 0.005}),
@@ -91,6 +100,12 @@ class RLOOPeer(SameCompletions, trl.RLOOTrainer): ...
 
 
 class GRPOPeer(SameCompletions, trl.GRPOTrainer): ...
+
+
+class GMPOPeer(SameCompletions, gmpo.GMPOTrainer): ...
+
+
+PEERS = {"rloo": (RLOOPeer, trl.RLOOConfig), "gmpo": (GMPOPeer, gmpo.GMPOConfig)}
 
 
 class TorchLogProbs:
@@ -174,7 +189,7 @@ def sample(envs, policy, rewards, seed=1):
 
 def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder, correction=None, beta=0.0):
     """Let TRL train a copy of the policy's model on a rollout; return what it recorded."""
-    trainer_class, config_class = (RLOOPeer, trl.RLOOConfig) if loss == "rloo" else (GRPOPeer, trl.GRPOConfig)
+    trainer_class, config_class = PEERS.get(loss, (GRPOPeer, trl.GRPOConfig))
     iterations = 1 if loss == "rloo" else 2
 
     def verdicts(completion_ids, **rest):
@@ -245,15 +260,17 @@ def test_our_gradient_is_trls(match, loss, kind, dtype, tolerance, micro_batches
     seen = match(loss, kind, dtype, micro_batches)
     if loss == "cispo":
         assert seen.peer.logs["cispo_clip_ratio"] > 0
-    elif loss not in ("rloo", "sapo"):
+    elif loss not in ("rloo", "sapo", "vespo"):
         assert seen.peer.logs["clip_ratio/low_mean"] > 0 and seen.peer.logs["clip_ratio/high_mean"] > 0
     cls, settings, _ = LOSSES[loss]
     for step in range(len(seen.peer.steps)):
         assert seen.error(cls, step, **settings) <= tolerance
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("loss", ["grpo", "sapo"])
+@pytest.mark.parametrize(
+    ("loss", "mode"),
+    [*itertools.product(["grpo", "sapo"], MODES), ("vespo", "token-truncate"), ("vespo", "token-mask")],
+)
 def test_our_weights_of_what_another_policy_sampled_are_trls(match, loss, mode):
     """Acting said other log-probabilities than a training pass; TRL's weight for vLLM is that of the same name."""
     theirs = {
