@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, repeat
 from typing import Any, Self
 
 import numpy as np
@@ -205,7 +206,8 @@ class WorldEnv(VectorEnv):
     """
 
     def __init__(self, world: World, rewards: torch.Tensor, num_envs: int = 1, group_size: int | None = None) -> None:
-        groups = {"group_size": group_size, "traits": {"groups_span_slots": True}} if group_size else {}
+        traits = {"groups_span_slots": True, "reset_options": ("groups",)}
+        groups = {"group_size": group_size, "traits": traits} if group_size else {}
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
         self.num_envs, self.group_size = num_envs, group_size
         self.following, self.rewards = world.following, rewards.numpy()
@@ -217,18 +219,23 @@ class WorldEnv(VectorEnv):
         self.state = np.zeros(num_envs, dtype=np.int64)
         self.group = np.zeros(num_envs, dtype=np.int64)
         self.started = 0
+        self.again: Iterator[int] | None = None  # groups that are posed again
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin new episodes, in all slots or in those of `options["reset_mask"]`."""
-        mask = (options or {}).get("reset_mask")
+        """Begin new episodes, in all slots or in those of `options["reset_mask"]`; see `EnvTraits.reset_options`."""
+        mask, groups = ((options or {}).get(name) for name in ("reset_mask", "groups"))
         if mask is None:  # a rollout begins, with a group of its own
             mask = np.ones(self.num_envs, dtype=bool)
+            self.again = None if groups is None else chain(groups, repeat(groups[-1]))
             self.started += -self.started % (self.group_size or 1)
         slots = np.flatnonzero(mask)
-        self.group[slots] = (self.started + np.arange(len(slots))) // (self.group_size or 1)
-        self.started += len(slots)
+        if self.again is None:
+            self.group[slots] = (self.started + np.arange(len(slots))) // (self.group_size or 1)
+            self.started += len(slots)
+        else:
+            self.group[slots] = [next(self.again) for _ in slots]
         self.state[slots] = self.group[slots] % self.prompts * self.states
         return self.state.copy(), {"group": self.group.copy()} if self.group_size else {}
 
@@ -270,8 +277,8 @@ def gradient(agent: Agent, prepared: Batch) -> torch.Tensor:
     return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad
 
 
-def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, float]]:
-    """Yield every rollout of an agent: a fresh copy of the agent that collected it, the rollout, its probability.
+def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, _Draws]]:
+    """Yield every rollout of an agent: a fresh copy of the agent that collected it, the rollout, what was drawn for it.
 
     Args:
         agent: with a `TablePolicy`; it is left as it is.
@@ -282,7 +289,7 @@ def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, float]]:
         draws = played.policy.draws = _Draws(told)
         rollout = played.collect_rollout(as_callback(None, played))
         rollout = replace(rollout, rewards=rollout.rewards.double(), log_probs=rollout.log_probs.double())
-        yield played, rollout, math.exp(draws.log_prob)
+        yield played, rollout, draws
         told = draws.tokens
         while told and told[-1] == played.policy.logits.shape[-1] - 1:
             told.pop()
@@ -334,9 +341,10 @@ def _compared(agent: Agent, true: torch.Tensor) -> GradientCheck:
     if float(true.norm()) < 1e-12:
         raise ValueError("the true gradient is 0: answers must earn different rewards")
     mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
-    for played, rollout, chance in every_rollout(agent):
+    for played, rollout, draws in every_rollout(agent):
         scaled = played.updater.reward_scale(rollout) if played.normalize_rewards else rollout
         found = gradient(played, played.prepare(scaled))
+        chance = math.exp(draws.log_prob)  # also of what `prepare` replayed
         mean += chance * found
         squares += chance * float(found.square().sum())
         total, count = total + chance, count + 1

@@ -18,6 +18,7 @@ STATUSES = ("ok", "timeout", "error", "not_applicable")  # as in `verifiers`; `R
 OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
 FAILURES = STATUSES[1:]  # for which an episode has no verdict
 ENV_RETURN = "env_return"  # in `extras`
+GREEDY_RETURN = "greedy_return"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
@@ -48,8 +49,8 @@ class Rollout:
             environment without verdicts has no others.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
         extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
-            `COUNTS`, "parts/NAME" of the reward; for watchers of an update also `ENV_RETURN`, the return before
-            the learner changed the rewards.
+            `COUNTS`, "parts/NAME" of the reward; `GREEDY_RETURN`, of the greedy answer to the prompt, if the agent
+            plays it; for watchers of an update also `ENV_RETURN`, the return before the learner changed the rewards.
         final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
             [N, ...]; None if there is no such episode.
         values: of the critic, if any [N, T].
@@ -287,7 +288,7 @@ RolloutT = TypeVar("RolloutT", bound=Rollout)
 
 
 def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
-    """Return rollouts or batches as one; groups of different rollouts stay different.
+    """Return rollouts or batches as one; groups keep their numbers, unless those of different rollouts are the same.
 
     Args:
         rollouts: at least one, of the same policy.
@@ -305,7 +306,7 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
             values.append(
                 map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise and value is not None else value
             )
-        parts["groups"][-1] = rollout.groups - rollout.groups.min() + offset
+        parts["groups"][-1] = rollout.groups + max(offset - int(rollout.groups.min()), 0)
         offset = int(parts["groups"][-1].max()) + 1
     figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
     parts["extras"] = [

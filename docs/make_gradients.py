@@ -316,6 +316,7 @@ FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
     (ReinforceBaseline, {}, "exact"),
     (ReinforceBaseline, {"baseline": "group-mean"}, "scaled by (K-1)/K"),
     (ReinforceBaseline, {"baseline": "batch-mean"}, "scaled by (N-1)/N"),
+    (ReinforceBaseline, {"baseline": "greedy"}, "exact"),
     (RLOO, {}, "exact"),
     (TOPR, {}, "exact"),
     (Delightful, {}, "gated"),
@@ -344,6 +345,7 @@ BASELINES = {
     "leave-one-out": "exact",
     "length-weighted": "exact",
     "optimal-token": "exact",
+    "greedy": "exact",
     "group-mean": "scaled by (K-1)/K",
     "batch-mean": "scaled by (N-1)/N",
 }
@@ -398,6 +400,7 @@ AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
 WEIGHTS = {"right": 1.0, "short": 0.5}  # of the parts "right", R, and "short", 1/T_i
 SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / MASK.sum(1).double()).expand(P, C))  # the parts' sum [P, S, V]
 SIZES = (2, 4)
+SIZES_OF_BASELINES = {"batch-mean": (1, 2)}
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
 STALENESS = (0, 1, 2, 4)
 TABLES = 12  # of logits, for a median
@@ -674,7 +677,7 @@ def gain_rows() -> Iterator[list[str]]:
     yield ["`Reinforce`", "-", "episode", "4", *figures(found, true, "exact")]
     for baseline, words in BASELINES.items():
         for returns in ("return-to-go", "episode"):
-            for size in (1, 2) if baseline == "batch-mean" else (2, 4):
+            for size in SIZES_OF_BASELINES.get(baseline, SIZES):
                 agent = make_agent(baseline=baseline, returns=returns, group_size=size)
                 rewards = AT_EVERY_STEP
                 if baseline == "batch-mean":

@@ -21,6 +21,8 @@ from .judge import Judge, verdict_info
 from .problems import listed_problems
 from .stream import ProblemStream
 
+_REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -154,6 +156,7 @@ class TextGenTask:
         self.split, self.group_size = split, whole_number("group_size", group_size)
         self.first_problem = whole_number("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
+        self._drawn: dict[int, Problem] = {}  # by a curriculum, by the number of their group
         first = self.stream.listed[0] if self.stream.listed else self.stream[0]
         encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
@@ -200,15 +203,37 @@ class TextGenTask:
             ValueError: as `Encoding.encode`.
         """
         part, parts = self.share
-        groups = list(dict.fromkeys(episode // self.group_size for episode in episodes))
-        numbers = [group * parts + part for group in groups]  # in the whole stream
-        problems = [self.stream[self.first_problem + number] for number in numbers]
-        tokens = self.encoding.encode([problem.prompt for problem in problems])
-        by_group = {
-            group: Prompt(problem, ids, number, self.encoder.shown_text(problem.prompt))
-            for group, number, problem, ids in zip(groups, numbers, problems, tokens, strict=True)
+        groups = [episode // self.group_size * parts + part for episode in episodes]  # in the whole stream
+        problems = {number: self.stream[self.first_problem + number] for number in dict.fromkeys(groups)}
+        if self.stream.curriculum is not None:  # which would draw another one later
+            self._drawn |= problems
+            for number in list(self._drawn)[:-_REMEMBERED]:
+                del self._drawn[number]
+        return self._encoded(groups, problems)
+
+    def prompts_again(self, groups: Sequence[int]) -> list[Prompt]:
+        """Return the prompts of groups that have been posed, by their numbers in the whole stream.
+
+        Raises:
+            ValueError: if a curriculum drew one so long ago that it is forgotten.
+        """
+        drawn = self.stream.curriculum is not None
+        if drawn and (forgotten := [number for number in groups if number not in self._drawn]):
+            raise ValueError(f"group {forgotten[0]} of the curriculum is too old to be posed again")
+        problems = {
+            number: self._drawn[number] if drawn else self.stream[self.first_problem + number]
+            for number in dict.fromkeys(groups)
         }
-        return [by_group[episode // self.group_size] for episode in episodes]
+        return self._encoded(groups, problems)
+
+    def _encoded(self, groups: Sequence[int], problems: Mapping[int, Problem]) -> list[Prompt]:
+        """Return the prompts of groups, given the problem of each number."""
+        tokens = self.encoding.encode([problem.prompt for problem in problems.values()])
+        by_number = {
+            number: Prompt(problem, ids, number, self.encoder.shown_text(problem.prompt))
+            for (number, problem), ids in zip(problems.items(), tokens, strict=True)
+        }
+        return [by_number[number] for number in groups]
 
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "verdicts_in_infos": True,
             "replies_in_infos": True,
             "groups_span_slots": True,
-            "reset_options": ("progress",),
+            "reset_options": ("progress", "groups"),
             "agent_settings": (
                 *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
                 "tokenizer",
@@ -123,6 +124,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
+        self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
         self._picture = Picture(self.task) if render_mode == "rgb_array" else None
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
@@ -132,9 +134,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
         `options["progress"]` tells verifiers that want it how far the training is; see `verifiers.base.Completion`.
+        `options["groups"]`, numbers of groups from infos, poses their prompts again: one episode each in this order,
+        here and at the next resets with a mask; the last one also in what they start beyond. A reset without a mask and
+        without groups, or `load_state_dict`, goes on in the stream.
 
         Raises:
-            ValueError: if the mask has another shape or selects nothing.
+            ValueError: if the mask has another shape or selects nothing, or a group has not been posed.
         """
         mask = None if options is None else options.get("reset_mask")
         rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(self._flags("reset_mask", mask)).tolist()
@@ -147,8 +152,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             running = np.delete(self.running, rows).any()
             self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if running else 0
             self._next_episode, self._posed = 0, True
-        if mask is None:  # begin a new group
-            self._next_episode = self._groups_begun() * self.task.group_size
+        if (again := (options or {}).get("groups")) is not None:
+            numbers = self._in_stream(again)
+            self._again = chain(numbers, repeat(numbers[-1]))
+        elif mask is None:  # begin a new group
+            self._again, self._next_episode = None, self._groups_begun() * self.task.group_size
         starts = self._start(rows, new_rollout=mask is None)
         return self._observation(), self._batched(starts)
 
@@ -210,7 +218,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._slots.verdicts.drop(list(self._slots.verdicts))
         begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
         self._next_episode = begun * self.task.group_size
-        self._first_group, self._posed = state["first_group"], state["posed"]
+        self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
         self._slots.leave(range(self.num_envs))
         self._set_running(list(range(self.num_envs)), False)
 
@@ -236,6 +244,16 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
 
+    def _in_stream(self, groups: Iterable[int]) -> list[int]:
+        """Return the numbers in the stream of groups that have been posed, by their numbers in the infos."""
+        numbers = [int(group) - self._first_group for group in groups]
+        begun = self._groups_begun() * self.task.share[1]
+        if not numbers or min(numbers) < 0 or max(numbers) >= begun:
+            first = self._first_group
+            posed = f"those from {first} to {first + begun - 1}" if begun else "none so far"
+            raise ValueError(f"options['groups'] must be groups that have been posed, {posed}; got {groups!r:.60}")
+        return numbers
+
     def _flags(self, name: str, mask: Any) -> np.ndarray:
         flags = torch.as_tensor(mask).cpu()
         if flags.shape != (self.num_envs,) or flags.dtype != torch.bool:
@@ -251,9 +269,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._slots.verdicts.flush(going=int(np.delete(self.running, rows).sum()))
         if new_rollout or self.settles_always:
             self.task.stream.update()
-        numbers = range(self._next_episode, self._next_episode + len(rows))
-        prompts = self.task.prompts(numbers)
-        self._next_episode = numbers.stop
+        if self._again is None:
+            numbers = range(self._next_episode, self._next_episode + len(rows))
+            prompts = self.task.prompts(numbers)
+            self._next_episode = numbers.stop
+        else:
+            prompts = self.task.prompts_again([next(self._again) for _ in rows])
         block = np.full((len(rows), self.task.max_length + 1), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._outcomes[rows[i]] = ("", None)

@@ -22,6 +22,7 @@ class BaselineOptions(AgentSettings):
             "leave-one-out",
             "length-weighted",
             "optimal-token",
+            "greedy",
             "value",
         ),
         commands=TRAIN,

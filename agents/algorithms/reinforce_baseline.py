@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from gymnasium.vector import VectorEnv
+from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
 from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
-from ..rollout import Rollout
+from ..rollout import GREEDY_RETURN, Rollout
+from ..rollouts.envs import check_replays
 from ..training.agent import Agent
 from .options import BaselineOptions
 
@@ -24,8 +27,8 @@ class ReinforceBaseline(Agent, BaselineOptions):
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
 
     Raises:
-        ValueError: for an unknown baseline or return, a group baseline over groups of one, or "optimal-token" for
-            actions that are not one choice out of A.
+        ValueError: for an unknown baseline or return, a group baseline over groups of one, "optimal-token" for actions
+            that are not one choice out of A, or "greedy" in an environment that cannot pose a prompt twice.
     """
 
     name = "reinforce-baseline"
@@ -47,7 +50,18 @@ class ReinforceBaseline(Agent, BaselineOptions):
                 f"{env.single_action_space} and a {type(self.policy).__name__}, whose is_categorical is False; "
                 "use baseline='leave-one-out'"
             )
+        if self.baseline == "greedy":
+            check_replays(env, "baseline='greedy'")
         super().use_env(env, group_size)
+
+    @override
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
+        rollout = super().collect_rollout(callback)
+        if rollout is None or self.baseline != "greedy":
+            return rollout
+        greedy = self.replay(rollout)
+        paid = returns.episode_return(greedy.rewards, greedy.mask, self.gamma)[:, 0].where(greedy.ok, torch.nan)
+        return replace(rollout, extras=rollout.extras | {GREEDY_RETURN: paid})
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

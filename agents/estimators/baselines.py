@@ -15,6 +15,7 @@ those that the setting `baseline` names; an agent of your own subtracts any othe
 | leave-one-out | mean of G_t over the other K-1 episodes of the prompt | none |
 | length-weighted | mean of G_t over the others, each weighted with its length | none |
 | optimal-token | mean of G_t over the others, each weighted with its squared score norms up to t | none |
+| greedy | return of the greedy answer to the prompt | none |
 | value | V(s_t) of a critic | none: the critic was fitted before this rollout |
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 
 import torch
 
-from ..rollout import Rollout
+from ..rollout import GREEDY_RETURN, Rollout
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 
@@ -85,6 +86,14 @@ def optimal_token(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     return _weighted_mean_of_others(returns, norms.where(rollout.mask, 0).cumsum(1), rollout)
 
 
+def greedy(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b = R of the greedy answer to the prompt, 0 if the verifier failed on it.
+
+    Li et al. 2023 ("ReMax", arXiv:2310.10505): it does not depend on what was sampled. See `Agent.replay`.
+    """
+    return rollout.extras[GREEDY_RETURN].nan_to_num(0.0)[:, None].to(returns).expand_as(returns)
+
+
 def value(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b_t = V(s_t), the critic's value before this update (Sutton & Barto 2018, section 13.4)."""
     if rollout.values is None:
@@ -135,6 +144,7 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "leave-one-out": lambda: leave_one_out,
     "length-weighted": lambda: length_weighted,
     "optimal-token": lambda: optimal_token,
+    "greedy": lambda: greedy,
     "value": lambda: value,
 }
 

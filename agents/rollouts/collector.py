@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,6 +111,7 @@ class Collector:
         deterministic: bool = False,
         on_step: OnStep | None = None,
         progress: Mapping[str, Any] | None = None,
+        groups: Sequence[int] | None = None,
     ) -> Rollout | None:
         """Return `num_episodes` finished episodes; None if `on_step` ended the collection.
 
@@ -122,6 +123,7 @@ class Collector:
             on_step: called after every step of the environment with the number of slots that took it and local
                 variables; returning False ends it.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
+            groups: of each episode, to pose their prompts again; None for those that come next.
 
         Raises:
             ValueError: if an episode ended without the verdict that it should have, or none of them ends.
@@ -132,7 +134,7 @@ class Collector:
         )
         starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_wait else slots.num_envs)
         seed, self._seed = self._seed, None
-        obs, infos = slots.reset(starts, seed, progress)
+        obs, infos = slots.reset(starts, seed, progress, groups)
         record.start(starts, infos)
         actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:

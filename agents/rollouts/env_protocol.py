@@ -6,7 +6,7 @@ the next episode and when, where the last observation and the infos of an episod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, NamedTuple
@@ -37,7 +37,9 @@ class EnvTraits:
             infos as "waiting". A reward while a slot waits is its last action's.
         groups_span_slots: group numbers in the infos are unique over all slots.
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
-            `num_updates` and `max_updates` (None if unknown).
+            `num_updates` and `max_updates` (None if unknown); "groups", the numbers of groups whose prompts are posed
+            again instead of the next ones, one episode each in this order, until `load_state_dict` or a reset without
+            a mask (`Agent.replay`).
         agent_settings: constructor arguments that an agent may choose, such as "device".
     """
 
@@ -130,7 +132,11 @@ class EnvSlots:
         self.waiting: np.ndarray | None = None
 
     def reset(
-        self, mask: np.ndarray, seed: int | None = None, progress: Mapping[str, Any] | None = None
+        self,
+        mask: np.ndarray,
+        seed: int | None = None,
+        progress: Mapping[str, Any] | None = None,
+        groups: Sequence[int] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
 
@@ -138,10 +144,13 @@ class EnvSlots:
             mask: in which slots, bool [B]: in all of them unless slots wait.
             seed: of the environment; None continues its generator.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
+            groups: whose prompts are posed again, one episode each; None goes on in the stream.
         """
         options: dict[str, Any] = {} if mask.all() else {"reset_mask": mask}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
+        if groups is not None:
+            options["groups"] = groups
         self.playing, self.waiting, self._resting = mask, None, self._none
         return self.env.reset(seed=seed, options=options or None)
 

@@ -234,7 +234,8 @@ class MissingEnv(VectorEnv):
 
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, group_size: int | None) -> None:
         self.single_observation_space, self.single_action_space = observation_space, action_space
-        self.metadata = {"group_size": group_size, "traits": {"groups_span_slots": True}}
+        traits = {"groups_span_slots": True, "reset_options": ("groups",)}
+        self.metadata = {"group_size": group_size, "traits": traits}
 
     def reset(self, **kwargs: Any) -> Any:
         """Say what to do.
@@ -314,6 +315,19 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
             hint = f"; pass the id as env, or gym.make_vec({name}, ..., group_size=4)"
         raise ValueError(f"{compares} compares episodes of a group, so {setting} must be at least 2, got 1{hint}")
     return size
+
+
+def check_replays(env: VectorEnv, who: str) -> None:
+    """Check that an environment can pose the prompts of a rollout again.
+
+    Raises:
+        ValueError: if it cannot; `who` needs that.
+    """
+    if "groups" not in EnvTraits.of(env).reset_options:
+        raise ValueError(
+            f"{who} plays the prompts of a rollout again, which {env!r} cannot pose twice; use an environment of text "
+            'by its id, or one with "groups" among the reset_options of its traits'
+        )
 
 
 def resolve_device(device: str | torch.device, env: Any) -> torch.device:

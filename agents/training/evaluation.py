@@ -1,9 +1,10 @@
-"""Evaluations: fresh episodes without learning."""
+"""Evaluations and replays: fresh episodes without learning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
-from ..rollouts.envs import LOOP_SETTINGS, make_envs, seed_of, shares_stream
+from ..rollouts.env_state import env_state, load_env_state
+from ..rollouts.envs import LOOP_SETTINGS, check_replays, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
-from .player import Player
+from .player import Part, Player
 
 
 @contextmanager
@@ -68,6 +70,49 @@ def evaluate(
     rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
     failure = next((reason for _, reason in parts if reason), "")
     return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
+
+
+def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
+    """Play the prompts of a rollout again; see `Agent.replay`."""
+    env, parts = agent.env, processes.size()
+    check_replays(env, "replay")
+    if deterministic:
+        groups, rows = rollout.groups.unique(return_inverse=True)  # [M], [N]
+    else:
+        groups, order = rollout.groups.sort(stable=True)
+        rows = order.argsort()
+    own = groups[groups % parts == processes.rank()].cpu()  # those that this process has posed
+    posed = own if parts == 1 or shares_stream(env) else own // parts
+
+    def play(acting: Any) -> Part:
+        steps = 0
+
+        def counted(taken: int, local: dict[str, Any]) -> bool:
+            nonlocal steps
+            steps += taken
+            return True
+
+        if not len(own):
+            return None, 0
+        collector, source = Collector(env, agent.device), None if deterministic else agent.generator
+        how = source, deterministic, counted, agent.progress, posed.tolist()
+        played = collector.collect(acting, len(own), *how)
+        assert played is not None
+        for part, spent in collector.seconds.items():
+            agent.seconds[part] += spent
+        return processes.on_host(replace(played, groups=own.to(played.groups))), steps
+
+    with agent.player.acting() as acting:
+        place = env_state(env)
+        try:
+            played = processes.on_all(lambda: play(acting or agent.policy))
+        finally:
+            if place is not None:
+                load_env_state(env, place)
+    agent.num_timesteps += sum(steps for _, steps in played)
+    found = [part for part, _ in played if part is not None]
+    whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
+    return processes.on(whole, agent.device).select(rows)
 
 
 def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from ..devices import to_device, to_floats, to_host
 from ..errors import VerifierError
-from ..rollout import COUNTS, FAILURES, OK, PARTS, STATUSES, Batch, Rollout
+from ..rollout import COUNTS, FAILURES, GREEDY_RETURN, OK, PARTS, STATUSES, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -90,7 +90,7 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():
-        if (name.startswith(PARTS) or name in COUNTS) and bool((has := ~figures[ok].isnan()).any()):
+        if (name.startswith(PARTS) or name in (*COUNTS, GREEDY_RETURN)) and bool((has := ~figures[ok].isnan()).any()):
             metrics[f"rollout/{column_name(name)}"] = _mean(figures[ok][has])
     return metrics
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from ..devices import to_host
 from ..estimators.returns import discounted_sum
-from ..rollout import Rollout
+from ..rollout import GREEDY_RETURN, Rollout
 
 EPS = 1e-8
 
@@ -40,7 +40,10 @@ class RewardScale:
         if len(finite):
             self.moments.update(finite.double().numpy())
         std = float(self.moments.var) ** 0.5
-        return replace(rollout, rewards=rollout.rewards / (std + EPS)) if std else rollout  # all equal so far
+        if not std:  # all equal so far
+            return rollout
+        compared = {name: each / (std + EPS) for name, each in rollout.extras.items() if name == GREEDY_RETURN}
+        return replace(rollout, rewards=rollout.rewards / (std + EPS), extras=rollout.extras | compared)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""

@@ -144,6 +144,25 @@ class Sb3Face(AgentSettings):
             finally:
                 self.evaluation_seconds += time.perf_counter() - started
 
+    def replay(self, rollout: Rollout, deterministic: bool = True) -> Rollout:
+        """Play the prompts of a rollout again with the policy as it is now; all processes call this together.
+
+        The stream of problems and its curriculum stay where they are. The steps count in `num_timesteps`, the episodes
+        not in `num_episodes`; callbacks are not called.
+
+        Args:
+            rollout: of this environment, or some of its rows, or several that were joined.
+            deterministic: whether to take the likeliest action, in one episode per prompt, which all rows of its group
+                get; if not, each row has an episode of its own, drawn from the agent's generator.
+
+        Returns:
+            A rollout whose row i answers the prompt of row i, with its group; `ok` says where the verifier failed.
+
+        Raises:
+            ValueError: if the environment cannot pose a prompt twice, as in control, or has not posed these.
+        """
+        return evaluation.replay(self, rollout, deterministic)
+
     @property
     def progress(self) -> dict[str, int | None]:
         """How far the training is, for environments that take it: updates so far, and in all if that is known."""

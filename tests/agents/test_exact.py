@@ -1,6 +1,5 @@
 """The exact check: that it sees what is biased, and that it enumerates whatever an agent collects."""
 
-import copy
 import itertools
 
 import pytest
@@ -10,7 +9,6 @@ from agents import (
     DAPO,
     RLOO,
     Agent,
-    Collector,
     Distillation,
     DrGRPO,
     Reinforce,
@@ -34,18 +32,17 @@ class HalfBatchMean(RLOO):
 
 
 class ReMax(Agent):
-    """REINFORCE against the greedy answer to the same prompt (arXiv:2310.10505), which it plays itself."""
+    """REINFORCE against another answer to the same prompt, the greedy one (arXiv:2310.10505)."""
 
     weights = staticmethod(aggregation.sequence_sum)
-
-    def collect_rollout(self, callback):
-        collector = Collector(copy.deepcopy(self.env), self.device)
-        greedy = collector.collect(self.policy, self.episodes_per_update, deterministic=True)
-        self.greedy = greedy.returns
-        return super().collect_rollout(callback)
+    greedy = True
 
     def advantages(self, rollout):
-        return (rollout.returns - self.greedy)[:, None].expand_as(rollout.rewards)
+        return (rollout.returns - self.replay(rollout, self.greedy).returns)[:, None].expand_as(rollout.rewards)
+
+
+class AgainstADraw(ReMax):
+    greedy = False
 
 
 # The check.
@@ -59,6 +56,7 @@ class ReMax(Agent):
         (RLOO, {"group_size": 2, "gamma": 0.9, "world": DIALOGUES}, 0, 1, "unbiased"),
         (ReMax, {"group_size": 2}, 0, 1, "unbiased"),
         (ReMax, TWO_PROMPTS, 0, 1, "unbiased"),
+        (AgainstADraw, {"group_size": 2, "world": SMALL}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"group_size": 1, "baseline": "running-mean"}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"baseline": "batch-mean", "world": SMALL}, 1 / 3, 1, "right direction, scaled by 0.667"),
         (ReinforceBaseline, {"baseline": "batch-mean", **TWO_PROMPTS}, 1 / 4, 1, "0.75"),
@@ -72,6 +70,18 @@ def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
     found = check_gradient(cls, **settings)
     assert (found.error, found.direction) == (pytest.approx(error, abs=6e-4), pytest.approx(direction, abs=6e-4))
     assert found.meaning.endswith(meaning)
+
+
+@pytest.mark.parametrize(
+    ("settings", "noise"),
+    [
+        ({"baseline": "greedy", "episodes": 2, "group_size": 1, "world": SMALL}, 3.0),
+    ],
+    ids=["greedy"],
+)
+def test_a_baseline_that_looks_beyond_its_group_is_exact(settings, noise):
+    found = check_gradient(ReinforceBaseline, **settings)
+    assert found.error < 1e-10 and found.noise == pytest.approx(noise, abs=0.05)
 
 
 def test_noise_is_the_variance_over_all_rollouts():

@@ -123,6 +123,7 @@ def baseline(agent: Any, it: Played, values: Table) -> Table:
         "leave-one-out": lambda: of_others(values, ones),
         "length-weighted": lambda: of_others(values, it.lengths * ones),
         "optimal-token": lambda: of_others(values, norms.cumsum(-1)),
+        "greedy": lambda: it.parts["greedy_return"][..., None].expand_as(values),
         "value": lambda: it.old_values,
     }
     assert name in equations, f"no equation of the baseline {name!r}: add it to baseline of {__file__}"

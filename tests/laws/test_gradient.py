@@ -61,7 +61,7 @@ from agents.rollout import ERROR, OK
 
 TOLERANCE = 1e-10
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
-UNBIASED = ("none", "running-mean", *OF_OTHERS, "value")
+UNBIASED = ("none", "running-mean", *OF_OTHERS, "value", "greedy")  # test_exact.py has what looks at other prompts
 
 each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
 

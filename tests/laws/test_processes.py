@@ -36,6 +36,7 @@ from agents.policies.base import weights_digest
 from agents.processes import alone
 from agents.rollout import join
 from agents.training.proximal import PassesAgent
+from agents.training.sb3_face import as_callback
 from agents.training.supervised import demonstration_loss, warm_start
 from verifiers.function import FunctionVerifier
 
@@ -296,6 +297,24 @@ def test_the_problems_of_an_update_do_not_depend_on_the_number_of_processes(two,
     assert first == second == single[:2]
     assert end == same_end and end[1] > 0
     assert played(1, tmp_path / "two", begin=False)[0] == single[2:]
+
+
+def played_again():
+    """Return the groups, prompts and greedy answers of a rollout and of some of its rows, and the steps counted."""
+    agent, found = text_agent(), []
+    rollout = agent.collect_rollout(as_callback(None, agent))
+    before = agent.num_timesteps
+    for rows in (slice(None), torch.tensor([7, 2, 6])):  # of the last, one process has posed none
+        again = agent.replay(rollout.select(rows))
+        parts = again.groups, again.returns, again.observations["tokens"], again.actions.where(again.mask, -1)
+        found.append(list(zip(*(part.tolist() for part in parts), strict=True)))
+    return found, agent.num_timesteps - before
+
+
+def test_each_process_plays_again_what_it_has_posed(two):
+    single = played_again()
+    assert two(played_again) == [single, single]
+    assert [row[0] for row in single[0][1]] == [3, 1, 3]
 
 
 def greedy(num_episodes):

@@ -122,6 +122,10 @@ def test_a_break_changes_nothing_for_normalized_observations_and_rewards(setting
     assert again.updater.reward_scale.moments.count > 0
 
 
+def test_a_break_changes_nothing_where_prompts_are_played_again(tmp_path):
+    check_a_break_changes_nothing(lambda: made("reinforce-baseline", "text", baseline="greedy"), tmp_path / "agent")
+
+
 def test_a_curriculum_continues(tmp_path):
     world = {**ARITH, "verifier_kwargs": {"levels": 2}, "curriculum": 0.01}
 

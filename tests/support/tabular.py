@@ -108,9 +108,22 @@ def make_agent(
 def episodes(
     policy: TabularPolicy, rewards: torch.Tensor, prompts: torch.Tensor, completions: torch.Tensor, groups: torch.Tensor
 ) -> Rollout:
-    """Return the episodes in which these completions [N] were sampled after these prompts [N]."""
+    """Return the episodes in which these completions [N] were sampled after these prompts [N], beside a greedy one."""
     steps = rewards[prompts[:, None], STATES[completions], ACTIONS[completions]]  # [N, T]
-    return replace(exact.episodes(policy, WORLD, completions, steps, prompts), groups=groups)
+    extras = {"greedy_return": greedy_returns(policy, rewards)[prompts]}
+    return replace(exact.episodes(policy, WORLD, completions, steps, prompts), groups=groups, extras=extras)
+
+
+def greedy_returns(policy: TabularPolicy, rewards: torch.Tensor) -> torch.Tensor:
+    """Return the sum of rewards of each prompt's likeliest tokens, one after the other [P]."""
+    likeliest, found = policy.logits.argmax(-1), torch.zeros(P, dtype=torch.float64)
+    for p in range(P):
+        state = 0
+        while state >= 0:
+            token = int(likeliest[p, state])
+            found[p] += rewards[p, state, token]
+            state = int(NEXT[state, token])
+    return found
 
 
 def random_episodes(
