@@ -205,7 +205,8 @@ GAINS = """\
 ## Baselines, without discount
 
 The objective is the expected return. A reward comes with every step, so that the two kinds of return differ;
-for the batch's mean at K = 2, those before the last depend on prompt and step alone, so that completions are alike."""
+for the batch's mean and "james-stein" at K = 2, those before the last depend on prompt and step alone, so that
+completions are alike."""
 
 DISCOUNT = """\
 ## Discount γ = 0.9
@@ -316,6 +317,7 @@ FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
     (ReinforceBaseline, {}, "exact"),
     (ReinforceBaseline, {"baseline": "group-mean"}, "scaled by (K-1)/K"),
     (ReinforceBaseline, {"baseline": "batch-mean"}, "scaled by (N-1)/N"),
+    (ReinforceBaseline, {"baseline": "james-stein"}, "exact"),
     (ReinforceBaseline, {"baseline": "greedy"}, "exact"),
     (RLOO, {}, "exact"),
     (TOPR, {}, "exact"),
@@ -345,6 +347,7 @@ BASELINES = {
     "leave-one-out": "exact",
     "length-weighted": "exact",
     "optimal-token": "exact",
+    "james-stein": "exact",
     "greedy": "exact",
     "group-mean": "scaled by (K-1)/K",
     "batch-mean": "scaled by (N-1)/N",
@@ -400,7 +403,7 @@ AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
 WEIGHTS = {"right": 1.0, "short": 0.5}  # of the parts "right", R, and "short", 1/T_i
 SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / MASK.sum(1).double()).expand(P, C))  # the parts' sum [P, S, V]
 SIZES = (2, 4)
-SIZES_OF_BASELINES = {"batch-mean": (1, 2)}
+SIZES_OF_BASELINES = {"batch-mean": (1, 2), "james-stein": (2,)}
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
 STALENESS = (0, 1, 2, 4)
 TABLES = 12  # of logits, for a median
@@ -680,7 +683,7 @@ def gain_rows() -> Iterator[list[str]]:
             for size in SIZES_OF_BASELINES.get(baseline, SIZES):
                 agent = make_agent(baseline=baseline, returns=returns, group_size=size)
                 rewards = AT_EVERY_STEP
-                if baseline == "batch-mean":
+                if baseline in ("batch-mean", "james-stein"):  # which look at the whole rollout
                     rewards, alike = (AT_EVERY_STEP, ()) if size == 1 else (AT_EVERY_LENGTH, range(P))
                     found = expected_batch_gradient(agent, rewards, size, alike)
                 else:

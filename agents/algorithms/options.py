@@ -22,6 +22,7 @@ class BaselineOptions(AgentSettings):
             "leave-one-out",
             "length-weighted",
             "optimal-token",
+            "james-stein",
             "greedy",
             "value",
         ),

@@ -18,7 +18,7 @@ from ..training.agent import Agent
 from .options import BaselineOptions
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
-OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token")
+OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token", "james-stein")
 
 
 class ReinforceBaseline(Agent, BaselineOptions):

@@ -15,6 +15,7 @@ those that the setting `baseline` names; an agent of your own subtracts any othe
 | leave-one-out | mean of G_t over the other K-1 episodes of the prompt | none |
 | length-weighted | mean of G_t over the others, each weighted with its length | none |
 | optimal-token | mean of G_t over the others, each weighted with its squared score norms up to t | none |
+| james-stein | leave-one-out, drawn towards the mean of the other prompts | none |
 | greedy | return of the greedy answer to the prompt | none |
 | value | V(s_t) of a critic | none: the critic was fitted before this rollout |
 """
@@ -86,6 +87,37 @@ def optimal_token(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     return _weighted_mean_of_others(returns, norms.where(rollout.mask, 0).cumsum(1), rollout)
 
 
+def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return the mean of the other episodes of the prompt, drawn towards that of the other prompts; 0 if there is none.
+
+        b_i = (1 - λ) mean_{j≠i}(G_j) + λ mean_{q≠p}(μ_q)
+        λ = (P - 1)/P v / (v + s),  v = mean_{q≠p}(σ_q² / K_q),  s = mean_{q≠p}((μ_q - mean_{q≠p}(μ_q))²)
+
+    Of P prompts with at least two verdicts, p is the episode's own; prompt q has the mean μ_q and the sample's variance
+    σ_q² of K_q verdicts, at each step (Zeng et al. 2025, arXiv:2511.03710, section 3.3; their released code has no
+    factor (P - 1)/P). The less the prompts differ and the more the answers to one do, the larger is λ. With one such
+    prompt, or where the answers to each pay the same, b is leave-one-out.
+    """
+    rows = counted(rollout)[:, None]
+    counts = group_sum(rows.long(), rollout.groups)  # K [N, 1]
+    share = ((rows & (counts > 1)) / counts.clamp(min=1)).double()  # of each row, 1 for each prompt [N, 1]
+    prompts = share.sum().round()
+
+    def of_others(values: torch.Tensor) -> torch.Tensor:
+        """Return the mean over the other prompts of what all episodes of a prompt have in common."""
+        total = (share * values.where(share > 0, 0)).sum(0)
+        return (total - values) / (prompts - 1).clamp(min=1)
+
+    mean = group_mean(returns.double(), rollout)
+    squares = group_sum((returns - mean).square().where(rows, 0), rollout.groups)
+    noise = of_others(squares / (counts * (counts - 1)).clamp(min=1))
+    centre = of_others(mean)
+    spread = (of_others(mean.square()) - centre.square()).clamp(min=0)
+    drawn = (prompts - 1) / prompts.clamp(min=1) * noise / (noise + spread).where(noise > 0, 1)
+    own = leave_one_out(returns, rollout)
+    return own + (drawn * (centre - own)).where(counts > 1, 0).to(returns)
+
+
 def greedy(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b = R of the greedy answer to the prompt, 0 if the verifier failed on it.
 
@@ -144,6 +176,7 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "leave-one-out": lambda: leave_one_out,
     "length-weighted": lambda: length_weighted,
     "optimal-token": lambda: optimal_token,
+    "james-stein": lambda: james_stein,
     "greedy": lambda: greedy,
     "value": lambda: value,
 }

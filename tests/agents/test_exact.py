@@ -76,8 +76,9 @@ def test_every_rollout_by_itself(cls, settings, error, direction, meaning):
     ("settings", "noise"),
     [
         ({"baseline": "greedy", "episodes": 2, "group_size": 1, "world": SMALL}, 3.0),
+        ({"baseline": "james-stein", "episodes": 6, "group_size": 2, "world": World(2, 1)}, 1.3),  # 1.6: leave-one-out
     ],
-    ids=["greedy"],
+    ids=["greedy", "james-stein"],
 )
 def test_a_baseline_that_looks_beyond_its_group_is_exact(settings, noise):
     found = check_gradient(ReinforceBaseline, **settings)

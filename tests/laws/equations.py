@@ -110,6 +110,18 @@ def of_others(values: Table, weights: Table) -> Table:
     return (pairs * values[:, None]).sum(2) / pairs.sum(2)
 
 
+def drawn_together(values: Table) -> Table:
+    """Return the mean of the others of the prompt, and of the other prompts, by how much these and those are spread."""
+    rows = []
+    for own, others in ((values[g], torch.cat([values[:g], values[g + 1 :]])) for g in range(len(values))):
+        error = (others.var(1, correction=1) / others.shape[1]).mean(0)  # of the other prompts' means [T]
+        spread = others.mean(1).var(0, correction=0)
+        share = len(others) / len(values) * error / (error + spread).where(error > 0, 1)
+        left_out = torch.stack([torch.cat([own[:k], own[k + 1 :]]).mean(0) for k in range(len(own))])
+        rows.append((1 - share) * left_out + share * others.mean((0, 1)))
+    return torch.stack(rows)
+
+
 def baseline(agent: Any, it: Played, values: Table) -> Table:
     name = agent.baseline
     ones = torch.ones_like(values)
@@ -123,6 +135,7 @@ def baseline(agent: Any, it: Played, values: Table) -> Table:
         "leave-one-out": lambda: of_others(values, ones),
         "length-weighted": lambda: of_others(values, it.lengths * ones),
         "optimal-token": lambda: of_others(values, norms.cumsum(-1)),
+        "james-stein": lambda: drawn_together(values),
         "greedy": lambda: it.parts["greedy_return"][..., None].expand_as(values),
         "value": lambda: it.old_values,
     }
