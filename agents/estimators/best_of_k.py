@@ -31,6 +31,10 @@ def best_of_k(returns: torch.Tensor, rollout: Rollout, k: int, baseline: str = "
     is unbiased but does not cancel equal rewards.) The subsets are not visited: between the sorted returns of a group
     are gaps d_m, and each counts with the probability that the best of so many others is below it.
 
+    For k < n, "loo" is the only symmetric function of the others' returns with which the A of every group add up to 0.
+    So it is what Takashiro et al. 2026 (arXiv:2606.06080) call the leave-two-out baseline, as far as their abstract
+    says what that is: "loo-1", less the mean A of the others in the group without i.
+
     Args:
         returns: [N, 1] or [N, T] with equal columns, as `episode_return` makes them.
         rollout: for its groups and which episodes count.

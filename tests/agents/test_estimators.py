@@ -22,6 +22,7 @@ from agents.estimators.baselines import (
     leave_one_out,
     optimal_token,
 )
+from agents.estimators.best_of_k import best_of_k
 from agents.estimators.gates import largest
 from agents.estimators.kl import k3
 from agents.estimators.losses import bradley_terry
@@ -212,7 +213,7 @@ def test_the_interval_of_a_mean_has_its_known_width():
     assert found == bootstrap_mean([1.0] * 300 + [0.0] * 700, np.random.default_rng(0))
 
 
-# Baselines that look beyond the group.
+# Baselines that look beyond the group, and two episodes left out.
 
 
 def test_a_prompt_of_one_verdict_neither_draws_nor_is_drawn():
@@ -223,3 +224,26 @@ def test_a_prompt_of_one_verdict_neither_draws_nor_is_drawn():
     assert james_stein(paid, rollout)[:5, 0].tolist() == pytest.approx(wanted, abs=1e-14)
     alone = rollout_of([4, 4, 4])
     assert james_stein(paid[:3], alone).equal(leave_one_out(paid[:3], alone))
+
+
+def without_two(gains, k):
+    """Return k times what each episode adds to the best of k, less what the others add where it is left out itself."""
+
+    def added(own, others):
+        rests = list(itertools.combinations(others, k - 1))
+        return sum(max(own, *rest) - max(rest) for rest in rests) / len(rests)
+
+    found = []
+    for i, own in enumerate(gains):
+        others = [*gains[:i], *gains[i + 1 :]]
+        apart = (added(other, [*others[:j], *others[j + 1 :]]) for j, other in enumerate(others))
+        found.append(k * (added(own, others) - sum(apart) / len(others)))
+    return found
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_the_best_of_k_others_is_the_baseline_that_leaves_two_out_and_centres_the_group(k):
+    gains = [3.0, -1.0, 0.5, 3.0, 7.0]
+    one, usual = (best_of_k(double(gains)[:, None], rollout_of([0] * 5), k, name)[:, 0] for name in ("loo", "loo-1"))
+    assert one.tolist() == pytest.approx(without_two(gains, k), abs=1e-12)
+    assert abs(float(one.sum())) < 1e-12 < 0.1 < float(usual.sum())
