@@ -37,8 +37,10 @@ ENVS = {
     "late verdicts": partial(envs_of, **LATE),
     "a late choice": partial(envs_of, 2, won, prompt_choice="thompson", **LATE),
 }
-FAST = ("fewer slots", "slots that restart at once", "a choice")
-each_env = pytest.mark.parametrize("env", [name if name in FAST else slow(name) for name in ENVS])
+
+
+def each_env(*fast):
+    return pytest.mark.parametrize("env", [name if name in fast else slow(name) for name in ENVS])
 
 
 def made(envs, cls: type[Agent] = RLOO, **settings):
@@ -71,7 +73,7 @@ def likeliest(agent, prompts):
     return [found[prompt] for prompt in prompts]
 
 
-@each_env
+@each_env("fewer slots", "slots that restart at once", "a choice")
 def test_every_row_answers_the_prompt_of_its_row_by_the_likeliest_tokens(env):
     agent = made(ENVS[env]())
     for rows in (slice(None), torch.tensor([5, 0, 4, 1])):
@@ -97,7 +99,7 @@ def stream(envs, replays):
     return found, state, bytes_of([agent.generator.get_state(), *agent.policy.parameters()]), agent
 
 
-@each_env
+@each_env("a choice")
 def test_training_goes_on_as_without_it(env):
     *alone, before = stream(ENVS[env](), 0)
     *replayed, after = stream(ENVS[env](), 2)

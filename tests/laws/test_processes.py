@@ -299,9 +299,9 @@ def test_the_problems_of_an_update_do_not_depend_on_the_number_of_processes(two,
     assert played(1, tmp_path / "two", begin=False)[0] == single[2:]
 
 
-def played_again():
-    """Return the groups, prompts and greedy answers of a rollout and of some of its rows, and the steps counted."""
-    agent, found = text_agent(), []
+def played_again(shard=False):
+    """Return the groups, returns, prompts and greedy answers of a rollout and of some of its rows, and the steps."""
+    agent, found = text_agent(shard=shard), []
     rollout = agent.collect_rollout(as_callback(None, agent))
     before = agent.num_timesteps
     for rows in (slice(None), torch.tensor([7, 2, 6])):  # of the last, one process has posed none
@@ -311,9 +311,10 @@ def played_again():
     return found, agent.num_timesteps - before
 
 
-def test_each_process_plays_again_what_it_has_posed(two):
+@pytest.mark.parametrize("shard", [False, slow(True)])
+def test_each_process_plays_again_what_it_has_posed(two, shard):
     single = played_again()
-    assert two(played_again) == [single, single]
+    assert two(played_again, shard) == [single, single]
     assert [row[0] for row in single[0][1]] == [3, 1, 3]
 
 
