@@ -157,10 +157,10 @@ class Update:
 
         Metrics are tensors of one number, read once per optimizer step.
         """
-        agent, anchor = self.agent, self.agent.anchor
-        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *(anchor.divergence,) * anchor.wants_kl)
+        agent, reply_loss = self.agent, None
+        want = ("log_probs", *("entropy",) * bool(agent.ent_coef), *(agent.anchor.divergence,) * agent.anchor.wants_kl)
         if batch.reply_weights is None:
-            found, reply_loss = self.policy.evaluate(batch, want, anchor.reference), None
+            found = self.policy.evaluate(batch, want, agent.anchor.reference)
         else:
             found, reply_loss = self._with_reply_loss(batch, want)
         log_probs = found["log_probs"].where(batch.learnable, 0)
@@ -170,8 +170,8 @@ class Update:
             objective = correction * objective
         if agent.ent_coef:
             objective = objective + agent.ent_coef * found["entropy"]
-        if anchor.is_in_loss:
-            objective = objective - anchor.loss_term(self.policy, batch, log_probs, found)
+        if agent.anchor.is_in_loss:
+            objective = objective - agent.anchor.loss_term(self.policy, batch, log_probs, found)
         loss = -batch.total(batch.weights * objective)
         if agent.actor_waits:
             loss = torch.zeros_like(loss)
