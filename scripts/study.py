@@ -99,7 +99,7 @@ def _check(agents: list[str], given: dict[str, Any]) -> bool:
     resolve_device(given["device"], given["env_id"])
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
-        if agent.needs_teacher and not hasattr(agent, "self_teacher"):
+        if agent.needs_teacher and not agent.teaches_itself:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
     session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
     return is_text(given["env_id"]) and session.demonstrations_if_any(agent, given) is not None

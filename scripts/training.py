@@ -159,7 +159,7 @@ def _new(given: dict[str, Any]) -> tuple[Agent, Run]:
     """Return the agent that the options describe, and its run; writes nothing."""
     agent = session.build_agent(given["agent"], given)
     agent.check_ready()  # before the warm start
-    if given["log_kl"] and agent.anchor.reference is not None:
+    if given["log_kl"] and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(given["verifier"])] if is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, short_name(given["agent"])]).lower()

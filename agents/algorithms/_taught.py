@@ -47,7 +47,7 @@ class Taught(PassesAgent, TaughtOptions):
     @override
     def check_ready(self) -> None:
         super().check_ready()
-        if self.anchor.reference is None:
+        if self.anchor.reference is None and not self.teaches_itself:
             raise ValueError(
                 f"{type(self).__name__} has no teacher: pass teacher=... (--teacher), the run folder, checkpoint, "
                 "folder or id of a model with the same tokens"

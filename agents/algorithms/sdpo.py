@@ -15,7 +15,7 @@ from ..rollout import Batch, Rollout
 from ..settings import setting
 from ..stateful import Stateful
 from ..training.metrics import Reduce
-from ..training.teacher import SelfTeacher
+from ..training.teacher import SelfTeacher, whole_copy
 from .distillation import Distillation
 
 
@@ -31,6 +31,7 @@ class SDPO(Distillation):
 
     name = "sdpo"
     default_group_size = 4
+    teaches_itself = True
     reductions = {"train/taught_frac": Reduce.MEAN}
 
     estimator: str = setting(kl.EXACT)
@@ -67,18 +68,15 @@ class SDPO(Distillation):
         kind = "start" if self.teacher is not None else self.teacher_weights
         self.self_teacher = SelfTeacher(self, self.average_rate if kind == "averaged" else 0.0)
         self.anchor.divergence, self.anchor.is_frozen = self.divergence, kind == "start"
-        if kind == "live":
+        if kind == "averaged":
+            self.anchor.copy_of = whole_copy
+        elif kind == "live":
             self.anchor.reference = self.policy
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         super().use_env(env, group_size)
         self.collector.spell = feedback_speller(env.metadata, self.max_hint_tokens)
-
-    @override
-    def check_ready(self) -> None:
-        self.self_teacher.start()
-        super().check_ready()
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:

@@ -61,6 +61,7 @@ class Agent(Sb3Face):
         uses_critic: whether the policy needs a critic.
         uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         needs_teacher: whether there is a policy to learn from, besides the environment.
+        teaches_itself: whether that is the trained policy, or a copy of it, if no other is given.
         advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
         policy: trained in place.
@@ -92,6 +93,7 @@ class Agent(Sb3Face):
     uses_critic = False
     uses_score_norms = False
     needs_teacher = False
+    teaches_itself = False
     advantages_stay = True
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,

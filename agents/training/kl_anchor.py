@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -36,6 +37,7 @@ class Anchor:
 
     Attributes:
         divergence: what the estimator "exact" is of, a name in `kl.DIVERGENCES`.
+        copy_of: makes the frozen copy of a policy.
         is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.
@@ -49,6 +51,7 @@ class Anchor:
             )
         self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
         self.divergence, self.is_frozen = "kl", True
+        self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
         self.reference = None
 
     @property
@@ -64,7 +67,7 @@ class Anchor:
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
         """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
         if (self.coef or always) and self.reference is None:
-            self.reference = frozen_from(policy, lambda whole: whole.frozen_copy())
+            self.reference = frozen_from(policy, self.copy_of)
 
     @property
     def reference(self) -> Policy | None:

@@ -53,6 +53,12 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
     return teacher.to(student.device).requires_grad_(False)
 
 
+def whole_copy(policy: Any) -> Policy:
+    """Return a frozen copy with each weight of the policy, also those of an adapter that changes nothing yet."""
+    copied: Policy = policy.on_the_same_base(True) if getattr(policy, "adapter", None) else policy.frozen_copy()
+    return copied
+
+
 class SelfTeacher:
     """The weights with which a policy teaches itself, in the reference of its agent's KL anchor.
 
@@ -72,13 +78,6 @@ class SelfTeacher:
         if self._mean is None:
             self._mean = MasterWeights(self.agent.anchor.reference.parameters())
         return self._mean
-
-    def start(self) -> None:
-        """Begin with the present weights, unless there is a reference; a mean has each weight that is trained."""
-        policy, anchor = self.agent.policy, self.agent.anchor
-        if anchor.reference is None and self.rate and getattr(policy, "adapter", None) is not None:
-            anchor.reference = frozen_from(policy, lambda whole: whole.on_the_same_base(with_adapter=True))
-        anchor.freeze_reference(policy)
 
     @torch.no_grad()
     def follow(self) -> None:

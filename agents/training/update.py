@@ -176,7 +176,7 @@ class Update:
         if agent.actor_waits:
             loss = torch.zeros_like(loss)
         metrics = {"train/policy_loss": loss.detach()} | agent.diagnose(log_probs.detach(), batch)
-        if reply_loss is not None:
+        if reply_loss is not None and not agent.actor_waits:
             loss = loss + agent.reply_coef * reply_loss
             metrics["train/reply_loss"] = reply_loss.detach()
         if agent.uses_critic:

@@ -40,6 +40,8 @@ METRICS = (
     Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),
     Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
+    Metric("train/taught_frac", "Taught", "Share of steps in episodes for which the teacher has a hint."),
+    Metric("train/reply_loss", "Loss on replies", "Nats per token of the environment's replies."),
     Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",
            of_groups=True),
     Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps."),

@@ -25,7 +25,7 @@ DOUBLE = {"rtol": 0, "atol": 1e-10}
 def taught(envs, policy=None, **settings):
     settings = {"episodes_per_update": 8, "device": "cpu", "seed": 3, "learning_rate": 0.01, **settings}
     agent = SDPO(tiny_policy("llama", envs) if policy is None else policy, envs, **settings)
-    agent.check_ready()
+    agent.anchor.freeze_reference(agent.policy)
     return agent
 
 
@@ -203,6 +203,17 @@ def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     assert everything(again) == everything(whole)
     means = zip(again.self_teacher.mean.masters, whole.self_teacher.mean.masters, strict=True)
     assert all(torch.equal(*pair) for pair in means)
+
+
+@pytest.mark.parametrize("weights", ["averaged", "start"])
+def test_the_teacher_begins_where_training_begins_after_a_warm_start(weights):
+    envs = text_envs(8, paying, group_size=4)
+    agent = SDPO(tiny_policy("llama", envs), envs, teacher_weights=weights, episodes_per_update=8, device="cpu")
+    agent.check_ready()
+    agent.policy.model.lm_head.weight.data *= 1.1
+    begun = agent.policy.model.lm_head.weight.detach().clone()
+    next(agent.updates(total_episodes=8))
+    assert torch.equal(agent.anchor.reference.model.lm_head.weight, begun)
 
 
 def test_the_live_teacher_is_the_policy_also_after_loading(tmp_path):

@@ -172,7 +172,6 @@ def shards(case, together):
     if name == "distillation":
         settings = {**settings, "teacher": tiny_policy("llama", envs, seed=1)}
     agent = AGENTS[name](policy, envs, device="cpu", shard=together, **SETTINGS, **settings)
-    agent.check_ready()
     agent.anchor.freeze_reference(agent.policy)
     return agent, replace(sampled(), success=(torch.arange(16) % 3 == 0).float())
 

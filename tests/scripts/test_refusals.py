@@ -98,6 +98,7 @@ train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=
 sft --lr 1 | --lr
 train --agent distillation --teacher {text} --log-kl | --log-kl
+train --agent sdpo --log-kl | --log-kl
 train --agent rloo --teacher {text} | rloo --teacher
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
