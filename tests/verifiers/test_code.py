@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import verifiers.code.verifier as code_module
 from verifiers import Code, CodeFeedback, Problem, Verdict
 from verifiers.code.cases import Call, read_tests
+from verifiers.code.verifier import program_of
 from verifiers.dialogues import begin, reply_to
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
@@ -232,23 +233,28 @@ WHOLE = "def total(xs):\n" + BODY_OF_TOTAL
 
 
 @pytest.mark.parametrize(
-    ("completion", "right"),
+    ("completion", "kept"),
     [
-        (BODY_OF_TOTAL, 1),
-        (f"```python\n{BODY_OF_TOTAL}```", 1),
-        (f"{BODY_OF_TOTAL}\n\ndef and_another(xs", 1),  # where the paper stops sampling
-        (f"    def helper():\n        return xs\n{BODY_OF_TOTAL.replace('xs', 'helper()')}", 1),
-        (f"Here it is.\n```python\n{WHOLE}```\nIt is right.", 1),  # imports of the prompt stay
-        ("    return sum(xs) + 1\n", 0),
-        ("    return 3\n", 0),
-        ("def total_of(xs):\n    return sum(xs)\n", 0),
-        ("", 0),
+        (BODY_OF_TOTAL, BODY_OF_TOTAL),
+        (f"```python\n{BODY_OF_TOTAL}```", BODY_OF_TOTAL.rstrip()),
+        (f"    def helper():\n        pass\n{BODY_OF_TOTAL}", f"    def helper():\n        pass\n{BODY_OF_TOTAL}"),
+        (f"{BODY_OF_TOTAL}\n\ndef and_another(xs", f"{BODY_OF_TOTAL}\n"),  # where the paper stops sampling
+        ("def total_of(xs):\n    return sum(xs)\n", "def total_of(xs):\n    return sum(xs)\n"),
+        (f"Here it is.\n```python\n{WHOLE}```\nIt is right.", WHOLE.rstrip()),
     ],
 )
-def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completion, right):
-    fenced = f"Complete the function.\n```python\n{HUMAN_EVAL['prompt']}```"
-    for prompt in (HUMAN_EVAL["prompt"], fenced):
-        assert reward(Problem.from_row(HUMAN_EVAL | {"prompt": prompt}), completion) == right
+def test_a_completion_of_human_eval_goes_on_with_the_prompt_or_is_whole(completion, kept):
+    prompt = HUMAN_EVAL["prompt"]
+    for text in (prompt, f"Complete the function.\n```python\n{prompt}```"):
+        assert program_of(Problem.from_row(HUMAN_EVAL | {"prompt": text}), completion) == prompt + kept
+    asked = Problem.from_row(HUMAN_EVAL | {"prompt": "Write a function total that sums."})
+    assert program_of(asked, WHOLE) == WHOLE
+
+
+def test_programs_of_human_eval_are_right_by_what_they_return():
+    problem, wrong = Problem.from_row(HUMAN_EVAL), "    return 3\n"
+    verdicts = Code().verify_batch([problem] * 3, [BODY_OF_TOTAL, f"```\n{WHOLE}```", wrong])
+    assert [verdict.reward for verdict in verdicts] == [1, 1, 0]
 
 
 def test_the_columns_of_mbpp_are_tests():
@@ -258,7 +264,8 @@ def test_the_columns_of_mbpp_are_tests():
         "test_setup_code": "", "challenge_test_list": [],
     }  # fmt: skip
     problem = Problem.from_row(row, {"prompt": "text", "answer": "code", "tests": "test_list"})
-    assert [reward(problem, text) for text in (problem.answer, "def double(x): return 4")] == [1, 0]
+    verdicts = Code().verify_batch([problem] * 2, [problem.answer, "def double(x): return 4"])
+    assert [verdict.reward for verdict in verdicts] == [1, 0]
 
 
 def test_levels_have_longer_and_longer_programs():
