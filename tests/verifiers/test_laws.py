@@ -76,7 +76,7 @@ SETTINGS = {
     "exact": ({"ignore_punctuation": True}, FORGIVING, {"unicode": "NFKC", "inside": "answer"}, {"unicode": "none"}),
     "format": ({},),
     "guess": ({}, {"largest": 9}),
-    "ifeval": ({}, {"partial": True}, {"loose": True}),
+    "ifeval": ({}, {"partial": True, "loose": True}),
     "json_schema": ({},),
     "length": ({}, {"maximum": 60, "minimum": 10, "unit": "words"}),
     "math": ({},),
