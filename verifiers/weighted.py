@@ -103,7 +103,8 @@ class Weighted(Verifier):
         reward = sum(self.weights[name] * verdict.reward for name, verdict in applicable.items())
         if not abs(reward) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason="the weighted sum is beyond float32")
-        return Verdict(reward, parts)
+        reason = "; ".join(verdict.reason for verdict in applicable.values() if verdict.reason)
+        return Verdict(reward, parts, reason=reason)
 
     @override
     def close(self) -> None:

@@ -33,7 +33,7 @@ def feedback_speller(metadata: Mapping[str, Any], most: int) -> Callable[[str], 
     tokenizer = metadata.get("tokenizer")
 
     def speller(text: str) -> torch.Tensor:
-        ids = spelled(tokenizer, text)[:most] if text else []
+        ids = spelled(tokenizer, text.encode(errors="replace").decode())[:most] if text else []  # of any string
         return torch.tensor([*ids, *[-1] * (most - len(ids))], dtype=torch.int64)
 
     return None if tokenizer is None else speller

@@ -57,6 +57,7 @@ def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_t
     whole = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
     assert tokenizer.decode(tail).strip() == whole.split("12+34= ?")[1].strip()
     told = feedback(envs, ["no: <|im_end|>", "", "", "not 12"])
+    assert (feedback(envs, ["\ud800"]) >= 0).any(), "a text that is not Unicode"
     rollout = replace(rollout, success=torch.tensor([0.0, 1.0, 1.0, 0.0]), feedback=told)
     alone = replace(rollout, success=torch.zeros(4))
     control = {*envs.metadata["stop_token_ids"], *envs.metadata["hidden_token_ids"]}

@@ -118,6 +118,14 @@ def test_a_value_that_would_take_for_ever_to_read_is_another_value(line):
     assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
 
 
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_reason_of_a_verdict_is_the_first_fault(partial):
+    problem = asks("assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 3")
+    verdicts = [Code(partial).verify(problem, program) for program in ("def f(x): return min(x, 1)", "", "f = abs")]
+    assert [verdict.reason for verdict in verdicts] == ["f(2) returned 1", "there is no program", ""]
+    assert [verdict.reward for verdict in verdicts] == [pytest.approx(partial / 3), 0.0, 1.0]
+
+
 def test_a_batch_keeps_its_order():
     completions = [f"import time\ntime.sleep({0.15 if n < 1 else 0})\ndef f(): return {n}\n" for n in range(4)]
     problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(4)]

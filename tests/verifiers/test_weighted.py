@@ -42,6 +42,16 @@ def says(weight, verifier=Says):
     return {"weight": weight, "verifier": verifier}
 
 
+class Explains(Says):
+    def verify(self, problem, completion):
+        return Verdict(0.0, reason=f"no {completion}")
+
+
+def test_the_reasons_of_parts_are_said_together():
+    parts = {"one": says(1, Explains), "other": says(1), "third": says(1, Explains)}
+    assert Weighted(parts).verify(SUM, "2").reason == "no 2; no 2"
+
+
 INNER = {"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}}
 SUMS = [  # parts, a completion, the reward and whether it is a success, named parts of the verdict
     ({"arith": 1, "one": says(-0.25, one)}, "3", 0.75, True, {"arith": 1.0, "one": 1.0}),
