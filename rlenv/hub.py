@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from huggingface_hub.utils import logging
@@ -56,11 +58,10 @@ def load(name: str) -> Any:
     if not is_allowed(name):
         require_trust(f"the data set {name!r}", "would download it")
     datasets = require("datasets", "data", f"the data set {name!r}")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # a network that fails is one line, not one per try
     faults: Any = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
-        found = datasets.load_dataset(repo, config, revision=revision)
+        with _quiet(logging), _quiet(datasets.utils.logging):  # a network that fails is one line, not one per try
+            found = datasets.load_dataset(repo, config, revision=revision)
     except faults as error:
         said, hint = first_line(error), ""
         if isinstance(error, ConnectionError):
@@ -68,10 +69,19 @@ def load(name: str) -> Any:
         elif isinstance(error, ValueError):  # about the config; the next line names those that there are
             said, hint = " ".join(str(error).split("\n")[:2]), "; a config is written hf:org/name/CONFIG"
         raise ValueError(f"{name!r} cannot be loaded: {said.rstrip('.')}{hint}") from error
-    finally:
-        logging.set_verbosity(verbosity)
     # Without network `datasets` takes the newest revision that it has.
     cached = {*COMMIT.findall(" ".join(each["filename"] for part in found.values() for each in part.cache_files))}
     if revision and COMMIT.fullmatch(revision) and cached and revision not in cached:
-        raise ValueError(f"{name!r} is not in the cache, only {', '.join(sorted(cached))}; connect to the hub")
+        there = ", ".join(sorted(cached))
+        raise ValueError(f"{name!r} cannot be loaded without network: the cache has another revision, {there}")
     return found
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

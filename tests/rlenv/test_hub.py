@@ -1,7 +1,12 @@
 """Data sets of the hub, and what is wrong with one, in one line; nothing is downloaded here."""
 
+import json
+import shutil
+from pathlib import Path
+
 import datasets
 import pytest
+from datasets.packaged_modules.json.json import Json
 from huggingface_hub import constants
 from local_hub import serve
 from refused import check_refused
@@ -79,12 +84,19 @@ def test_without_network_one_line_says_how_to_pass_a_copy(monkeypatch):
     check_refused(load_problems, {"path": "hf:org/none"}, ("'hf:org/none'", "without network", "--problems FOLDER"))
 
 
-def test_another_revision_in_the_cache_is_refused(tmp_path, monkeypatch):
-    serve(monkeypatch, tmp_path, "org/sums/main", SPLITS, COMMIT)
-    there = datasets.load_dataset("org/sums", "main", revision=COMMIT)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *name, **more: there)
-    assert len(load_problems(NAME, COLUMNS)) == 7
-    check_refused(load_problems, {"path": f"hf:org/sums/main@{OTHER}", "columns": COLUMNS}, (OTHER, f"only {COMMIT}"))
+def test_without_network_the_cache_is_read_but_no_other_revision(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in SPLITS["train"]))
+    made = Json(str(tmp_path), "sums", "main", hash=COMMIT, data_files=str(path))  # as if it came from the hub
+    made.download_and_prepare()
+    config = Path(made.cache_dir).parents[1]
+    shutil.move(config, tmp_path / "cache" / "org___sums" / "main")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    capfd.readouterr()
+    assert [each.answer for each in load_problems(NAME, COLUMNS)] == ["1", "2", "3", "4"]
+    check_refused(load_problems, {"path": f"hf:org/sums/main@{OTHER}"}, (OTHER, f"another revision, {COMMIT}"))
+    assert capfd.readouterr().err == ""
 
 
 def test_what_a_checkpoint_names_is_loaded_only_with_trust(tmp_path, monkeypatch):
