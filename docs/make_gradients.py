@@ -255,6 +255,8 @@ are those of μ, and an action that is now more than three times as likely count
   {weighted:.3f}.
 - **Weights by episode** are exact until one reaches the bound, here at s = 4. These episodes have at most three steps;
   in longer ones the weights vary more.
+- **`VESPO`**, here a sum over each episode, puts the weight into W, and counts episodes less whose W is far from 1. At
+  s = 4 most are: the gradient is short, and its direction lost.
 - **Without weights** (`none`), π_old is μ, so the clip of `GRPO` stops the steps that have improved: with two updates
   the direction is lost. In float32 the [limit on the gap](gpu.md#precision) ends such a run."""
 
@@ -533,7 +535,8 @@ def family_rows() -> Iterator[list[str]]:
     world = World(tokens=2, steps=3, end=0)
     for cls, settings, words in FAMILY_CASES:
         found = check_gradient(cls, 2, 4, world, **settings)
-        named = ", ".join(f"{name} {value}" for name, value in settings.items()) or "-"
+        shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+        named = ", ".join(f"{name} {value}" for name, value in shown.items()) or "-"
         cells = (_error(found.error), f"{found.direction:.4f}", f"{found.scale:.4f}", f"{found.noise:.1f}")
         yield [f"`{cls.__name__}`", named, "2", *cells, words]
 
