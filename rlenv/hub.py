@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import logging
 
 from verifiers.base import first_line
@@ -58,13 +59,14 @@ def load(name: str) -> Any:
     if not is_allowed(name):
         require_trust(f"the data set {name!r}", "would download it")
     datasets = require("datasets", "data", f"the data set {name!r}")
-    faults: Any = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+    network: Any = (ConnectionError, HfHubHTTPError.__bases__[0])  # the second is that of its HTTP library
+    faults: Any = (*network, OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
         with _quiet(logging), _quiet(datasets.utils.logging):  # a network that fails is one line, not one per try
             found = datasets.load_dataset(repo, config, revision=revision)
     except faults as error:
         said, hint = first_line(error), ""
-        if isinstance(error, ConnectionError):
+        if isinstance(error, network):
             hint = "; without network pass a copy: --problems FOLDER, of datasets' save_to_disk, or a file"
         elif isinstance(error, ValueError):  # about the config; the next line names those that there are
             said, hint = " ".join(str(error).split("\n")[:2]), "; a config is written hf:org/name/CONFIG"

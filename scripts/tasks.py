@@ -27,10 +27,7 @@ from .terminal import plain
 @problem_file.without("column_args", "prompt_template")
 @as_json
 def tasks(name: str | None, problems: str | None, as_json: bool) -> None:
-    """List the tasks that --task takes; or show the task NAME.
-
-    Its first prompt is what a model reads, before a chat template, if any.
-    """
+    """List the tasks that --task takes; or show the task NAME, with its first prompt as a model without chat reads it."""
     from rlenv.tasks import TASKS, find_task
 
     if name is None:
@@ -40,6 +37,7 @@ def tasks(name: str | None, problems: str | None, as_json: bool) -> None:
         return
     row = {key: value for key, value in vars(find_task(name)).items() if value not in (None, {})}
     row |= {} if problems is None else {"problems": problems}
+    row |= {"lm_eval": row["lm_eval"].name} if "lm_eval" in row else {}
     try:
         row |= _first(row)
     except ValueError as error:
