@@ -27,7 +27,7 @@ from .terminal import plain
 @problem_file.without("column_args", "prompt_template")
 @as_json
 def tasks(name: str | None, problems: str | None, as_json: bool) -> None:
-    """List the tasks that --task takes; or show the task NAME, with its first prompt as a model without chat reads it."""
+    """List what --task takes; or show the task NAME, with its first prompt, as a model without chat reads it."""
     from rlenv.tasks import TASKS, find_task
 
     if name is None:
