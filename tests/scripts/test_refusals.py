@@ -75,6 +75,14 @@ sft --env CartPole-v1 | CartPole-v1 demonstrations
 train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
 compare --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
 train --problems none.jsonl | none.jsonl
+train --problems hf:sums | 'hf:sums' hf:org/name/config
+train --task gsm8 | 'gsm8' 'did you mean' gsm8k
+train --task gsm8k --env CartPole-v1 | --task CartPole-v1
+train --resume {text} --task gsm8k | --task --resume
+evaluate {text} --task zzzz | 'zzzz' known gsm8k math
+evaluate {text} --lm-eval | --lm-eval --task
+evaluate {text} --task countdown --lm-eval | 'countdown' gsm8k math500
+tasks gsm8 | 'gsm8' 'did you mean' gsm8k
 train --problems my.py | .py .jsonl
 train --problems . | read
 train --problems sums.jsonl | column prompt question target

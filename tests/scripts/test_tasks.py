@@ -65,21 +65,6 @@ def test_another_verifier_is_not_asked_for_a_place(folder, monkeypatch):
     (folder / "own.py").write_text("def never(completions):\n    return [0.0 for _ in completions]\n")
     done("train", "--task", "gsm8k", "--verifier", "own.py:never", *SMALL, "--log-dir", "run")
     assert "ask" not in options(folder / "run")
-    assert "no meaning with --resume" in error_of(run("train", "--resume", "run", "--task", "gsm8k", "--trust"))
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        (["train", "--task", "gms8k"], "unknown task 'gms8k'; did you mean gsm8k"),
-        (["train", "--task", "gsm8k", "--env", "CartPole-v1"], "--task has no meaning for CartPole-v1"),
-        (["evaluate", "none", "--lm-eval"], "pass --task"),
-        (["evaluate", "none", "--task", "countdown", "--lm-eval"], "poses no task 'countdown'; it has gsm8k, math,"),
-        (["evaluate", "none", "--task", "zzz"], "unknown task 'zzz'; known: gsm8k, math"),
-    ],
-)
-def test_a_task_that_cannot_be_used_is_one_line(folder, line, named):
-    assert named in error_of(run(*line))
 
 
 def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, monkeypatch):
@@ -94,7 +79,6 @@ def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, mon
         assert found["answer"] == row["answer"]
     shown = done("tasks", "gsm8k")
     assert f"prompt           {found['prompt']}\n" in shown.stdout and "max_new_tokens   512\n" in shown.stdout
-    assert "unknown task 'gsm8'; did you mean gsm8k" in error_of(run("tasks", "gsm8"))
     assert "no file or folder" in error_of(run("tasks", "gsm8k", "--problems", "none.jsonl"))
 
 
