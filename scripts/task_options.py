@@ -26,14 +26,17 @@ def fill_in(ctx: click.Context) -> None:
     Raises:
         ValueError: for an unknown task, with the closest ones.
     """
-    task, problems = ctx.params.pop("task", None), str(ctx.params.get("problems"))
+    if ctx.resilient_parsing:  # a shell completes
+        return
+    task = ctx.params.pop("task", None)
     if ctx.params.get("lm_eval"):
         if task is None:
             raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
         ctx.params["lm_eval"] = task
     if task is not None:
         _expand(ctx, task)
-    elif problems.startswith("hf:") and not ctx.params.get("resume"):
+    problems = str(ctx.params.get("problems"))
+    if problems.startswith("hf:") and not ctx.params.get("resume"):
         ctx.params["problems"] = _pinned(problems)
 
 

@@ -25,6 +25,8 @@ train --agent gr | grpo
 compare --agents rloo,gr | rloo,grpo
 train --verifier arith,countd | arith,countdown
 verifiers lint arith countd | countdown
+train --task math | math math500
+train --task gsm --ask --verifier countd | countdown
 """
 
 
