@@ -68,13 +68,10 @@ def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context
     for row, group in enumerate(group_of):
         prompt = tokens[row, : first[row]].tolist()
         found = [j for j, answer in answers.items() if group_of[j] == group and j != row and len(answer) <= most]
-        if found:
-            place, hint = frame.example(prompt, answers[found[0]])
-        else:
-            said = [] if told is None else told[row][told[row] >= 0].tolist()
-            place, hint = frame.feedback(prompt, said)
+        said = answers[found[0]] if found else [] if told is None else told[row][told[row] >= 0].tolist()
+        place, hint = frame.hint(prompt, said, bool(found))
         end = int(columns[row, lengths[row] - 1]) + 1 if lengths[row] else len(prompt)
-        taught.append(bool(hint) and end + len(hint) <= context)
+        taught.append(bool(found or said) and end + len(hint) <= context)
         rows.append((place, hint if taught[-1] else []))
     hinted = {name: to_device(value, rollout.mask.device) for name, value in _placed(tokens, first, rows).items()}
     return replace(rollout, hinted=hinted, taught=to_device(torch.tensor(taught), rollout.mask.device))
@@ -105,22 +102,10 @@ class _Frame:
         self.right, self.wrong = ([spelled(self.tokenizer, text) for text in frame] for frame in (RIGHT, WRONG))
         self.between = spelled(self.tokenizer, BETWEEN) or [self.tokenizer.eos_token_id]
 
-    def _place(self, prompt: list[int]) -> tuple[int, bool]:
-        """Return the place of a hint in a prompt, and whether that is a conversation."""
+    def hint(self, prompt: list[int], said: list[int], is_answer: bool) -> tuple[int, list[int]]:
+        """Return the place in a prompt and the tokens of a hint: a right answer, or feedback."""
         if self.tail and prompt[-len(self.tail) :] == self.tail:
-            return len(prompt) - len(self.tail), True
-        return int(prompt[0] == self.tokenizer.bos_token_id), False
-
-    def example(self, prompt: list[int], answer: list[int]) -> tuple[int, list[int]]:
-        """Return the place and the tokens of a hint that is a right answer."""
-        place, chat = self._place(prompt)
-        if chat:
-            return place, [*self.right[0], *answer, *self.right[1]]
-        return place, [*prompt[place:], *answer, *self.between]
-
-    def feedback(self, prompt: list[int], said: list[int]) -> tuple[int, list[int]]:
-        """Return the place and the tokens of a hint that is feedback; no tokens without any."""
-        place, chat = self._place(prompt)
-        if not said:
-            return place, []
-        return place, [*self.wrong[0], *said, *self.wrong[1]] if chat else [*said, *self.between]
+            before, after = self.right if is_answer else self.wrong
+            return len(prompt) - len(self.tail), [*before, *said, *after]
+        place = int(prompt[0] == self.tokenizer.bos_token_id)
+        return place, [*(prompt[place:] if is_answer else []), *said, *self.between]
