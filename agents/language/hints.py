@@ -17,7 +17,7 @@ import torch
 from ..devices import to_device, to_host
 from ..rollout import Rollout
 
-RIGHT = ("\n\nThis is a right answer:\n\n", "\n\nAnswer in your own words.")
+RIGHT = ("\n\nThis is a right answer:\n\n", "\n\nGive a right answer.")
 WRONG = ("\n\nA first answer was wrong:\n\n", "\n\nGive a right answer.")
 BETWEEN = "\n\n"  # in plain text, before the prompt
 
