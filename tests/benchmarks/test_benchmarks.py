@@ -180,7 +180,7 @@ def test_a_record_is_appended_to_its_task_and_drawn():
     assert second["cartpole"] == ["kept"] and second["demo"][0] == first["demo"][0]
     assert second["demo"][0]["seconds"] == [2.0, None, 3.0] and second["demo"][0]["before"] == []
     assert second["demo"][1]["before"] == [{"commit": "aaaa", "seconds": [2.0, 4.0, 3.0]}]
-    assert second["demo"][1]["command"] == "rlenv train --eval-episodes 1000 --stop-reward 0.95"
+    assert second["demo"][1]["command"] == f"{record.TASKS['demo'].command} --stop-reward 0.95"
     for row, when in zip(second["demo"], ("then", "now"), strict=True):
         row["date"], row["machine"]["processor"] = when, "a CPU"
     _, _, *lines = loaded("docs/make_performance.py").records({"demo": second["demo"]}).splitlines()
