@@ -20,7 +20,7 @@ from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
 
 Figures = dict[str, torch.Tensor]
-WEIGHTS = ("weights", "squared_weights", "weighed")  # sums of the importance weights of episodes, for `train/ess`
+WEIGHTS = ("ess/weights", "ess/squares", "ess/episodes")  # sums over episodes, of which `train/ess` is made
 
 
 class Update:
