@@ -63,7 +63,7 @@ class Record:
         self.success = np.full(num_episodes, np.nan)
         self.extras: dict[str, np.ndarray] = {}
         self.failure = ""
-        self.reasons = [""] * num_episodes  # of the verdicts, also of those that are "ok"
+        self.reasons = np.full(num_episodes, "", dtype=object)  # of the verdicts, also of those that are "ok"
 
     @property
     def unfinished(self) -> bool:
@@ -177,10 +177,11 @@ class Record:
                 column[numbers[has]] = values.astype(float)
         has, status = _values_of(info, "verdict_status", rows)
         self.status[numbers[has]] = [_number(each) for each in status]
-        if has.any():
+        told, reasons = _values_of(info, "verdict_reason", rows)
+        self.reasons[numbers[told]] = reasons
+        if (status != "ok").any():
             reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
-            for number, each, reason in zip(numbers[has], status, reasons, strict=True):
-                self.reasons[number] = str(reason or "")
+            for each, reason in zip(status, reasons, strict=True):
                 if each != "ok" and reason:
                     self.failure = f"{each}: {reason}"
 
