@@ -199,7 +199,8 @@ class Study:
         settings, of_train = dict(options["agent_args"]), {option.name for option in train.params}
         options |= {name: settings.pop(name) for name in of_train & settings.keys()}  # which train refuses there
         options |= {"agent": agent, "agent_args": settings, "model": model}
-        options |= {"as_json": True, "overwrite": True, "log_kl": True, "report": False}
+        log_kl = not agent_class(agent).needs_teacher  # which is the one reference that an agent has
+        options |= {"as_json": True, "overwrite": True, "log_kl": log_kl, "report": False}
         if self.text:
             options["sft_steps"] = 0
             options["micro_batch_tokens"] = passes(options, together)

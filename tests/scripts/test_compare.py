@@ -72,6 +72,12 @@ def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
     assert "'reinforce'" in line and not (tmp_path / "no").exists()
 
 
+def test_an_agent_that_teaches_itself_is_compared_without_the_kl_to_the_start(tmp_path, monkeypatch):
+    few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
+    commands, *_ = jobs_of(monkeypatch, "--agents", "rloo,sdpo", *few)
+    assert ["--log-kl" in command for command in commands] == [True, False]
+
+
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupted(jobs, limit, threads, gpus):
         yield from ()
