@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from ..devices import widest
 from ..rollout import GREEDY_RETURN, Rollout
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
@@ -100,7 +101,9 @@ def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """
     rows = counted(rollout)[:, None]
     counts = group_sum(rows.long(), rollout.groups)  # K [N, 1]
-    share = ((rows & (counts > 1)) / counts.clamp(min=1)).double()  # of each row, 1 for each prompt [N, 1]
+    share = ((rows & (counts > 1)) / counts.clamp(min=1)).to(
+        widest(rows.device)
+    )  # of each row, 1 for each prompt [N, 1]
     prompts = share.sum().round()
 
     def of_others(values: torch.Tensor) -> torch.Tensor:
@@ -108,7 +111,7 @@ def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         total = (share * values.where(share > 0, 0)).sum(0)
         return (total - values) / (prompts - 1).clamp(min=1)
 
-    mean = group_mean(returns.double(), rollout)
+    mean = group_mean(returns.to(share), rollout)
     squares = group_sum((returns - mean).square().where(rows, 0), rollout.groups)
     noise = of_others(squares / (counts * (counts - 1)).clamp(min=1))
     centre = of_others(mean)

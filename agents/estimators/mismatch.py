@@ -21,6 +21,8 @@ from collections.abc import Callable
 
 import torch
 
+from ..devices import widest
+
 
 def _per_token(log_ratio: torch.Tensor) -> torch.Tensor:
     return log_ratio
@@ -79,14 +81,14 @@ def importance_weights(
 
 
 def episode_weights(log_probs: torch.Tensor, acting_log_probs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the importance weight of each episode, Π_t π/μ, without a bound, in double precision [N].
+    """Return the importance weight of each episode, Π_t π/μ, without a bound [N].
 
     Args:
         log_probs: log π [N, T].
         acting_log_probs: log μ, while acting [N, T].
         mask: steps that count, bool [N, T]; masked cells may hold anything.
     """
-    log_ratio = (log_probs - acting_log_probs).detach().double().where(mask, 0).sum(1)
+    log_ratio = (log_probs - acting_log_probs).detach().to(widest(mask.device)).where(mask, 0).sum(1)
     return log_ratio.clamp(-300, 300).exp()  # whose squares are finite and not 0
 
 

@@ -126,8 +126,9 @@ def _restore(owner: Any, saved: dict[str, Any]) -> None:
         present = owner[name] if isinstance(owner, dict) else getattr(owner, name)
         if isinstance(value, dict):
             _restore(present, value)
-        else:
-            setattr(owner, name, np.asarray(value, dtype=np.asarray(present).dtype))
+        else:  # a plain number stays one: an array in its place would turn float32 statistics into float64
+            is_array = isinstance(present, (np.ndarray, np.generic))
+            setattr(owner, name, np.asarray(value, dtype=present.dtype) if is_array else value)
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:

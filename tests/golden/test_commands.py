@@ -240,6 +240,11 @@ COMMANDS = {
         "folder checkpoint",
         files="/README.md /config.json /generation_config.json /model.safetensors /tokenizer.json /rlenv_export.json",
     ),
+    "tasks": Run(
+        "tasks --json",
+        "gsm8k math math500 dapo-math aime aime25 countdown ifeval mbpp humaneval",
+        {"gsm8k.verifier": "numeric", "math500.test_fraction": about(1)},
+    ),
     "verifiers list": Run("verifiers list", said=("arith", "weighted")),
     "verifiers show": Run("verifiers show arith -n 2 --seed 1", said=("demonstration", "wrong", "empty", "digits")),
     "verifiers lint": Run("verifiers lint arith --json", "verifiers skipped"),
