@@ -207,8 +207,8 @@ class TextGenTask:
         problems = {number: self.stream[self.first_problem + number] for number in dict.fromkeys(groups)}
         if self.stream.curriculum is not None:  # which would draw another one later
             self._drawn |= problems
-            for number in list(self._drawn)[:-_REMEMBERED]:
-                del self._drawn[number]
+            while len(self._drawn) > _REMEMBERED:
+                del self._drawn[next(iter(self._drawn))]  # the oldest
         return self._encoded(groups, problems)
 
     def prompts_again(self, groups: Sequence[int]) -> list[Prompt]:
