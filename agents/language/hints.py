@@ -58,17 +58,17 @@ def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context
         rollout.groups, right, rollout.columns,
     )  # fmt: skip
     told = None if rollout.feedback is None else rollout.feedback.cpu()
-    answers = {}
+    answers: dict[int, dict[int, list[int]]] = {group: {} for group in groups.tolist()}  # of its right episodes
     for row in solved.nonzero()[:, 0].tolist():
         answer, column = actions[row, : lengths[row]], columns[row, : lengths[row]]
         replied = (column.diff() > 1).nonzero()[:, 0].tolist()
         turn = answer[replied[-1] + 1 :] if replied else answer
-        answers[row] = [token for token in turn.tolist() if token not in control]
-    rows, taught, group_of = [], [], groups.tolist()
-    for row, group in enumerate(group_of):
+        answers[int(groups[row])][row] = [token for token in turn.tolist() if token not in control]
+    rows, taught = [], []
+    for row, group in enumerate(groups.tolist()):
         prompt = tokens[row, : first[row]].tolist()
-        found = [j for j, answer in answers.items() if group_of[j] == group and j != row and len(answer) <= most]
-        said = answers[found[0]] if found else [] if told is None else told[row][told[row] >= 0].tolist()
+        found = [answer for other, answer in answers[group].items() if other != row and len(answer) <= most]
+        said = found[0] if found else [] if told is None else told[row][told[row] >= 0].tolist()
         place, hint = frame.hint(prompt, said, bool(found))
         end = int(columns[row, lengths[row] - 1]) + 1 if lengths[row] else len(prompt)
         taught.append(bool(found or said) and end + len(hint) <= context)
