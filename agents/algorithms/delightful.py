@@ -25,7 +25,7 @@ class Delightful(ReinforceBaseline):
     name = "delightful"
 
     gate_width: float = setting(
-        1.0, "η, the paper's: the larger, the less the gate tells actions apart.", above=0, more="In units of A log π."
+        1.0, "η, the paper's, in units of A log π: the larger, the less the gate tells actions apart.", above=0
     )
 
     @override

@@ -37,18 +37,19 @@ class SDPO(Distillation):
     estimator: str = setting(kl.EXACT)
     teacher_weights: str = setting(
         "averaged",
-        "Whose weights teach, without a teacher.",
+        "Whose weights read the hint, unless a teacher is given.",
         one_of=("averaged", "live", "start"),
-        more='"averaged": θ\' ← θ\' + average_rate (θ - θ\') before every update; "live" are those that are trained.',
+        more='"averaged": θ\' ← θ\' + average_rate (θ - θ\') before every update. "live": those that are trained. '
+        '"start": those that training starts from.',
     )
-    average_rate: float = setting(0.05, "Share of the present weights in the mean.", above=0, high=1)
+    average_rate: float = setting(0.05, "Share of the present weights in their mean, per update.", above=0, high=1)
     divergence: str = setting(
         "kl",
         "What the exact estimator brings down.",
         one_of=tuple(kl.DIVERGENCES),
         more='"kl": KL(π || π\'). "forward-kl": KL(π\' || π). "jensen-shannon": the mean KL of both to their mixture.',
     )
-    max_hint_tokens: int = setting(512, "Tokens of the longest demonstration; feedback is cut to so many.")
+    max_hint_tokens: int = setting(512, "Tokens of the longest right answer that is shown; feedback is cut to so many.")
 
     @override
     def use_settings(self) -> None:
