@@ -40,6 +40,7 @@ class Collector:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
+        steps: that the slots took in the last rollout.
         seconds: of the last rollout, in the policy ("acting") and in the rest ("environment", with its verifier);
             together ("rollout") on a device, which works while the host goes on.
     """
@@ -53,7 +54,7 @@ class Collector:
         self.spell: Callable[[str], torch.Tensor] | None = None
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
-        self.budget = 0
+        self.budget = self.steps = 0
         self.seconds = dict.fromkeys(("acting", "environment") if device.type == "cpu" else ("rollout",), 0.0)
 
     def seed(self, seed: int) -> None:
@@ -128,7 +129,7 @@ class Collector:
         Raises:
             ValueError: if an episode ended without the verdict that it should have, or none of them ends.
         """
-        slots, began, acting = self.slots, time.perf_counter(), 0.0
+        slots, began, acting, self.steps = self.slots, time.perf_counter(), 0.0, 0
         record = Record(
             num_episodes, slots.num_envs, self.device, slots.traits.groups_span_slots, policy.obs_from_actions
         )
@@ -145,6 +146,7 @@ class Collector:
             step = slots.step(for_env, actor.acting)
             record.add(actions, log_probs, step)
             actor.appended, actor.waiting = step.appended, step.waiting
+            self.steps += step.taken
             if on_step is not None:
                 local = {"dones": step.dones, "infos": step.infos, "rewards": step.rewards}
                 if not on_step(step.taken, local):

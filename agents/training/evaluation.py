@@ -18,7 +18,7 @@ from ..rollouts.collector import Collector, OnStep
 from ..rollouts.env_state import env_state, load_env_state
 from ..rollouts.envs import LOOP_SETTINGS, check_replays, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
-from .player import Part, Player
+from .player import Part, Player, played
 
 
 @contextmanager
@@ -74,43 +74,34 @@ def evaluate(
 
 def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
     """Play the prompts of a rollout again; see `Agent.replay`."""
-    env, parts = agent.env, processes.size()
+    env, size = agent.env, processes.size()
     check_replays(env, "replay")
     if deterministic:
         groups, rows = rollout.groups.unique(return_inverse=True)  # [M], [N]
     else:
         groups, order = rollout.groups.sort(stable=True)
         rows = order.argsort()
-    own = groups[groups % parts == processes.rank()].cpu()  # those that this process has posed
-    posed = own if parts == 1 or shares_stream(env) else own // parts
+    own = groups[groups % size == processes.rank()].cpu()  # those that this process has posed
+    posed = own if size == 1 or shares_stream(env) else own // size
 
     def play(acting: Any) -> Part:
-        steps = 0
-
-        def counted(taken: int, local: dict[str, Any]) -> bool:
-            nonlocal steps
-            steps += taken
-            return True
-
         if not len(own):
             return None, 0
         collector, source = Collector(env, agent.device), None if deterministic else agent.generator
-        how = source, deterministic, counted, agent.progress, posed.tolist()
-        played = collector.collect(acting, len(own), *how)
-        assert played is not None
-        for part, spent in collector.seconds.items():
-            agent.seconds[part] += spent
-        return processes.on_host(replace(played, groups=own.to(played.groups))), steps
+        how = source, deterministic, None, agent.progress, posed.tolist()
+        found, steps = played(agent, collector, acting, len(own), *how)
+        assert found is not None
+        return replace(found, groups=own.to(found.groups)), steps
 
     with agent.player.acting() as acting:
         place = env_state(env)
         try:
-            played = processes.on_all(lambda: play(acting or agent.policy))
+            parts = processes.on_all(lambda: play(acting))
         finally:
             if place is not None:
                 load_env_state(env, place)
-    agent.num_timesteps += sum(steps for _, steps in played)
-    found = [part for part, _ in played if part is not None]
+    agent.num_timesteps += sum(steps for _, steps in parts)
+    found = [part for part, _ in parts if part is not None]
     whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
     return processes.on(whole, agent.device).select(rows)
 

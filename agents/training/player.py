@@ -9,7 +9,7 @@ from typing import Any
 from .. import processes
 from ..fsdp import gather_weights, gathered
 from ..rollout import Rollout
-from ..rollouts.collector import OnStep
+from ..rollouts.collector import Collector, OnStep
 
 Part = tuple[Rollout | None, int]  # episodes of one process, and how many steps they took
 
@@ -49,14 +49,14 @@ class Player:
 
     def play(self, acting: Any, on_step: OnStep, progress: Mapping[str, Any]) -> Part:
         """Play this process's episodes."""
-        agent, steps = self.agent, 0
+        agent = self.agent
+        how = agent.generator, False, on_step, progress
+        return played(agent, agent.collector, acting, agent.own_episodes, *how)
 
-        def counted(taken: int, local: dict[str, Any]) -> bool:
-            nonlocal steps
-            steps += taken
-            return on_step(taken, local)
 
-        rollout = agent.collector.collect(acting, agent.own_episodes, agent.generator, False, counted, progress)
-        for part, spent in agent.collector.seconds.items():
-            agent.seconds[part] += spent
-        return processes.on_host(rollout), steps
+def played(agent: Any, collector: Collector, *how: Any) -> Part:
+    """Return what a collector plays for an agent, whose seconds it adds to; `how`: as for `Collector.collect`."""
+    rollout = collector.collect(*how)
+    for part, spent in collector.seconds.items():
+        agent.seconds[part] += spent
+    return processes.on_host(rollout), collector.steps
