@@ -38,7 +38,7 @@ class Task:
         template: of the prompts, if they are not a column.
         verifier_kwargs: arguments of the verifier.
         ask: whether prompts end by asking for the place of the answer.
-        test_fraction: share of the test split where the data set has no splits; 1.0 if it is for evaluation alone.
+        test_fraction: share of the test split if the data set has no splits; 1.0 if it is for evaluation alone.
         lm_eval: the task of lm-eval on the same rows, if any.
     """
 
@@ -50,7 +50,7 @@ class Task:
     template: str | None = None
     verifier_kwargs: Mapping[str, Any] = field(default_factory=dict)
     ask: bool = True
-    test_fraction: float = 0.2
+    test_fraction: float | None = None
     lm_eval: LmEval | None = None
 
 

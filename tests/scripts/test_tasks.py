@@ -104,6 +104,9 @@ def test_a_model_is_evaluated_on_a_task_with_the_prompts_of_lm_eval(folder, monk
     assert {row["prompt"] for row in rows} == {f"Q: {each}\nA: Let's think step by step." for each in questions}
     kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
     assert kept["ask"] is False and kept["stop_strings"] == ["Q:"]
+    copy = rows_of("gsm8k")["train"]  # names no split, and the model has not read it: all of it is asked
+    (folder / "copy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in copy))
+    assert result_of(run(*asked, "--problems", "copy.jsonl", "--json"))["episodes"] == len(copy)
 
 
 def test_the_share_of_followed_instructions_counts_instructions_and_not_prompts():
