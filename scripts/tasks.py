@@ -24,24 +24,26 @@ from .terminal import plain
     },
 )
 @click.argument("name", required=False, shell_complete=Name(names).shell_complete)
-@problem_file.without("column_args", "prompt_template")
+@problem_file
 @as_json
-def tasks(name: str | None, problems: str | None, as_json: bool) -> None:
+def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
     """List what --task takes; or show the task NAME, with its first prompt, as a model without chat reads it."""
-    from rlenv.tasks import TASKS, find_task
+    from rlenv.tasks import TASKS, arguments_of, find_task
+
+    from .arguments import problem_file_arguments
 
     if name is None:
         rows = {name: vars(row) for name, row in TASKS.items()}
         lines = [f"{name:12}{row['verifier']:12}{row['rows']:26}{row['problems']}" for name, row in rows.items()]
         click.echo(json.dumps(rows) if as_json else "\n".join(lines))
         return
-    row = {key: value for key, value in vars(find_task(name)).items() if value not in (None, {})}
-    row |= {} if problems is None else {"problems": problems}
-    row |= {"lm_eval": row["lm_eval"].name} if "lm_eval" in row else {}
+    alike, own = find_task(name).lm_eval, problem_file_arguments(of_file)
+    row = arguments_of(name, {key: value for key, value in own.items() if value})
+    row |= {} if alike is None else {"lm_eval": alike.name}
     try:
         row |= _first(row)
     except ValueError as error:
-        if problems is not None:
+        if own["problems"] is not None:
             raise
         say(f"no prompt to show: {error}")
     click.echo(json.dumps(row) if as_json else plain("\n".join(f"{key:17}{value}" for key, value in row.items())))

@@ -77,6 +77,10 @@ def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, mon
         found = result_of(run("tasks", "gsm8k", *copy, "--json"))
         assert found["prompt"] == f"{row['question']} Put the answer in \\boxed{{}}."
         assert found["answer"] == row["answer"]
+    (folder / "moved.jsonl").write_text(json.dumps({"asked": row["question"], "answer": "1"}) + "\n")
+    assert "--column prompt=" in error_of(run("tasks", "gsm8k", "--problems", "moved.jsonl"))
+    moved = result_of(run("tasks", "gsm8k", "--problems", "moved.jsonl", "--column", "prompt=asked", "--json"))
+    assert moved == found | {key: moved[key] for key in ("problems", "columns", "answer")} and "rows" not in moved
     shown = done("tasks", "gsm8k")
     assert f"prompt           {found['prompt']}\n" in shown.stdout and "max_new_tokens   512\n" in shown.stdout
     assert "no file or folder" in error_of(run("tasks", "gsm8k", "--problems", "none.jsonl"))
