@@ -93,8 +93,7 @@ class World:
     @cached_property
     def turn_ends(self) -> torch.Tensor:
         """Which tokens end a turn, bool [S, V]."""
-        tokens = range(self.tokens)
-        return torch.tensor([[self.ends((*prefix, token))[0] for token in tokens] for prefix in self.prefixes])
+        return torch.tensor([[self.ends((*prefix, t))[0] for t in range(self.tokens)] for prefix in self.prefixes])
 
     def at_the_end(self, rewards: torch.Tensor) -> torch.Tensor:
         """Return rewards [..., S, V] of the tokens that finish the completions with these rewards [..., C]."""
@@ -156,7 +155,7 @@ class TablePolicy(Policy):
         self.logits = nn.Parameter(logits.detach().double().view(-1, *logits.shape[-2:]).clone())  # [P, S, V]
         self.table = nn.Parameter(self.logits.new_zeros(self.logits.shape[:2]))  # [P, S]
 
-    def _log_pi(self, obs: torch.Tensor) -> torch.Tensor:
+    def _log_pi(self, obs: Any) -> torch.Tensor:
         return self.logits.flatten(0, 1)[obs].log_softmax(-1)  # [..., V]
 
     def act(
@@ -177,14 +176,11 @@ class TablePolicy(Policy):
 
     def evaluate(self, rollout: Rollout, want: Want = LOG_PROBS, reference: Self | None = None) -> Evaluated:
         """Return the wanted quantities [N, T]."""
-        obs: Any = rollout.observations
-        seen: Any = rollout.as_taught.observations
-        theirs = None if reference is None else reference._log_pi(seen)
-        return evaluate_choices(self._log_pi(obs), rollout.actions, want, theirs, rollout.mask)
+        theirs = None if reference is None else reference._log_pi(rollout.as_taught.observations)
+        return evaluate_choices(self._log_pi(rollout.observations), rollout.actions, want, theirs, rollout.mask)
 
     def values(self, rollout: Any) -> torch.Tensor:
         """Return the values [N, T]."""
-        assert isinstance(rollout.observations, torch.Tensor)
         return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
 
     @property
@@ -216,8 +212,7 @@ class WorldEnv(VectorEnv):
         self.single_action_space = spaces.Discrete(tokens)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.state = np.zeros(num_envs, dtype=np.int64)
-        self.group = np.zeros(num_envs, dtype=np.int64)
+        self.state, self.group = np.zeros((2, num_envs), dtype=np.int64)
         self.started = 0
         self.again: Iterator[int] | None = None  # groups that are posed again
 
@@ -414,7 +409,6 @@ def check_gradient(
     table = table.float().double()  # rollouts keep rewards in float32
     env = WorldEnv(world, table, group_size=group_size)
     env.metadata["max_episode_steps"] = world.steps * world.turns
-    sizes = {"group_size": group_size, "episodes_per_update": episodes}
-    agent = cls(TablePolicy(logits), env, device="cpu", **sizes, **settings)
+    agent = cls(TablePolicy(logits), env, device="cpu", group_size=group_size, episodes_per_update=episodes, **settings)
     agent.anchor.freeze_reference(agent.policy)
     return _compared(agent, true_gradient(world, logits, table, agent.gamma))

@@ -178,7 +178,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
         acts = None if acting is None else self._flags("acting", acting)
         rewards, ended, cut, infos = self._answer(*self._append(actions, acts))
-        paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
+        kind = HostTensor if self.device.type == "cpu" else torch.Tensor
+        paid, over, short = (to_device(each, self.device).as_subclass(kind) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, self._batched(infos)
 
     def record_outcomes(self, levels: Iterable[float], successes: Iterable[float]) -> None:
@@ -246,10 +247,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _in_stream(self, groups: Iterable[int]) -> list[int]:
         """Return the numbers in the stream of groups that have been posed, by their numbers in the infos."""
-        numbers = [int(group) - self._first_group for group in groups]
-        begun = self._groups_begun() * self.task.share[1]
+        first, begun = self._first_group, self._groups_begun() * self.task.share[1]
+        numbers = [int(group) - first for group in groups]
         if not numbers or min(numbers) < 0 or max(numbers) >= begun:
-            first = self._first_group
             posed = f"those from {first} to {first + begun - 1}" if begun else "none so far"
             raise ValueError(f"options['groups'] must be groups that have been posed, {posed}; got {groups!r:.60}")
         return numbers
@@ -406,11 +406,6 @@ class HostTensor(torch.Tensor):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write values, also those of an array."""
         super().__setitem__(index, torch.as_tensor(value))
-
-
-def for_numpy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same tensor, as a `HostTensor` if it is on the CPU."""
-    return tensor.as_subclass(HostTensor) if tensor.device.type == "cpu" else tensor
 
 
 def to_device(values: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -23,14 +23,7 @@ from ..fsdp import deal_out, release_weights
 from ..policies import SavedPolicy, make_policy
 from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
-from ..rollouts.envs import (
-    LOOP_SETTINGS,
-    closed_on_error,
-    env_maker,
-    longest_episode,
-    resolve_device,
-    takes_tokenizer,
-)
+from ..rollouts.envs import LOOP_SETTINGS, closed_on_error, env_maker, longest_episode, resolve_device, takes_tokenizer
 from ..settings import declared_by
 from ..stateful import DictState, Stateful
 from . import evaluation, log_entry, saving
@@ -61,7 +54,7 @@ class Agent(Sb3Face):
         uses_critic: whether the policy needs a critic.
         uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         needs_teacher: whether there is a policy to learn from, besides the environment.
-        teaches_itself: whether that is the trained policy, or a copy of it, if no other is given.
+        teaches_itself: whether it is the trained policy or a copy of it, unless another one is given.
         advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
         policy: trained in place.
@@ -153,10 +146,6 @@ class Agent(Sb3Face):
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.usual(name)))
-        if self.reply_coef and self.policy.kind != "language-model":
-            raise ValueError(
-                f"reply_coef={self.reply_coef:g}: a {type(self.policy).__name__} reads no replies; leave it at 0"
-            )
         self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
         self.policy_optimizer = PolicyOptimizer(
             self.policy,

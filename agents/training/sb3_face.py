@@ -76,8 +76,8 @@ class Sb3Face(AgentSettings):
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded: of metrics, the mean over the updates since the last time."""
         log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
-        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
-        for name, counter in shown.items():
+        shown = ("total_timesteps", "trained_timesteps", "episodes", "iterations")
+        for name, counter in zip(shown, COUNTERS, strict=True):
             self.logger.record(f"time/{name}", getattr(self, counter))
         self.logger.dump(self.num_timesteps)
 
@@ -135,8 +135,7 @@ class Sb3Face(AgentSettings):
         """
         num_episodes = check_count("num_episodes", num_episodes, low=processes.size())
         started = time.perf_counter()
-        same = isinstance(env, str) and full_id(env) == self.origin["env"]
-        own = self.origin["env_kwargs"] if same else None
+        own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
         with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
             try:
                 playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
@@ -147,13 +146,12 @@ class Sb3Face(AgentSettings):
     def replay(self, rollout: Rollout, deterministic: bool = True) -> Rollout:
         """Play the prompts of a rollout again with the policy as it is now; all processes call this together.
 
-        The stream of problems and its curriculum stay where they are. The steps count in `num_timesteps`, the episodes
-        not in `num_episodes`; callbacks are not called.
+        Steps count in `num_timesteps`, episodes nowhere; no callback is called, and the stream of problems stays.
 
         Args:
             rollout: of this environment, or some of its rows, or several that were joined.
-            deterministic: whether to take the likeliest action, in one episode per prompt, which all rows of its group
-                get; if not, each row has an episode of its own, drawn from the agent's generator.
+            deterministic: whether to take the likeliest actions, in one episode for all rows of a group; if not, each
+                row has an episode of its own, drawn from the agent's generator.
 
         Returns:
             A rollout whose row i answers the prompt of row i, with its group; `ok` says where the verifier failed.
@@ -289,10 +287,9 @@ class Sb3Face(AgentSettings):
         slots = self.num_envs if known else min(self.usual("num_envs"), self.episodes_per_update)
         with closed_on_error(env) as noted:
             made = noted(make(num_envs=slots))
-            for name in ("single_observation_space", "single_action_space"):
-                ours, theirs = getattr(self.env, name), getattr(made, name)
+            for kind in ("observation", "action"):
+                ours, theirs = (getattr(envs, f"single_{kind}_space") for envs in (self.env, made))
                 if ours != theirs:
-                    kind = name.split("_")[1]
                     shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
                     raise ValueError(f"set_env: {shown}")
             self.policy.adopt_tokenizer(made.metadata)

@@ -36,6 +36,9 @@ class Update:
     Args:
         agent: says what its advantages, surrogate and weights are, and has the settings.
 
+    Raises:
+        ValueError: for `reply_coef` with a policy that does not read text.
+
     Attributes:
         reward_scale: of `normalize_rewards`.
         watchers: functions called with every prepared rollout, before its first optimizer step.
@@ -47,6 +50,9 @@ class Update:
         self.optimizer: PolicyOptimizer = agent.policy_optimizer
         self.reward_scale = RewardScale(agent.gamma)
         self.watchers: list[Callable[[Batch], None]] = []
+        if agent.reply_coef and self.policy.kind != "language-model":
+            kind = type(self.policy).__name__
+            raise ValueError(f"reply_coef={agent.reply_coef:g}: a {kind} reads no replies; leave it at 0")
 
     def __call__(self, rollout: Rollout) -> tuple[dict[str, float], int]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over them, and how many steps it had."""
