@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from diagonal import slow
 from dialogues import calling, talking
 from identity_checks import collect, contexts
 from tiny_models import text_envs, tiny_policy
@@ -48,7 +49,7 @@ def by_hand(policy, rollout):
 
 @pytest.mark.parametrize(
     ("cls", "env", "settings"),
-    [(RLOO, talking, {}), (GRPO, calling, TERMS), (SDPO, talking, {"teacher_weights": "start"})],
+    [(RLOO, talking, {}), slow(GRPO, calling, TERMS), slow(SDPO, talking, {"teacher_weights": "start"})],
 )
 def test_the_gradient_is_the_agents_own_and_that_of_the_mean_over_reply_tokens(cls, env, settings):
     plain, more = (made(cls, env(8, group_size=4), reply_coef=coef, **settings) for coef in (0.0, COEF))
