@@ -101,9 +101,8 @@ def james_stein(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """
     rows = counted(rollout)[:, None]
     counts = group_sum(rows.long(), rollout.groups)  # K [N, 1]
-    share = ((rows & (counts > 1)) / counts.clamp(min=1)).to(
-        widest(rows.device)
-    )  # of each row, 1 for each prompt [N, 1]
+    compared = (rows & (counts > 1)).to(widest(rows.device))
+    share = compared / counts.clamp(min=1)  # of each row, 1 for each prompt [N, 1]
     prompts = share.sum().round()
 
     def of_others(values: torch.Tensor) -> torch.Tensor:
