@@ -180,10 +180,9 @@ class Record:
         told, reasons = _values_of(info, "verdict_reason", rows)
         self.reasons[numbers[told]] = reasons
         if (status != "ok").any():
-            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
-            for each, reason in zip(status, reasons, strict=True):
-                if each != "ok" and reason:
-                    self.failure = f"{each}: {reason}"
+            for each, reason in zip(status, self.reasons[numbers[has]], strict=True):
+                if each != "ok":
+                    self.failure = f"{each}: {reason or each}"
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
