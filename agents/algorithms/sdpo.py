@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from ..estimators import kl
 from ..language.hints import feedback_speller
-from ..policies import Policy
 from ..rollout import Batch, Rollout
 from ..settings import setting
 from ..stateful import Stateful
@@ -64,7 +63,7 @@ class SDPO(Distillation):
     @override
     def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
         super()._use_policy(spec, envs)
-        if type(self.policy).hinted is Policy.hinted:
+        if not hasattr(self.policy, "hinted"):
             raise ValueError(f"sdpo needs a policy that reads text, not a {type(self.policy).__name__}: take rloo")
         kind = "start" if self.teacher is not None else self.teacher_weights
         self.self_teacher = SelfTeacher(self, self.average_rate if kind == "averaged" else 0.0)
@@ -81,7 +80,8 @@ class SDPO(Distillation):
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:
-        return super().prepare(self.policy.hinted(rollout, self.env.metadata, self.max_hint_tokens))
+        policy: Any = self.policy  # one that reads text
+        return super().prepare(policy.hinted(rollout, self.env.metadata, self.max_hint_tokens))
 
     @override
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:

@@ -253,8 +253,14 @@ class LanguageModelPolicy(Policy):
             return rollout.positions.where(rollout.mask, 1).amax(1)
         return rollout.observations["length"] + rollout.lengths - 1
 
-    @override
     def hinted(self, rollout: Rollout, metadata: Mapping[str, Any], most: int) -> Rollout:
+        """Return a rollout with what its teacher reads: the same after a hint, where there is one.
+
+        Args:
+            rollout: the episodes of an update.
+            metadata: of their environment.
+            most: tokens of a right answer that is shown, or of feedback.
+        """
         config = self.model.config.get_text_config()
         return with_hints(rollout, metadata, most, getattr(config, "max_position_embeddings", self.max_length))
 

@@ -146,17 +146,6 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
-    def hinted(self, rollout: Rollout, metadata: Mapping[str, Any], most: int) -> Rollout:
-        """Return a rollout with what its teacher reads: the same after a hint, where there is one.
-
-        Args:
-            rollout: the episodes of an update.
-            metadata: of their environment.
-            most: tokens of a demonstration or feedback.
-
-        """
-        raise NotImplementedError
-
     def costs(self, rollout: Rollout) -> torch.Tensor:
         """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths
