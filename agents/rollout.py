@@ -306,7 +306,7 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
             values.append(
                 map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise and value is not None else value
             )
-        parts["groups"][-1] = rollout.groups + max(offset - int(rollout.groups.min()), 0)
+        parts["groups"][-1] = rollout.groups + (offset - rollout.groups.min()).clamp(min=0)
         offset = int(parts["groups"][-1].max()) + 1
     figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
     parts["extras"] = [
