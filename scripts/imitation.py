@@ -66,9 +66,12 @@ def run_imitation(given: dict[str, Any]) -> None:
     given = given if judged else {**given, "verifier": "exact"}
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
     agent = _agent(given)
-    given |= _amount(given, len(session.task_of(agent.env).stream.listed))
+    stream = session.task_of(agent.env).stream
+    given |= _amount(given, len(stream.listed))
     demonstrations = session.demonstrations(agent, given)
     envs, episodes = None, given["eval_episodes"]
+    if episodes is None:
+        episodes = session.evaluation_episodes(True, stream.sizes)
     if judged and episodes:
         envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
     held_out = None if demonstrations is None else _held_out(agent, given)

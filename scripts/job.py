@@ -61,14 +61,11 @@ class Job:
         self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
         self.episodes = given["eval_episodes"]
         if self.episodes is None:
-            self.episodes = session.evaluation_episodes(self.is_text)
+            sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
+            self.episodes = session.evaluation_episodes(self.is_text, sizes)
         self.demonstrations = self.envs = None
         if self.is_text:
-            task = session.task_of(agent.env)
             agent.updater.watchers.append(self.sample_log.watch)
-            if given["eval_episodes"] is None:  # no problem twice
-                sizes = task.stream.sizes
-                self.episodes = min(self.episodes, sizes.get("test") or sizes.get("train") or self.episodes)
             if "warm_start" not in self.state or "imitation" in self.state:
                 self.demonstrations = session.demonstrations_if_any(agent, given)
                 given["sft_steps"] = 0 if self.demonstrations is None else given["sft_steps"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +124,13 @@ def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes
         return evaluation_envs(env_id, env_kwargs, device, episodes, "train")
 
 
-def evaluation_episodes(text: bool) -> int:
-    """Return the default number of episodes of an evaluation."""
-    return 2000 if text else 100
+def evaluation_episodes(text: bool, sizes: Mapping[str, int] | None = None) -> int:
+    """Return the default number of episodes of an evaluation, at most the listed problems, whose `sizes` are by split.
+
+    If none of them is in the test split, it plays those of training.
+    """
+    listed = sizes or {}
+    return min(2000, listed.get("test") or listed.get("train") or 2000) if text else 100
 
 
 def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:

@@ -42,7 +42,7 @@ from .parameters import group, option
     "Imitation",
     option("--model", str, "Preset (tiny, small, base, smollm2), folder, id, GGUF file or run.", "auto", "tiny"),
     option("--epochs", COUNT, "Passes over all training problems of the file, instead of --sft-steps."),
-    option("--eval-episodes", FROM_ZERO, "Episodes of the evaluation; 0 for none.", 2000),
+    option("--eval-episodes", FROM_ZERO, "Episodes of the evaluation; 0 for none.", shown="2000"),
 )
 @adapter
 @warm_start

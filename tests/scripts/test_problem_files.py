@@ -124,6 +124,12 @@ def test_a_supervised_start_hands_its_tokenizer_on(folder):
     assert saved[0] == saved[1]
 
 
+def test_a_supervised_start_is_evaluated_on_each_held_out_problem_once(folder):
+    given = ["--verifier", "exact", "--max-new-tokens", 4, "--sft-steps", 1, "--log-dir", "warm", "--json"]
+    found = result_of(run("sft", *FILE, *given))
+    assert found["eval"]["episodes"] == (folder / "sums.jsonl").read_text().count('"test"')
+
+
 def test_a_data_set_of_the_hub_is_stored_with_its_revision_and_loaded_again_only_with_trust(folder, monkeypatch):
     rows = [json.loads(line) for line in (folder / "sums.jsonl").read_text().splitlines()]
     splits = {split: [row for row in rows if row["split"] == split] for split in ("train", "test")}
