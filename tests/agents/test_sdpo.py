@@ -55,7 +55,8 @@ def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_t
     tokenizer, tail = envs.metadata["tokenizer"], list(envs.metadata["prompt_tail"])
     asked = [{"role": "user", "content": "What is 12+34= ?"}]
     whole = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
-    assert tokenizer.decode(tail).strip() == whole.split("12+34= ?")[1].strip()
+    shown, written = tokenizer.decode(tail), whole.split("12+34= ?")[1]
+    assert "".join(shown.split()) == "".join(written.split())  # tokens may swallow spaces
     told = feedback(envs, ["no: <|im_end|>", "", "", "not 12"])
     assert (feedback(envs, ["\ud800"]) >= 0).any(), "a text that is not Unicode"
     rollout = replace(rollout, success=torch.tensor([0.0, 1.0, 1.0, 0.0]), feedback=told)
