@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "demo": Task("rlenv train --timesteps 3200000 --eval-episodes 1000", 0.95, 5),
+    "demo": Task("rlenv train --timesteps 3200000 --eval-episodes 1000", 0.95, 3),
     "cartpole": Task("rlenv train --env CartPole-v1", 475, 10),
     "smollm2": Task("rlenv train --config configs/smollm2-sums.yaml", 0.65, 3),
 }
