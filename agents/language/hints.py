@@ -29,7 +29,7 @@ def spelled(tokenizer: Any, text: str) -> list[int]:
 
 
 def feedback_speller(metadata: Mapping[str, Any], most: int) -> Callable[[str], torch.Tensor] | None:
-    """Return what makes the first tokens of a text, then -1 [most]; None if the environment has no tokenizer."""
+    """Return a function from a text to its first tokens, then -1 [most]; None if the environment has no tokenizer."""
     tokenizer = metadata.get("tokenizer")
 
     def speller(text: str) -> torch.Tensor:

@@ -254,7 +254,7 @@ class LanguageModelPolicy(Policy):
         return rollout.observations["length"] + rollout.lengths - 1
 
     def hinted(self, rollout: Rollout, metadata: Mapping[str, Any], most: int) -> Rollout:
-        """Return a rollout with what its teacher reads: the same after a hint, where there is one.
+        """Return a rollout with the observations of its teacher: the same after a hint, if the episode has one.
 
         Args:
             rollout: the episodes of an update.

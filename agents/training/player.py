@@ -55,7 +55,7 @@ class Player:
 
 
 def played(agent: Any, collector: Collector, *how: Any) -> Part:
-    """Return what a collector plays for an agent, whose seconds it adds to; `how`: as for `Collector.collect`."""
+    """Return the episodes of a collector for an agent, and add to its seconds; `how`: as for `Collector.collect`."""
     rollout = collector.collect(*how)
     for part, spent in collector.seconds.items():
         agent.seconds[part] += spent

@@ -192,7 +192,7 @@ class Update:
         return loss, metrics | {"train/loss": loss.detach()}
 
     def _with_reply_loss(self, batch: Batch, want: tuple[str, ...]) -> tuple[Figures, torch.Tensor]:
-        """Return what the policy evaluates at each step [N, T], and the mean of -log π over the tokens of replies."""
+        """Return the evaluated quantities of each step [N, T], and the mean of -log π over the tokens of replies."""
         assert batch.reply_weights is not None
         whole, place = batch.with_replies()
         found = self.policy.evaluate(whole, want, self.agent.anchor.reference)

@@ -114,7 +114,7 @@ def read_tests(problem: Problem) -> list[Call] | list[Case]:
 
 
 def assertions_in(source: Any, name: Any) -> list[str]:
-    """Return what HumanEval's `check(candidate)` says of the function with this name, but for what holds of any.
+    """Return the assertions of HumanEval's `check(candidate)` about this function, but for those that hold for any.
 
     Raises:
         ValueError: if there is no such function.
