@@ -25,6 +25,7 @@ class CISPO(PassesAgent):
     """
 
     name = "cispo"
+    advantages_stay = True
     default_group_size = 4
     compares_groups = True
     advantages = group_relative

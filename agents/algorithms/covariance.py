@@ -24,6 +24,7 @@ class ClipCov(CovarianceAgent):
     """
 
     name = "clip-cov"
+    advantages_stay = True
 
     min_covariance = setting(1.0, "cov_low: steps are chosen above it.")
     max_covariance = setting(5.0, "cov_high: steps are chosen below it.")
@@ -50,6 +51,7 @@ class KLCov(CovarianceAgent):
     """
 
     name = "kl-cov"
+    advantages_stay = True
 
     penalty: float = setting(1.0, "β, the weight of the KL of the chosen steps.", low=0)
 

@@ -23,6 +23,7 @@ class Delightful(ReinforceBaseline):
     """
 
     name = "delightful"
+    advantages_stay = True
 
     gate_width: float = setting(
         1.0, "η, the paper's, in units of A log π: the larger, the less the gate tells actions apart.", above=0

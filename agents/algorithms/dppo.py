@@ -25,6 +25,7 @@ class DPPO(CISPO):
     """
 
     name = "dppo"
+    advantages_stay = True
 
     max_ratio = setting(
         20.0, "ρ_max, the largest weight.", more="The default of verl's implementation; it should seldom be reached."

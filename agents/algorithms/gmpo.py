@@ -24,6 +24,7 @@ class GMPO(GRPO):
     """
 
     name = "gmpo"
+    advantages_stay = True
 
     clip_range = setting(0.33, "ε_low, the paper's e^-0.4: a bad step's ratio counts as at least 1 - clip_range.")
     clip_range_high = setting(0.49, "ε_high, the paper's e^0.4: a good step's ratio counts as at most 1 + this.")

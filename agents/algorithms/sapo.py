@@ -25,6 +25,7 @@ class SAPO(PassesAgent):
     """
 
     name = "sapo"
+    advantages_stay = True
     default_group_size = 4
     compares_groups = True
     advantages = group_relative

@@ -24,6 +24,7 @@ class TOPR(PassesAgent):
     """
 
     name = "topr"
+    advantages_stay = True
     weights = staticmethod(aggregation.sequence_sum)
 
     threshold: float = setting(

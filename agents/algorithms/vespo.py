@@ -28,6 +28,7 @@ class VESPO(PassesAgent):
     """
 
     name = "vespo"
+    advantages_stay = True
     default_group_size = 4
     compares_groups = True
     advantages = group_relative

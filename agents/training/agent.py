@@ -39,6 +39,17 @@ from .update import Figures, Update
 SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
 
 
+def _advantages_stay(cls: type) -> bool:
+    """Return what the class body with the surrogate says, unless one of its children denies it."""
+    for base in cls.__mro__:
+        body = vars(base)
+        if "surrogate" in body or "loss" in body:
+            return bool(body.get("advantages_stay", False))
+        if not body.get("advantages_stay", True):
+            return False
+    return False
+
+
 class Agent(Sb3Face):
     """A policy-gradient agent. An algorithm says what its advantages, surrogate and weights are; see `Update`.
 
@@ -55,7 +66,9 @@ class Agent(Sb3Face):
         uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         needs_teacher: whether there is a policy to learn from, besides the environment.
         teaches_itself: whether it is the trained policy or a copy of it, unless another one is given.
-        advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0.
+        advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0, so
+            that such rows need no pass (`skip_idle_rows`). It counts in the class body that defines `surrogate` or
+            `loss`, and is False for one that defines them and does not say it.
         reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
         policy: trained in place.
         anchor: the KL anchor, with the frozen reference.
@@ -98,6 +111,7 @@ class Agent(Sb3Face):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.advantages_stay = _advantages_stay(cls)
         own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
         cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
 

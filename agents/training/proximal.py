@@ -86,6 +86,8 @@ class ProximalAgent(PassesAgent):
     A clipped step has no gradient.
     """
 
+    advantages_stay = True
+
     clip_range: Scheduled = setting(
         0.2,
         "ε: the ratio may fall to 1 - clip_range.",

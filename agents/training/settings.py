@@ -147,7 +147,8 @@ class AgentSettings:
     skip_idle_rows: bool = setting(
         True,
         "Skip the training pass of episodes whose advantages are all zero, if no other term of the loss needs it.",
-        more="Does not change the gradient.",
+        more="Does not change the gradient: a surrogate of your own is skipped only if its class says that it may be "
+        "(`advantages_stay`).",
     )
     env_kwargs: Mapping[str, Any] | None = setting(
         None, "Keyword arguments of the environment, if `env` is an id.", saved=False

@@ -12,7 +12,7 @@ from identity_checks import padded
 from tabular import P, S, TabularPolicy, gradient, make_agent, relative_error
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
-from agents import A2C, PPO, KLCov, ReinforcePlusPlus
+from agents import A2C, PPO, RLOO, KLCov, ReinforcePlusPlus
 from agents.algorithms.reinforce_baseline import OF_A_GROUP
 from agents.rollout import ERROR, OK
 
@@ -117,6 +117,44 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings):
     rollout = half_informative()
     every = update_gradient(settings, rollout, skip_idle_rows=False)
     assert relative_error(update_gradient(settings, rollout), every) < 1e-12
+
+
+class Auxiliary(RLOO):
+    """RLOO with a term that has a gradient without an advantage."""
+
+    def surrogate(self, log_probs, batch):
+        return super().surrogate(log_probs, batch) - 0.5 * (log_probs + 1) ** 2
+
+
+def mixed(*bases, **body):
+    return type("Mixed", bases, body)
+
+
+def test_a_term_that_does_not_vanish_with_the_advantage_is_never_skipped():
+    settings, rollout = {"cls": Auxiliary, "group_size": 4}, half_informative()
+    every = update_gradient(settings, rollout, skip_idle_rows=False)
+    assert relative_error(update_gradient(settings, rollout), every) < 1e-12
+    assert relative_error(every, update_gradient({"cls": RLOO, "group_size": 4}, rollout)) > 0.1
+
+
+OWN = {"surrogate": lambda self, log_probs, batch: batch.advantages * log_probs}
+IDLE = {  # whether a class may leave out rows without an advantage
+    "says nothing of an inherited surrogate": (mixed(RLOO), True),
+    "says nothing of its own surrogate": (mixed(RLOO, **OWN), False),
+    "says nothing of its own loss": (mixed(RLOO, loss=RLOO.loss), False),
+    "says it of its own surrogate": (mixed(RLOO, advantages_stay=True, **OWN), True),
+    "inherits what another says": (mixed(mixed(RLOO, advantages_stay=True, **OWN)), True),
+    "says it of the surrogate of another, who does not": (mixed(Auxiliary, advantages_stay=True), False),
+    "denies it": (mixed(mixed(RLOO, advantages_stay=False)), False),
+    "has the surrogate of a mixin": (mixed(mixed(object, **OWN), RLOO), False),
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_rows_are_idle_only_if_the_class_with_the_surrogate_says_so(case):
+    cls, may_be_idle = IDLE[case]
+    assert cls.advantages_stay is may_be_idle
+    assert make_agent(cls, 4).updater.may_be_idle is may_be_idle
 
 
 @pytest.mark.parametrize("name", ["ReinforceBaseline", *IN_GROUPS])
