@@ -164,7 +164,7 @@ class EnginePlayer(Player):
     def _played(self) -> dict[str, Any]:
         """Return the parts of an agent that playing changes."""
         parts = self.agent.own_parts()
-        return {name: parts[name] for name in ("generators", "envs")}
+        return {name: parts[name] for name in ("actions", "envs")}
 
     # The guard.
 

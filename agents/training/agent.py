@@ -27,7 +27,7 @@ from ..rollouts.envs import LOOP_SETTINGS, closed_on_error, env_maker, longest_e
 from ..settings import declared_by
 from ..stateful import DictState, Stateful
 from . import evaluation, log_entry, saving
-from .generators import Generators
+from .generators import Generators, GeneratorState
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
 from .metrics import Reduce, is_logged, rollout_metrics
@@ -400,6 +400,7 @@ class Agent(Sb3Face):
         return {
             "optimizer": self.policy_optimizer,
             "algorithm": self,
+            "order": GeneratorState(self.generators.order),
             "reward_scale": self.updater.reward_scale,
             "unwritten": self.unwritten,
             "extra": DictState(self, "extra_state"),
@@ -408,7 +409,7 @@ class Agent(Sb3Face):
     def own_parts(self) -> dict[str, Stateful]:
         """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
         return {
-            "generators": self.generators,
+            "actions": GeneratorState(self.generators.actions),
             "envs": self.collector,
             "failures": self.failure_watch,
             "stability": self.stability_watch,

@@ -128,14 +128,15 @@ def _restore(
         continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     with reading(saved.path):
         for name, part in agent.parts().items():
-            part.load_state_dict(state[name])
+            if name != "order" or "seed" not in given:  # which was drawn from the seed that is given
+                part.load_state_dict(state[name])
         _go_on(agent, state["moments"], continue_env, "seed" in given)
     for policy in filter(None, (agent.policy, agent.anchor.reference)):
         policy.adopt_tokenizer(agent.env.metadata)
 
 
 def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own_seed: bool) -> None:
-    """Restore what `moment_of` returned in each process; the generators without a seed of the user's only.
+    """Restore what `moment_of` returned in each process; the generator of actions without a seed of the user's only.
 
     The moment of another number of processes has the same place in the stream of problems, if they share one; what
     they sampled is not continued.
@@ -144,9 +145,9 @@ def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own
     moment, parts = moments[processes.rank() if own_process else 0], agent.own_parts()
     fresh = int(np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)[0] >> 1)
     if own_seed or not own_process:
-        del parts["generators"]
+        del parts["actions"]
         if not own_seed:
-            agent.generators.seed(fresh)
+            agent.generators.actions.manual_seed(processes.own_seed(fresh))
     if continue_env and (own_process or shares_stream(agent.env)):
         agent.collector.seed(fresh)  # for an environment that did not say where it stood
     else:

@@ -66,7 +66,9 @@ class Update:
         for batch in self.agent.batches(prepared):
             metrics = self.backward(batch)
             fault = fault_of(self.policy, metrics)
-            if not fault and not steps:  # later steps train another policy than the one that sampled
+            # Later steps train another policy than the one that sampled, and so does the first one of a rollout written
+            # ahead, whose engine the guard has checked.
+            if not fault and not steps and not self.agent.staleness:
                 check_log_probs(self.policy, metrics)
             share = metrics["train/ess"] ** 0.5 if self.agent.scale_by_ess else 1.0
             norm = self.optimizer.step(fault, new_update=not steps, share=share)

@@ -281,6 +281,58 @@ def test_a_rollout_is_written_while_the_update_before_it_runs():
     assert metrics[0]["train/mismatch_kl"] < 1e-9 < metrics[1]["train/mismatch_kl"]
 
 
+AHEAD = {"staleness": 1, "num_minibatches": 2}
+
+
+def in_order(agent, first):
+    """Let what runs at once run one after the other: the rollout that is written ahead, or the update, is first."""
+    update, play, updated = agent.updater, agent.player.play, threading.Event()
+
+    def updating(rollout):
+        if first == "rollout":
+            agent.player.wait()
+        found = update(rollout)
+        updated.set()
+        return found
+
+    def playing(*args):
+        if first == "update" and threading.current_thread() is not threading.main_thread():
+            assert updated.wait(60)
+        updated.clear()
+        return play(*args)
+
+    agent.updater, agent.player.play = Standing(updating, update), playing
+    return agent
+
+
+def test_what_is_trained_does_not_depend_on_which_of_both_threads_is_faster():
+    (_, one), (_, other) = (trained(in_order(made(**AHEAD), first)) for first in ("rollout", "update"))
+    assert one == other and one[0]["train/approx_kl"] > 0
+
+
+def test_the_order_of_mini_batches_goes_on_where_a_rollout_written_ahead_is_dropped(tmp_path):
+    """The place before that rollout is put back, not the order that an update has drawn since."""
+    agent = made(**AHEAD)
+    for _ in agent.updates(total_episodes=EPISODES * 3):
+        if agent.num_updates == 2:
+            agent.save(tmp_path / "saved")
+            break
+    drawn = made(**AHEAD).generators.order
+    for _ in range(2):
+        torch.randperm(EPISODES, generator=drawn)
+    again = agents.GRPO.load(tmp_path / "saved", env=answers(), continue_env=True, engine=FakeEngine(agent.policy))
+    for each in (agent, again):
+        assert torch.equal(each.generators.order.get_state(), drawn.get_state())
+
+
+def test_a_rollout_of_the_weights_before_trains_without_a_correction():
+    """The gap between acting and training is then by right, and no bug that would have to end the run."""
+    agent = made(staleness=1, mismatch="none", max_grad_norm=1e9)
+    _, metrics = trained(agent, 4)
+    assert metrics[0]["train/logp_gap_max"] < 1e-3 and metrics[-1]["train/logp_gap_max"] > 0.05
+    assert agent.num_updates == 4
+
+
 class Rising(Verifier):
     """Three levels, whose problems say which; most answers are right."""
 

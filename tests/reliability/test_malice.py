@@ -261,7 +261,7 @@ NONSENSE = {  # one of each kind, and what would hang
     "NaN seconds": state(["extra", "seconds"], math.nan),
     "log size": state(["extra", "log"], {"dict": [["rows", -1], ["files", {"dict": []}]]}),
     "extra": state(["extra"], {"list": [1]}),
-    "generator": state(["moments", 0, "generators", "actions"], "state"),
+    "generator": state(["moments", 0, "actions", "state"], "state"),
     "slots of the environment": state(["moments", 0, "envs", "env", "parts"], {"list": []}),
     "optimizer": state(["optimizer", "adam"], {"dict": []}),
     "linked checkpoint": lambda run: (
