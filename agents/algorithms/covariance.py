@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from typing_extensions import override
 
 from ..estimators import gates, kl
-from ..rollout import Batch, Rollout
+from ..rollout import Batch
 from ..settings import setting
 from ._by_covariance import CovarianceAgent
 
@@ -30,13 +28,9 @@ class ClipCov(CovarianceAgent):
     max_covariance = setting(5.0, "cov_high: steps are chosen below it.")
 
     @override
-    def prepare(self, rollout: Rollout) -> Batch:
-        batch = super().prepare(rollout)
-        return replace(batch, advantages=batch.advantages.where(~self.is_clipped(batch.log_probs, batch), 0))
-
-    @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.ratio(log_probs, batch.log_probs, batch.advantages)
+        ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
+        return ratio.where(~self.is_clipped(log_probs, batch), 0)
 
 
 class KLCov(CovarianceAgent):

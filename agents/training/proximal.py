@@ -24,7 +24,8 @@ class PassesAgent(Agent):
     A pass visits every episode once, in `num_minibatches` random parts of whole episodes; PPO's may be parts of steps.
     Weights are multiplied by the number of parts, so that each part's gradient estimates that of the whole rollout.
     With one pass and one part the ratio is 1, and the gradient is the policy gradient. `train/clip_fraction` is the
-    share of steps whose ratio is clipped, as the agent means it, or that `off_policy_mask` leaves out.
+    share of steps with an advantage whose ratio is clipped, as the agent means it, or that `off_policy_mask` leaves
+    out; of all steps.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}
@@ -76,7 +77,8 @@ class PassesAgent(Agent):
     @override
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         clipped, kept = self.is_clipped(log_probs, batch), self.kept(log_probs, batch)
-        stopped = (clipped if kept is None else clipped | ~kept) & batch.learnable
+        stopped = clipped if kept is None else clipped | ~kept
+        stopped = stopped & batch.learnable & (batch.advantages != 0)  # others have no gradient that a clip could stop
         return super().diagnose(log_probs, batch) | {"train/clip_fraction": stopped.sum()}
 
 

@@ -21,6 +21,7 @@ OWN = {
     "cispo": {"max_ratio": 1.2},
     "distillation": {"max_ratio": 1.2},
     "clip-cov": {"min_covariance": 0.1},
+    "sapo": {"gate_temperature": 20.0, "gate_temperature_negative": 20.0},
 }
 
 
@@ -86,6 +87,19 @@ def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts):
     torch.testing.assert_close(skipped, whole, rtol=0, atol=1e-12)
     assert with_skip == pytest.approx(without, rel=1e-9) and with_skip[0] > 0
     assert (with_skip[-1] < 1) == (parts < 8)  # one row is always worth one row
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_the_share_of_clipped_steps_does_not_depend_on_rows_without_an_advantage(name):
+    """One group of a prompt has equal rewards; the other group moves the probabilities of the same actions."""
+    shares = []
+    for skip in (True, False):
+        agent = proximal(name, 3, 2, skip_idle_rows=skip, episodes_per_update=16)
+        rollout = random_episodes(agent.policy, groups=4, size=4)
+        rollout.rewards[:4] = 0.0
+        shares.append(agent.update(rollout)["train/clip_fraction"])
+    assert shares[0] == pytest.approx(shares[1], rel=1e-9)
+    assert (shares[0] > 0) == (name != "sdpo")  # which by default samples no action to compare
 
 
 class Tied(RLOO, PassesAgent):

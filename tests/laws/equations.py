@@ -474,7 +474,7 @@ def objective(agent: Any, it: Played) -> tuple[torch.Tensor, torch.Tensor, torch
         weights = equation(WEIGHTS, agent)(agent, it)
         left_out = dropped(agent, it, credit)
         held_back = find(HELD_BACK, agent)
-        share = ((held_back(agent, it, credit) | left_out) & it.mask).sum() if held_back else None
+        share = ((held_back(agent, it, credit) | left_out) & it.mask & (credit != 0)).sum() if held_back else None
     steps = equation(SURROGATES, agent)(agent, it, credit) * importance(agent, it) * ~left_out
     if agent.ent_coef:
         steps = steps - agent.ent_coef * (it.law.exp() * it.law).sum(-1)
