@@ -34,6 +34,13 @@ class PassesAgent(Agent):
     num_minibatches: int = setting(
         help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
     )
+    target_kl: float | None = setting(
+        None,
+        "End the passes of an update where the KL from the policy before it is above this, in nats per step.",
+        above=0,
+        more="A gradient with `train/approx_kl` above it, of all processes together, is not applied, but for the first "
+        "one of an update. None for no limit.",
+    )
     off_policy_mask: float | None = setting(
         None,
         "Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",

@@ -62,9 +62,11 @@ class Update:
         for watch in self.watchers:
             watch(prepared)
         steps: list[dict[str, float]] = []
-        learned = False
+        learned, most = False, getattr(self.agent, "target_kl", None)  # of an agent that takes several passes
         for batch in self.agent.batches(prepared):
             metrics = self.backward(batch)
+            if most is not None and steps and metrics["train/approx_kl"] > most:
+                break
             fault = fault_of(self.policy, metrics)
             # Later steps train another policy than the one that sampled, and so does the first one of a rollout written
             # ahead, whose engine the guard has checked.
@@ -79,6 +81,8 @@ class Update:
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         skipped = float(self.optimizer.total_skipped)
         first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}
+        if most is not None:
+            means["train/optimizer_steps"] = float(len(steps))
         figures = sampled_metrics(prepared) | critic_metrics(prepared) | means | first | mismatch_metrics(prepared)
         return figures, int(prepared.learnable.sum()) if learned else 0
 

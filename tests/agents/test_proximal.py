@@ -102,6 +102,28 @@ def test_the_share_of_clipped_steps_does_not_depend_on_rows_without_an_advantage
     assert (shares[0] > 0) == (name != "sdpo")  # which by default samples no action to compare
 
 
+@pytest.mark.parametrize("stop", range(1, 6))
+def test_passes_end_at_the_first_step_whose_policy_is_further_away_than_the_target(stop):
+    """Its gradient is made and not applied."""
+    whole = proximal("ppo", 3, 2, learning_rate=0.05)
+    figures, weights = listen(whole), []
+    step = whole.policy_optimizer.step
+    whole.policy_optimizer.step = lambda *args, **kwargs: (step(*args, **kwargs), weights.append(table(whole)))[0]
+    whole.update(two_groups(whole))
+    moved = [each["train/approx_kl"] for each in figures]
+    limit = moved[stop] * 0.999
+    allowed = next(number for number in range(1, 6) if moved[number] > limit)
+    agent = proximal("ppo", 3, 2, learning_rate=0.05, target_kl=limit)
+    metrics = agent.update(two_groups(agent))
+    assert metrics["train/optimizer_steps"] == allowed
+    assert metrics["train/approx_kl"] == pytest.approx(sum(moved[:allowed]) / allowed, rel=1e-9)
+    assert torch.equal(table(agent), weights[allowed - 1])
+
+
+def table(agent):
+    return agent.policy.logits.detach().clone()
+
+
 class Tied(RLOO, PassesAgent):
     """RLOO with a ratio that no step can leave, so it says nothing of clipping."""
 

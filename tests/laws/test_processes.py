@@ -223,6 +223,12 @@ def test_two_processes_make_the_update_of_one(two, name, options):
     check_updates(two, 1e-12, partial(replicas, name, options))
 
 
+def test_two_processes_end_the_passes_of_an_update_at_the_same_step(two):
+    """The KL is that of the rows of all; with these targets there are two of four steps, and one."""
+    for target in (1e-4, 1e-5):
+        check_updates(two, 1e-12, partial(replicas, "grpo", {"target_kl": target}), least=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_with_shards_make_the_updates_of_one(two, case):
