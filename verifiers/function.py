@@ -8,7 +8,7 @@ import os
 import string
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 WANTS = {"completion_ids": "token_ids", "trainer_state": "progress"}  # parameters, and what completions carry for them
+NOT_LISTS = (str, bytes, bytearray, Mapping, Set)  # iterable, and what they yield are not rewards in order
 GIVEN = ("prompts", "completions", "answer", *WANTS, "log_metric", "log_extra")
 ENVIRONMENTS = "environments"  # TRL's name for the objects that were played with
 
@@ -148,8 +149,9 @@ class FunctionVerifier(Verifier):
                 f"reward function {self.name} asks for {', '.join(missing)}, unknown here; known: {', '.join(columns)}"
             )
         rewards = wait_for(self.function(**columns))
-        if not isinstance(rewards, Iterable) or isinstance(rewards, (str, bytes)):
-            raise ValueError(f"reward function {self.name} returned {rewards!r}, which is not a list of numbers")
+        if not isinstance(rewards, Iterable) or isinstance(rewards, NOT_LISTS):
+            got = f"reward function {self.name} returned {rewards!r:.200}, a {type(rewards).__name__}"
+            raise ValueError(f"{got}; return a list of numbers, one per completion")
         rewards = list(rewards)
         if len(rewards) != len(completions):
             counts = f"{len(rewards)} rewards for {len(completions)} completions"
@@ -183,7 +185,7 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
         reward: anything.
 
     Raises:
-        ValueError: for something else.
+        ValueError: for something else. A number beyond float32 is a verdict with the status "error".
     """
     if reward is None:
         return Verdict(0.0, status="not_applicable")
@@ -191,6 +193,8 @@ def as_verdict(owner: str, reward: Any) -> Verdict:
         value = float(None if isinstance(reward, (str, bytes)) else reward)  # type: ignore[arg-type]  # no text
     except (TypeError, ValueError) as error:
         raise ValueError(f"{owner} returned {reward!r:.200}, which is not a number") from error
+    except OverflowError:  # a whole number or a fraction beyond float64
+        value = math.inf if reward > 0 else -math.inf
     if not abs(value) <= MAX_REWARD:
         return Verdict(0.0, status="error", reason=f"{owner} returned {value}")
     return Verdict(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -102,7 +104,9 @@ def gamma_kernel(
         good: k and λ of episodes with an advantage of at least 0.
         bad: of the others.
     """
-    for_good, for_bad = ((k * log_ratio - decay * log_ratio.expm1()).exp() for k, decay in (good, bad))
+    most = math.floor(math.log(torch.finfo(log_ratio.dtype).max))  # whose W is finite: 0 times inf is NaN
+    excess = log_ratio.clamp(max=most).expm1()  # W - 1
+    for_good, for_bad = ((k * log_ratio - decay * excess).exp() for k, decay in (good, bad))
     return for_bad.where(advantages < 0, for_good)
 
 

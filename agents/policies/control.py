@@ -258,6 +258,9 @@ def _check_spaces(name: str, observation_space: spaces.Space, action_space: spac
         raise ValueError(f"observation space {shown} is not supported; supported: {_names(BASIC)}, and a Dict of them")
     if not isinstance(action_space, BASIC):
         raise ValueError(f"action space {action_space} is not supported; supported: {_names(BASIC)}")
+    if 0 in action_space.shape:
+        shape = f"action space {action_space} has shape {action_space.shape}"
+        raise ValueError(f"{shape}, so there is nothing to choose; an action needs at least one number")
     late = [part for part in seen if np.any(getattr(part, "start", 0))]
     if late:
         raise ValueError(f"observation space {late[0]} has start={late[0].start}; supported: start=0")

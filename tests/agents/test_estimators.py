@@ -23,7 +23,7 @@ from agents.estimators.baselines import (
     optimal_token,
 )
 from agents.estimators.best_of_k import best_of_k
-from agents.estimators.gates import largest
+from agents.estimators.gates import gamma_kernel, largest
 from agents.estimators.kl import k3
 from agents.estimators.losses import bradley_terry
 from agents.estimators.mismatch import MODES, importance_weights
@@ -173,6 +173,23 @@ def test_only_finite_returns_of_episodes_with_a_verdict_enter_the_running_mean()
 def over_subsets(items, k, score):
     subsets = list(itertools.combinations(items, k))
     return float(sum((score(subset) for subset in subsets), Fraction(0)) / len(subsets))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("k", "decay"), [(0.5, 0.0), (0.05, 0.0), (2.0, 3.0)])
+def test_the_kernel_of_a_ratio_beyond_floats_is_that_of_its_logarithm(k, decay, dtype):
+    """W overflows in both dtypes at the last one; W^k does not, and with a decay nothing is left of either."""
+    log_ratio = torch.tensor([[-1000.0], [0.0], [100.0], [800.0]], dtype=dtype, requires_grad=True)
+    if k == 0.5 and dtype is torch.float32:
+        log_ratio = log_ratio[:3].detach().requires_grad_()  # exp(400) is beyond float32
+    advantages = torch.tensor([[1.0, 0.0, -1.0]], dtype=dtype).expand(len(log_ratio), 3)
+    found = gamma_kernel(log_ratio, advantages, (k, decay), (k, decay))
+    exponents = (k * w - (decay * math.expm1(min(w, 700)) if decay else 0.0) for w in log_ratio.flatten().tolist())
+    expected = torch.tensor([[math.exp(each)] for each in exponents], dtype=dtype).expand(-1, 3)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=0)
+    (slope,) = torch.autograd.grad(found[:, 0].sum(), log_ratio)  # of W^k exp(λ (1 - W)): (k - λ W) times itself
+    ratios = torch.tensor([[math.exp(min(w, 700))] for w in log_ratio.flatten().tolist()], dtype=torch.float64)
+    assert torch.allclose(slope.double(), (k - decay * ratios) * expected[:, :1].double(), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 8])

@@ -158,6 +158,9 @@ SETTINGS = [  # agent on CartPole, setting, values, what is named: more than eac
 SPACES = [  # observations, actions, policy, its arguments; what is named
     (spaces.Tuple([IMAGE, IMAGE]), TWO, "auto", {}, ("observation space Tuple", "supported: Box")),
     (IMAGE, spaces.Tuple([spaces.Discrete(2)]), "auto", {}, ("action space Tuple", "supported: Box")),
+    (IMAGE, spaces.Box(-1, 1, (0,)), "auto", {}, ("action space Box", "(0,)", "at least one number")),
+    (IMAGE, spaces.Box(-1, 1, (2, 0)), "MlpPolicy", {}, ("action space Box", "(2, 0)", "at least one number")),
+    (IMAGE, spaces.MultiDiscrete([]), "auto", {}, ("action space MultiDiscrete", "at least one number")),
     (spaces.Dict({"a": spaces.Dict({"b": IMAGE})}), TWO, "auto", {}, ("observation space Dict", "supported")),
     (spaces.Discrete(3, start=1), TWO, "auto", {}, ("start=1", "start=0")),
     (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, ("MultiInputPolicy",)),

@@ -1,6 +1,7 @@
 """Reward functions as TRL takes them: what they are called with, and what they may return."""
 
 import asyncio
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -24,6 +25,16 @@ def judged(function, *texts):
         *(
             (number, Verdict(0.0, status="error", reason=f"reward function <lambda> returned {float(number)}"))
             for number in (float("nan"), np.float32("nan"), float("inf"))
+        ),
+        *(
+            pytest.param(
+                number, Verdict(0.0, status="error", reason=f"reward function <lambda> returned {infinite}"), id=name
+            )
+            for name, number, infinite in (
+                ("10**400", 10**400, "inf"),
+                ("-(10**5000)", -(10**5000), "-inf"),
+                ("a fraction", Fraction(10**400, 3), "inf"),
+            )
         ),
     ],
 )

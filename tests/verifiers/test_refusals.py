@@ -198,6 +198,7 @@ NUMBERS = {  # whole numbers out of range
     "reasoning_gym:chain_sum": {"size": (0,)},
     "gem:Count-v0": {"turns": (0,)},
 }
+NO_ORDER = ({0: 1.0, 1: 0.0}, {0.0, 1.0}, frozenset({0.0, 1.0}), {0: 1.0, 1: 0.0}.keys(), bytearray(b"ab"))
 CHOICES = dict.fromkeys(("numeric", "math", "choice", "countdown", "reasoning_gym:dice"), ("place", "boxes"))
 CHOICES |= {"length": ("unit", "word"), "exact": ("unicode", "NFK")}
 ROWS = [
@@ -205,6 +206,7 @@ ROWS = [
     row(Verdict, {"reward": 0.0, "status": "failed"}, "status 'failed'", "ok, timeout, error, not_applicable"),
     row(Plain().verify_batch, {"problems": [Problem("a")] * 2, "completions": ["a"]}, "shorter"),
     *(row(rewards, {"value": value}, "list of numbers") for value in (None, 1.0, "11", {"a": 1}.get)),
+    *(row(rewards, {"value": value}, "<lambda>", type(value).__name__, "list of numbers") for value in NO_ORDER),
     *(row(rewards, {"value": [1.0] * count}, f"{count} rewards for 2") for count in (0, 1, 3)),
     *(row(rewards, {"value": [thing, 1.0]}, "not a number") for thing in ("good", [1.0], b"1", "x" * 10**6)),
     row(FunctionVerifier, {"function": max}, "not a reward function"),
