@@ -21,7 +21,7 @@ from ..devices import to_device
 from ..errors import EngineError
 from ..policies.actor import Actor, for_env
 from ..policies.draws import key_of
-from .base import Engine, Request, Written
+from .base import Engine, Request, checked, unasked
 
 
 class EngineActor(Actor):
@@ -105,28 +105,21 @@ class EngineActor(Actor):
             )
             for slot, most in zip(slots, room.tolist(), strict=True)
         ]
-        answered = set()
+        open_requests = dict(enumerate(requests))
         for written in self.engine.write(requests):
-            self._keep(slots[written.place], written, requests[written.place].most)
-            answered.add(written.place)
-        if missing := len(requests) - len(answered):
+            request = open_requests.pop(written.place, None)
+            if request is None:
+                raise EngineError(unasked(written.place, len(requests)))
+            try:
+                tokens, log_probs = checked(written, request, self.policy.vocab_size)
+            except EngineError as error:
+                raise EngineError(f"request {written.place + 1} of {len(requests)}: {error}") from error
+            slot, count = slots[written.place], len(tokens)
+            self.tokens[slot, :count], self.log_probs[slot, :count] = tokens, log_probs
+            self.place[slot], self.end[slot] = 0, count
+        if missing := len(open_requests):
             raise EngineError(f"the engine left {missing} of {len(requests)} requests without an answer; restart it")
         self.part[slots] += 1
-
-    def _keep(self, slot: int, written: Written, most: int) -> None:
-        tokens, log_probs = written.tokens[:most], written.log_probs[:most]
-        if len(tokens) == 0 or (self.key is not None and len(log_probs) != len(tokens)):
-            said = f"{len(tokens)} tokens with {len(log_probs)} log-probabilities"
-            raise EngineError(f"the engine wrote {said}; it must write at least one, each with its own")
-        if strange := [token for token in tokens if not 0 <= token < self.policy.vocab_size]:
-            allowed = f"allowed: 0 to {self.policy.vocab_size - 1}"
-            raise EngineError(
-                f"the engine wrote token {strange[0]}, which the environment does not have ({allowed}): it was started "
-                "with another model, or with a padded vocabulary; give it the model of this run"
-            )
-        self.tokens[slot, : len(tokens)] = tokens
-        self.log_probs[slot, : len(tokens)] = log_probs if len(log_probs) else 0.0
-        self.place[slot], self.end[slot] = 0, len(tokens)
 
     def _seed(self, slot: int) -> int:
         """Return the seed of a request: a hash of the rollout's key, the episode, its turn and the part of the turn."""

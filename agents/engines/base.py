@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import EngineError
 from ..fsdp import full
 from ..language.adapters import adapted_layers, merged_weight
+
+ROUNDING = 1e-4  # nats; a log-probability above 0 by at most this much is a rounded 0
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,69 @@ class Written:
 
     Attributes:
         place: of the request in its round.
-        tokens: as many as were asked for, or fewer; those beyond are dropped.
-        log_probs: of the tokens; none of greedy ones are needed.
+        tokens: ids, as many as were asked for, or fewer; those beyond are dropped.
+        log_probs: of all tokens, finite and at most `ROUNDING`; none of greedy ones are needed.
     """
 
     place: int
     tokens: Sequence[int]
     log_probs: Sequence[float]
+
+
+def checked(written: Written, request: Request, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens [T] of an answer that are not surplus, and their log-probabilities, float32 [T], at most 0.
+
+    Args:
+        written: the answer; log-probabilities up to `ROUNDING` above 0 are 0.
+        request: what was asked; of a greedy one that has none, log-probabilities are 0.
+        vocab_size: V, of the environment.
+
+    Raises:
+        EngineError: for what no policy over this vocabulary writes.
+    """
+    tokens = _numbers("tokens that are not whole numbers", written.tokens, "iu")
+    given = _numbers("log-probabilities that are not numbers", written.log_probs, "fiu")
+    if not len(tokens) or (len(given) != len(tokens) and (len(given) or request.temperature)):
+        sent = f"{len(tokens)} tokens with {len(given)} log-probabilities"
+        raise EngineError(f"the engine sent {sent}; it must write at least one token, each with its own")
+    tokens, given = tokens[: request.most], given[: request.most]
+    if (strange := (tokens < 0) | (tokens >= vocab_size)).any():
+        raise EngineError(
+            f"the engine sent token {tokens[strange][0]}, which the environment does not have (allowed: 0 to "
+            f"{vocab_size - 1}): it was started with another model, or with a padded vocabulary; give it the model of "
+            "this run"
+        )
+    if not len(given):
+        return tokens, np.zeros(len(tokens), np.float32)
+    with np.errstate(over="ignore"):
+        log_probs = given.astype(np.float32)
+    if (strange := ~(np.isfinite(log_probs) & (log_probs <= ROUNDING))).any():
+        at = int(strange.argmax())
+        raise EngineError(
+            f"the engine sent the log-probability {given[at]:g} for token {tokens[at]}; it must send those that tokens "
+            "were drawn with, finite and at most 0: restart it with the model of this run (vLLM: with "
+            "--logprobs-mode processed_logprobs)"
+        )
+    return tokens, np.minimum(log_probs, 0)
+
+
+def _numbers(fault: str, values: Any, kinds: str) -> np.ndarray:
+    """Return a list of numbers of these kinds of numpy's as an array, which is empty if the list is."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # lists of unequal length, tensors that numpy does not have
+        found = np.empty((1, 1))
+    if found.ndim != 1 or (found.size and found.dtype.kind not in kinds):
+        raise EngineError(f"the engine sent {fault} ({values!r:.60}); mend what it returns")
+    return found
+
+
+def unasked(place: Any, count: int) -> str:
+    """Return what is wrong with an answer whose request is not open."""
+    if place in range(count):
+        return f"the engine sent two answers to request {place + 1} of {count}; it must send one"
+    said = f"request {place + 1}" if isinstance(place, int) else f"{place!r:.60}"
+    return f"the engine sent an answer to {said}, which is not among the {count} that were asked; restart it"
 
 
 class StaleEngineError(EngineError):

@@ -83,11 +83,20 @@ class ServerEngine(Engine):
             self._patiently("weight_info")
             raise StaleEngineError(f"the engine at {self.url} was away ({first_line(error)})") from error
         for place, answer in enumerate(answers):
-            (choice,) = answer["choices"]
-            if {span["version"] for span in choice["weight_versions"] or ()} != {self._version}:
+            try:
+                (choice,) = answer["choices"]
+                versions = {span["version"] for span in choice["weight_versions"] or ()}
+                said = (choice["logprobs"] or {}).get("content") or []
+                written = Written(place, choice["token_ids"], [each["logprob"] for each in said])
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                lacks = "without one choice that has token_ids, logprobs and weight_versions"
+                raise EngineError(
+                    f"the engine at {self.url} answered request {place + 1} of {len(requests)} {lacks} "
+                    f"({type(error).__name__}: {first_line(error)}); start it with: {START}"
+                ) from error
+            if versions != {self._version}:
                 raise StaleEngineError(f"the engine at {self.url} was started again, without the weights of this run")
-            said = (choice["logprobs"] or {}).get("content") or []
-            yield Written(place, choice["token_ids"], [each["logprob"] for each in said])
+            yield written
 
     def _answer(self, request: Request) -> dict[str, Any]:
         params = sampling(request) | self._never
@@ -187,7 +196,11 @@ class ServerEngine(Engine):
             raise EngineError(f"{self.url} took over {self.patience:g} s for /{path}; set a longer patience") from error
         except (URLError, HTTPException) as error:
             raise ConnectionError(str(getattr(error, "reason", error))) from error
-        return json.loads(text) if text.startswith(b"{") else {}
+        try:
+            return json.loads(text) if text.startswith(b"{") else {}
+        except (ValueError, RecursionError) as error:
+            what = f"with what is not JSON ({first_line(error)})"
+            raise EngineError(f"the engine at {self.url} answered /{path} {what}; start it with: {START}") from error
 
     def _refusal(self, error: HTTPError, path: str) -> EngineError:
         engine, said = f"the engine at {self.url}", ""

@@ -115,6 +115,43 @@ def test_an_error_ends_the_run_with_one_line(server, name, tmp_path):
     agent.save(tmp_path / "saved")
 
 
+MISSHAPEN = {
+    "no JSON": ("<html>proxy</html>", "KeyError: 'choices'"),
+    "broken JSON": ('{"choices": [', "not JSON"),
+    "JSON beyond all depth": ('{"choices": ' + "[" * 100_000, "not JSON"),
+    "no choices": ("{}", "KeyError: 'choices'"),
+    "two choices": ('{"choices": [{}, {}]}', "too many values"),
+    "a choice that is a text": ('{"choices": ["a"]}', "TypeError"),
+    "no tokens": ('{"choices": [{"weight_versions": [], "logprobs": {}}]}', "KeyError: 'token_ids'"),
+    "versions that are numbers": ('{"choices": [{"weight_versions": [1], "logprobs": {}}]}', "TypeError"),
+    "log-probabilities in a list": ('{"choices": [{"weight_versions": [], "logprobs": [1]}]}', "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_an_answer_of_another_shape_is_one_line(server, name):
+    text, said = MISSHAPEN[name]
+    agent = made(server)
+    server.errors[GENERATE] = 200, text
+    with pytest.raises(EngineError, match=f"{said}.*; start it with: VLLM_SERVER") as refused:
+        trained(agent, 1)
+    assert "\n" not in str(refused.value) and server.url in str(refused.value) and len(str(refused.value)) < 600
+
+
+def test_an_infinite_log_probability_of_a_server_ends_the_run(server):
+    agent, choice = made(server), server.choice
+
+    def spoiled(body):
+        found = choice(body)
+        if body["sampling_params"]["seed"] == max(asked["sampling_params"]["seed"] for _, asked in server.asked[3:]):
+            found["logprobs"]["content"][-1]["logprob"] = -float("inf")  # JSON's -Infinity
+        return found
+
+    server.choice = spoiled
+    with pytest.raises(EngineError, match=f"request . of {EPISODES}: the engine sent the log-probability -inf"):
+        trained(agent, 1)
+
+
 def test_a_token_is_needed(server, monkeypatch):
     monkeypatch.delenv(served.TOKEN)
     with pytest.raises(EngineError, match="refuses the token"):

@@ -1,11 +1,13 @@
 """An engine acts in place of a policy: the environment's tokens, the policy's weights, the guard, a rollout ahead."""
 
+import math
 import sys
 import threading
 import time
 from dataclasses import replace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from dialogues import calling, number_of, talking
@@ -210,6 +212,76 @@ def test_an_unanswered_request_is_refused():
     agent.engine.write = lambda requests: list(write(requests))[1:]
     with pytest.raises(EngineError, match=f"left 1 of {EPISODES} requests"):
         trained(agent, 1)
+
+
+UNCHECKED = 4  # the place of an episode that is not among the eight of the guard
+
+
+def spoiling(engine, **changes):
+    """Have an engine send one answer of each round with these attributes, given functions of the present ones."""
+    write = engine.write
+
+    def writing(requests):
+        for written in write(requests):
+            at = written.place == UNCHECKED
+            yield replace(written, **{n: f(getattr(written, n)) for n, f in changes.items()}) if at else written
+
+    engine.write = writing
+
+
+def ending(value):
+    return lambda values: [*values[:-1], value]
+
+
+SPOILED = {  # what one answer of a round has instead of its own; what the line names beside the request
+    "-inf": ({"log_probs": ending(-math.inf)}, "log-probability -inf"),
+    "nan": ({"log_probs": ending(math.nan)}, "log-probability nan"),
+    "inf": ({"log_probs": ending(math.inf)}, "log-probability inf"),
+    "beyond float32": ({"log_probs": ending(-1e39)}, r"log-probability -1e\+39"),
+    "above 0": ({"log_probs": ending(0.01)}, "log-probability 0.01"),
+    "a probability": ({"log_probs": lambda given: np.exp(given)}, "log-probability 0.*at most 0"),
+    "no numbers": ({"log_probs": lambda given: [None] * len(given)}, "log-probabilities that are not numbers.*None"),
+    "texts": ({"log_probs": lambda given: list(map(str, given))}, "log-probabilities that are not numbers"),
+    "a list of lists": ({"log_probs": lambda given: [[x] for x in given]}, "log-probabilities that are not numbers"),
+    "one too few": ({"log_probs": lambda given: given[1:]}, "tokens with .* log-probabilities"),
+    "one too many": ({"log_probs": lambda given: [-1.0, *given]}, "tokens with .* log-probabilities"),
+    "a fraction": ({"tokens": ending(1.5)}, "tokens that are not whole numbers.*1.5"),
+    "flags": ({"tokens": lambda given: [True] * len(given)}, "tokens that are not whole numbers"),
+    "below the vocabulary": ({"tokens": ending(-1)}, "token -1.*0 to 9"),
+    "beyond 64 bits": ({"tokens": ending(2**70)}, "tokens that are not whole numbers"),
+}
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("name", SPOILED)
+def test_one_answer_that_cannot_be_ends_the_run_whether_the_guard_sees_it_or_not(name, greedy):
+    agent, (changes, said) = made(), SPOILED[name]
+    spoiling(agent.engine, **changes)
+    with pytest.raises(EngineError, match=said) as refused:
+        agent.evaluate(answers(), EPISODES) if greedy else trained(agent, 1)
+    line = str(refused.value)
+    assert f"request {UNCHECKED + 1} of {EPISODES}" in line and "\n" not in line and len(line) < 600
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [(0, "two answers to request 1 of 12"), (-1, "request 0"), (EPISODES, "request 13"), ("x", "'x'")],
+)
+def test_an_answer_to_what_was_not_asked_is_refused(place, said):
+    agent = made()
+    spoiling(agent.engine, place=lambda _: place)
+    with pytest.raises(EngineError, match=said):
+        trained(agent, 1)
+
+
+def test_a_log_probability_above_0_by_rounding_is_0():
+    """Kernels that subtract two large numbers send 1e-6 for a certain token."""
+    agent = made()
+    policy, spoiled = agent.policy, 1e-6
+    spoiling(agent.engine, log_probs=ending(spoiled))
+    rollout = agent.collector.collect(agent.player, EPISODES, torch.Generator().manual_seed(0))
+    last = rollout.log_probs[UNCHECKED, : rollout.lengths[UNCHECKED]][-1]
+    assert last == 0 and (rollout.log_probs <= 0).all() and policy is agent.policy
 
 
 def test_greedy_evaluation_is_that_of_our_own_decoder():

@@ -1,8 +1,10 @@
 """`--engine` of `rlenv train`, and what other commands do with a run whose episodes an engine wrote."""
 
 import json
+import math
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from fake_engine import FakeEngine
@@ -55,6 +57,22 @@ def test_a_missing_vllm_is_one_line_and_nothing_is_written(command, tmp_path, mo
     monkeypatch.setitem(sys.modules, "vllm", None)
     line = error_of(run(*command, *SMALL, "--engine", "vllm", "--log-dir", tmp_path / "run"))
     assert "engine='vllm' needs vllm: pip install 'rlenv-lm[vllm]'" in line and not any(tmp_path.iterdir())
+
+
+def test_one_infinite_log_probability_in_32_answers_ends_the_run_with_one_line(started, tmp_path, monkeypatch):
+    write = FakeEngine.write
+
+    def writing(engine, requests):
+        for each in write(engine, requests):
+            at = each.place == 1 and len(requests) == 32  # not among the episodes of the guard
+            yield replace(each, log_probs=[*each.log_probs[:-1], -math.inf]) if at else each
+
+    monkeypatch.setattr(FakeEngine, "write", writing)
+    options = ["--agent", "rloo", "--episodes-per-update", 32, "--episodes", 32, "--log-dir", tmp_path / "run"]
+    ended = run("train", *SMALL, *ENGINE, *options)
+    lines = [line for line in ended.output.splitlines() if line.startswith("Stopped: ")]
+    assert ended.exit_code == 1 and len(lines) == 1, ended.output
+    assert all(word in lines[0] for word in ("request 2 of 32", "-inf", "processed_logprobs"))
 
 
 def test_a_dry_run_starts_no_engine(started):
