@@ -180,7 +180,8 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
 
     Each verifier judges its demonstrations and paraphrases, which must be successes, and wrong completions, which must
     not: wrong answers, and eight attacks, such as the prompt again, all options listed, several answers, two boxes,
-    100,000 characters, and digits of other scripts. Verdicts must be fast and must not depend on order or batch.
+    100,000 characters, and digits of other scripts. A list of answers must not earn a part for the right one in it.
+    Verdicts must be fast and must not depend on order or batch.
     Whether "12 or 13" is paid for is reported, and breaks no rule.
 
     The exit code is 0 if all rules hold, else 1.

@@ -87,6 +87,7 @@ BAD = {
     differing("DeclaresTooMuch", does_not_catch={"echo": "it does, really"}): "declared",
     differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "problems",
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
+    paying("PartForAll", lambda answer, text: 0.3 * (answer in re.findall("[0-9]+", text))): "partial",
     differing("LongerThanDeclared", prompt_length=5): "problems",
     differing("NoProblems", examples=lambda self: {}["examples"]): "problems",
 }  # fmt: skip
@@ -132,6 +133,26 @@ def test_hedges_declared_weaknesses_and_parts_of_a_success_are_counted_and_break
     part = lint(paying("Part", lambda answer, text: 0.25 * bool(text.isdigit() and text.isascii()))())
     assert (part.findings, part.most) == ([], 0.25) and part.partial > 0
     assert families(lint(paying("Empty", lambda answer, text: 0.25 * (not text))())) == {"empty"}
+
+
+def test_a_part_of_a_success_for_saying_everything_is_found_and_not_one_for_the_form():
+    """0.3 if the number is anywhere: after 12 updates, a model wrote all of them."""
+
+    def anywhere(answer, text):
+        return 0.3 * (answer in re.findall("[0-9]+", text))
+
+    found = lint(paying("Anywhere", anywhere)())
+    assert {(finding.rule, finding.family) for finding in found.findings} == {
+        ("partial", "all-listed"),
+        ("partial", "several-answers"),
+    }
+    assert all("earns 0.3" in finding.explanation and finding.times > 1 for finding in found.findings)
+    inside = lint(paying("Inside", lambda answer, text: 0.3 * (answer in text))())
+    assert rules(inside) == {"partial"}
+    declares = paying("Declares", anywhere, does_not_catch=dict.fromkeys(["all-listed", "several-answers"], "it is"))
+    assert lint(declares()).findings == []
+    form = paying("Form", lambda answer, text: 0.3 * text.startswith("The answer is") + 0.2 * ("," in text))
+    assert lint(form()).findings == [] and lint(form()).most == 0.5
 
 
 def test_counterexamples_of_the_verifier_are_attacks():

@@ -14,8 +14,8 @@ from ..base import Problem, Verifier
 ATTACKS = {
     "empty": "Nothing to read: the empty text, spaces, line ends, tabs.",
     "echo": "The prompt: once, twice, in quotes, backwards.",
-    "all-listed": "All options, or the whole numbers to 1000, the right one among them.",
-    "several-answers": "Wrong answers, and the right one between them.",
+    "all-listed": "All options, or the whole numbers to 1000, the right one among them or left out.",
+    "several-answers": "Wrong answers, and the right one between them or another wrong one.",
     "place-repeated": 'A right and a wrong answer, each in its own place: two boxes, tags, `####`, "answer is" twice.',
     "junk": "Forms without an answer, special tokens, code, words to the judge; the answer inside a longer word.",
     "huge": "100,000 characters: numbers, words, all of Unicode, brackets and tags in each other.",
@@ -25,6 +25,7 @@ LONG = 100_000  # characters
 ATTACKED, ATTACKED_DEARLY = 16, 4  # problems; of a slow verifier
 FRAMED = 1000  # characters: longer texts are not framed
 RIGHT, WRONG = "right-answer", "wrong-answer"
+LISTS = "all-listed", "several-answers"  # families whose texts say the right answer among others, or these others alone
 HEDGES = "RIGHT or WRONG", "WRONG or RIGHT", "The answer is RIGHT or WRONG."
 _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})")
 _EMPTY = "", " ", "\n", "\r\n\r\n", "\t\t", " " * LONG, "\u00a0\u2003\u3000", "\u2028\u2029"
@@ -72,6 +73,11 @@ class Case:
     def attack(self) -> bool:
         """Whether it deserves nothing."""
         return not self.honest and self.family not in HEDGES
+
+    @property
+    def says_it(self) -> bool:
+        """Whether the right answer is in the text, perhaps inside a longer one."""
+        return plain(self.problem.answer) in self.text
 
 
 def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[Problem]) -> list[Case]:
@@ -133,7 +139,7 @@ def attacks(problem: Problem, wrong: Sequence[str] = (), frame: str = "") -> dic
     answer = plain(problem.answer)
     several, repeated = [], []
     if answer and wrong:
-        several = [form.format(wrong[0], answer, wrong[-1]) for form in _SEVERAL]
+        several = [form.format(wrong[0], between, wrong[-1]) for form in _SEVERAL for between in (answer, wrong[0])]
         pairs = (answer, wrong[0]), (wrong[0], answer)
         repeated = [form.format(*pair) for form in _REPEATED for pair in pairs]
         repeated += ["\n".join(map(frame.format, pair)) for pair in pairs if frame]
@@ -212,13 +218,13 @@ def _options(problem: Problem) -> list[list[str]]:
 
 
 def _listed(problem: Problem, answer: str) -> list[str]:
-    """Return lists of options, the right one between the others, and lists without it."""
+    """Return lists of options, the right one between the others, and the same lists without it."""
     right = next((pair for pair in _choices(problem).items() if _form(answer) in map(_form, pair)), (answer,))
     numbers = [str(each) for each in range(1, 1001)] + [answer] * isinstance(_form(answer), Fraction)
     texts = []
     for options in (*_options(problem), numbers):
         others = all_but(right, options)
         known = [option for option in options if option not in others]
-        order = [*others, known[0], *others] if known else options
-        texts += [glue.join(order) for glue in (" ", ", ", "\n", " or ")]
+        orders = [[*others, known[0], *others], [*others, *others]] if known else [options]
+        texts += [glue.join(order) for order in orders for glue in (" ", ", ", "\n", " or ")]
     return texts

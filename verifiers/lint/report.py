@@ -17,7 +17,7 @@ from typing import Any
 from ..base import VERIFIER_FAILED, Problem, Verdict, Verifier, checked, describe
 from ..conversation import last_of
 from ..sandbox.pool import isolate
-from .attacks import ATTACKS, HEDGES, WRONG, Case, cases_of, shorten
+from .attacks import ATTACKS, HEDGES, LISTS, WRONG, Case, cases_of, shorten
 
 USUAL, LONGEST = 0.005, 1.0  # seconds
 SAMPLED = 50  # problems
@@ -28,6 +28,7 @@ RULES = {
     "deterministic": "A completion gets the same verdict again: alone, in a batch, in any order.",
     "right": "Demonstrations and paraphrases are successes.",
     "attack": "No attack, counterexample or wrong answer is a success; an empty text earns nothing.",
+    "partial": "Saying everything earns no part: a list with the right answer in it, no more than one without.",
     "problems": "Problems are made without an error, the same for the same seed, in the declared alphabet and lengths.",
     "declared": "Every attack in `does_not_catch` exists, and is really paid for.",
     "speed": "Half of the verdicts take at most 5 ms, and all at most 1 s, unless it declares `slow` or `isolated`.",
@@ -132,11 +133,17 @@ class Trial:
     seconds: float | None = None  # alone
     success: bool = False
     earned: bool = False  # more than 0, or than the lowest reward if that is above 0
+    gain: float = 0.0  # of a list with the right answer in it: its reward above that of wrong answers alone
 
     @property
     def paid(self) -> bool:
         """Whether it was paid for although it is not right; an empty text must not earn a part either."""
         return not self.case.honest and (self.success or (self.earned and self.case.family == "empty"))
+
+    @property
+    def listed(self) -> bool:
+        """Whether saying everything earned a part of a success."""
+        return self.gain > 0 and not self.paid
 
     @property
     def failure(self) -> Verdict | None:
@@ -178,7 +185,21 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
         verdict = trial.verdicts[0]
         trial.success = verdict.status == "ok" and verifier.is_success(verdict)
         trial.earned = verdict.status == "ok" and verdict.reward > nothing
+    _set_gains(judged)
     return judged
+
+
+def _set_gains(trials: Sequence[Trial]) -> None:
+    """Say of each list with the right answer in it what it earns above the best text with wrong answers alone."""
+    usable = [trial for trial in trials if trial.case.family in (*LISTS, WRONG) and trial.verdicts[0].status == "ok"]
+    lists, best = [trial for trial in usable if trial.case.family in LISTS and trial.case.says_it], dict[int, float]()
+    for trial in usable:
+        if not trial.case.says_it:
+            problem, reward = id(trial.case.problem), float(trial.verdicts[0].reward)
+            best[problem] = max(best.get(problem, reward), reward)
+    for trial in lists:
+        reward = float(trial.verdicts[0].reward)
+        trial.gain = max(reward - best.get(id(trial.case.problem), reward), 0.0)
 
 
 def _judged(verifier: Verifier, cases: Sequence[Case], alone: bool = False, longest: float = 0) -> list[Verdict]:
@@ -223,7 +244,8 @@ def _limit(seconds: float) -> Iterator[None]:
 
 def _count(report: Report, verifier: Verifier, trials: Sequence[Trial]) -> None:
     paid = Counter(trial.case.family for trial in trials if trial.paid)
-    report.declared = {family: paid[family] for family in verifier.does_not_catch}
+    known = Counter(trial.case.family for trial in trials if trial.paid or trial.listed)
+    report.declared = {family: known[family] for family in verifier.does_not_catch}
     report.hedges = {form: paid[form] for form in HEDGES if paid[form]}
     attacks = [trial for trial in trials if trial.case.attack]
     report.attacks, report.false_accepts = len(attacks), sum(trial.paid for trial in attacks)
@@ -258,6 +280,10 @@ def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, 
             yield "right", "a right answer is not a success", trial
         if trial.paid and trial.case.attack and trial.case.family not in verifier.does_not_catch:
             yield "attack", "a wrong completion is paid for", trial
+        if trial.listed and trial.case.family not in verifier.does_not_catch:
+            reward = trial.verdicts[0].reward
+            said = f"earns {reward:g}, one without it {reward - trial.gain:g}"
+            yield "partial", f"partial credit for saying everything: a list with the right answer in it {said}", trial
     timed = [(trial.seconds, number) for number, trial in enumerate(trials) if trial.seconds is not None]
     usual, (longest, number) = statistics.median(seconds for seconds, _ in timed), max(timed)
     if (usual > USUAL or longest > LONGEST) and not (verifier.isolated or verifier.slow):
@@ -291,7 +317,7 @@ def _sampled(verifier: Verifier) -> list[Problem]:
 def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[Finding]:
     """Yield the findings about `does_not_catch`; only the verifier's own problems have to show each hole."""
     known = dict.fromkeys([*ATTACKS, WRONG, *(trial.case.family for trial in trials if trial.case.attack)])
-    paid = {trial.case.family for trial in trials if trial.paid}
+    paid = {trial.case.family for trial in trials if trial.paid or trial.listed}
     for family in verifier.does_not_catch:
         if family not in known:
             yield Finding("declared", f"does_not_catch names an unknown attack; known: {', '.join(known)}", family)
