@@ -31,7 +31,7 @@ UNUSUAL = {
         "normalize_advantage": False,
     },
     "vapo": {"length_alpha": 0.3, "value_warmup": 1, "gae_lambda": 0.9, "clip_range_high": 0.3},
-    "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3},
+    "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3, "target_kl": 0.01},
     "dr-grpo": {"max_steps": 40, "clip_range": 0.15},
     "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9, "mask_truncated": True},
     "gspo": {"num_minibatches": 2, "clip_range": 0.05, "scale": "batch", "max_ratio": 2.5},
