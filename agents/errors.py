@@ -15,5 +15,9 @@ class EngineError(RuntimeError):
     """The engine does not answer, or does not write with the policy's weights; the message says what to do."""
 
 
+class UserCodeError(ValueError):
+    """A class of the user's does not keep to its interface, or raised an exception, which is then the cause."""
+
+
 class UnknownModelError(ValueError):
     """A name that stands for no model: neither a preset, nor a folder or id from which one can be read."""

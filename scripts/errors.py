@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import sys
+import traceback
 import warnings
 from typing import Any
 
@@ -44,6 +45,14 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
     reason = torchrun.LOST if torchrun.is_lost(error) else _of_disk(error)
     return None if reason is None else (reason, 1)
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback of the exception in a user's class that an error is about; empty if it is about none."""
+    from agents.errors import UserCodeError
+
+    cause = error.__cause__ if isinstance(error, UserCodeError) else None
+    return "" if cause is None else "".join(traceback.format_exception(cause))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -89,7 +98,7 @@ def one_line(message: Warning | str, category: type[Warning], filename: str, *mo
 
 def _module(error: BaseException) -> str:
     """Return the module that raised an error."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return "" if traceback is None else traceback.tb_frame.f_globals.get("__name__", "")
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "" if place is None else place.tb_frame.f_globals.get("__name__", "")

@@ -16,7 +16,7 @@ import click
 
 from . import DISTRIBUTION, torchrun
 from .command import Group
-from .errors import USER, explain, one_line, reader_gone
+from .errors import USER, explain, one_line, own_traceback, reader_gone
 
 COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is imported when it is used
     "train": "Train an agent: a warm start, reinforcement learning, evaluation.",
@@ -87,7 +87,7 @@ class Commands(Group):
             if explained is None:
                 sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise
-            _fail(*explained)
+            _fail(*explained, own_traceback(error))
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -101,13 +101,13 @@ def _message(error: click.ClickException) -> str:
     return error.format_message()
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def _fail(message: str, code: int, before: str = "") -> NoReturn:
     """Print an error and exit; what is wrong with the options is the same in all processes of a machine."""
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end
         message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
     if code != USER or torchrun.number("LOCAL_RANK") == 0:
         with suppress(OSError):  # standard error may be closed
-            click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if torchrun.count() > 1 else None)
+            click.echo(f"{before}Error: {message}", err=True, file=sys.__stderr__ if torchrun.count() > 1 else None)
     sys.exit(code)
 
 

@@ -21,6 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from .. import processes
 from ..checks import check_count, first_line
 from ..policies import tokenizer_of
+from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits
 from .sb3_envs import FromVecEnv
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
@@ -41,6 +42,7 @@ def find_spec(env_id: str) -> EnvSpec:
         ValueError: for an unknown id, with the closest match; a module that cannot be imported.
     """
     module, _, name = env_id.rpartition(":")
+    found = None
     try:
         if module:
             found = getattr(_imported(module), name, None)
@@ -48,6 +50,10 @@ def find_spec(env_id: str) -> EnvSpec:
                 return EnvSpec(name, found)
         return gym.spec(name)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        if found is not None:
+            is_a = "not derived from gymnasium.Env" if isinstance(found, type) else f"a {type(found).__name__}"
+            allowed = "allowed: a class derived from gymnasium.Env, or an id that its module registers"
+            raise ValueError(f"{env_id!r} is {is_a}; {allowed}") from error
         hint = "" if module else f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
         raise ValueError(f"unknown environment {env_id!r}: {first_line(error).rstrip('.')}{hint}") from error
 
@@ -141,7 +147,8 @@ def make_envs(
     if isinstance(env, VecEnv):
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
-        return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
+        slots = WaitingVectorEnv if skip_finished else SyncVectorEnv
+        return slots([lambda: check_env(env)])
     if not isinstance(env, str):
         allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
         raise ValueError(f"an environment is {allowed}, got {env!r}")
@@ -155,9 +162,11 @@ def make_envs(
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not vector_only:
             slots = WaitingCartPole if WaitingCartPole.fits(spec, kwargs) else WaitingVectorEnv
-            made: VectorEnv = slots([lambda: gym.make(spec, **kwargs)] * num_envs)
-        else:
+            made: VectorEnv = slots([lambda: make_checked(spec, **kwargs)] * num_envs)
+        elif vector_only or spec.vector_entry_point is not None or kwargs.keys() & _HOW_TO_BATCH:
             made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
+        else:
+            made = SyncVectorEnv([lambda: make_checked(spec, **kwargs)] * num_envs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
     return made

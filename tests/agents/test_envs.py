@@ -1,17 +1,22 @@
 """How long an episode may be, by whoever says it; what is closed; and tools of stable-baselines3."""
 
 import multiprocessing
+import traceback
 
 import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.evaluation import evaluate_policy
 from tabular import TabularPolicy, tiny_world
 from tiny_models import text_envs, tiny_model
 
+import agents
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import DAPO, PPO, DrGRPO, Reinforce
+from agents.errors import UserCodeError
 
 SMALL = {"episodes_per_update": 4, "device": "cpu"}
 
@@ -43,6 +48,82 @@ def test_what_is_refused_closes_the_environment_that_it_made_and_no_other():
         held.append(error.value)
         assert set(multiprocessing.active_children()) == before
     assert not given.closed and not env.closed and agent.env is env
+
+
+# Environments of somebody's.
+
+
+class Somebody(gym.Env):
+    """An environment of somebody's, whose methods count their calls and may raise an exception."""
+
+    observation_space, action_space = gym.spaces.Box(0.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2)
+
+    def __init__(self, raises="", reward=1.0):
+        self.raises, self.reward, self.calls = raises, reward, []
+        self.called("__init__")
+
+    def called(self, name):
+        self.calls.append(name)
+        if name == self.raises:
+            raise OSError(f"no {self.raises}")
+
+    def reset(self, *, seed=None, options=None):
+        self.called("reset")
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.called("step")
+        return np.zeros(3, np.float32), self.reward, len(self.calls) % 4 == 0, False, {}
+
+
+@pytest.fixture
+def somebodys(monkeypatch):
+    """Return the id of the environment in Gymnasium's registry."""
+    monkeypatch.setitem(gym.registry, "Somebody-v0", EnvSpec("Somebody-v0", Somebody, max_episode_steps=9))
+    return "Somebody-v0"
+
+
+@pytest.mark.parametrize("skip_finished", [False, True])
+@pytest.mark.parametrize("method", ["__init__", "reset", "step"])
+def test_an_exception_of_somebodys_class_is_the_cause_of_ours_and_begins_in_it(somebodys, method, skip_finished):
+    with pytest.raises(UserCodeError) as refused:
+        envs = agents.make_envs(somebodys, 2, {"raises": method}, skip_finished)
+        envs.reset(seed=0)
+        envs.step(np.zeros(2, np.int64))
+    assert str(refused.value) == f"environment Somebody: {method} raised OSError: no {method}"
+    cause = refused.value.__cause__
+    assert isinstance(cause, OSError)
+    first, *_ = traceback.extract_tb(cause.__traceback__)
+    assert first.name == method and first.line == f'self.called("{method}")', "not a line of Gymnasium or of ours"
+
+
+def test_arguments_that_a_class_does_not_take_are_not_an_exception_of_its_code(somebodys):
+    with pytest.raises(ValueError, match="unexpected keyword argument 'colour'") as refused:
+        agents.make_envs(somebodys, 2, {"colour": "red"})
+    assert not isinstance(refused.value, UserCodeError)
+
+
+@pytest.mark.parametrize("skip_finished", [False, True])
+def test_the_first_reset_and_the_first_step_are_checked_and_later_ones_are_the_classes_own(somebodys, skip_finished):
+    envs = agents.make_envs(somebodys, 2, None, skip_finished)
+    assert envs.spec is None or envs.spec.id == somebodys
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int64))
+    for env in envs.envs:
+        while isinstance(env, gym.Wrapper):
+            assert not {"reset", "step"} & vars(env).keys()
+            env = env.env
+        assert env.calls == ["__init__", "reset", "step"] and not {"reset", "step"} & vars(env).keys()
+        env.reward = "1"  # which numpy reads as a number, as it did at the first step
+    assert envs.step(np.zeros(2, np.int64))[1].tolist() == [1.0, 1.0]
+
+
+def test_a_method_that_somebody_put_into_an_object_stays_there():
+    env = Somebody()
+    env.step = own = lambda action: (np.zeros(3, np.float32), 7.0, True, False, {})
+    envs = agents.make_envs(env, 1, None, True)
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(1, np.int64))[1].tolist() == [7.0] and env.step is own
 
 
 # Environments of ours are environments to stable-baselines3.

@@ -57,6 +57,95 @@ class Silent(gym.Env):
         self.observation_space, self.action_space, self.spec = observation_space, action_space, None
 
 
+SEEN, RETURNED = np.zeros(3, np.float32), "(observation, reward, terminated, truncated, info)"
+
+
+class Somebody(Silent):
+    """An environment of somebody's, which sees, pays and ends as it is told."""
+
+    def __init__(self, first=(SEEN, {}), then=(SEEN, 1.0, True, False, {}), observation_space=IMAGE, action_space=TWO):
+        super().__init__(observation_space, action_space)
+        self.first, self.then = first, then
+
+    def reset(self, *, seed=None, options=None):
+        return self.first
+
+    def step(self, action):
+        return self.then
+
+
+class Unspaced(Somebody):
+    def __init__(self, *lacks):
+        super().__init__()
+        for name in lacks:
+            delattr(self, name)
+
+
+class Raising(Somebody):
+    def reset(self, *, seed=None, options=None):
+        return self.nothing, {}
+
+
+class Argless(Somebody):
+    def step(self):
+        return self.then
+
+
+class Seedless(Somebody):
+    def reset(self):
+        return self.first
+
+
+class Stepless(Somebody):
+    step = gym.Env.step
+
+
+class Twofold(gym.ObservationWrapper):
+    """A wrapper that says that it sees what it does not."""
+
+    def observation(self, seen):
+        return np.concatenate([seen, seen])
+
+
+def stepped(**answers):
+    """Return a step's five values, some in place of those that are right."""
+    right = {"obs": SEEN, "reward": 1.0, "terminated": True, "truncated": False, "info": {}}
+    return {"then": tuple((right | answers).values())}
+
+
+PAIR, BOTH = spaces.Dict({"a": IMAGE, "b": TWO}), {"a": SEEN, "b": 1}
+SOMEBODIES = [  # what an environment does; what is named beside its class
+    ({"first": SEEN}, ("reset returned array", "(observation, info)")),
+    ({"first": None}, ("reset returned None", "(observation, info)")),
+    ({"first": (SEEN, {}, 1)}, ("reset returned 3 values", "(observation, info)")),
+    ({"first": (SEEN, None)}, ("reset returned the info None", "dictionary")),
+    ({"first": (np.zeros(4), {})}, ("reset returned an observation", "shape (4,)", "Box(0.0, 1.0, (3,), float32)")),
+    ({"then": SEEN}, ("step returned array", RETURNED)),
+    ({"then": None}, ("step returned None", RETURNED)),
+    ({"then": (SEEN, 1.0, True, {})}, ("step returned 4 values", RETURNED)),
+    ({"then": [SEEN, 1.0, True, False, {}]}, ("step returned [array", "(list)", RETURNED)),
+    *((stepped(reward=x), ("step returned the reward", repr(x), "number")) for x in ("1", "good", None, b"1", 1j)),
+    (stepped(reward=np.ones(1)), ("step returned the reward array([1.])", "one number")),
+    (stepped(reward=10**400), ("step returned the reward 1000", "one number")),
+    (stepped(obs=np.zeros((1, 3))), ("step returned an observation", "shape (1, 3)", "Box(0.0, 1.0, (3,), float32)")),
+    (stepped(obs="left"), ("step returned an observation", "'left' (str)", "Box(0.0, 1.0, (3,), float32)")),
+    (stepped(obs=[[1], [1, 2]]), ("step returned an observation", "[[1], [1, 2]] (list)")),
+    *((stepped(terminated=x), ("step returned terminated", repr(x), "True or False")) for x in (None, "no", [True])),
+    (stepped(truncated=None), ("step returned truncated", "None")),
+    (stepped(info=None), ("step returned the info None", "dictionary")),
+    ({"observation_space": TWO, "first": (2, {})}, ("reset returned an observation", "2 (int)", "Discrete(2)")),
+    ({"observation_space": PAIR, "first": (SEEN, {})}, ("reset returned an observation", "dictionary with 'a', 'b'")),
+    ({"observation_space": PAIR, "first": ({"a": SEEN}, {})}, ("lacks 'b'", "dictionary with 'a', 'b'")),
+    ({"observation_space": PAIR, "first": (BOTH | {"b": [1]}, {})}, ("'b': it has shape (1,)", "Discrete(2)")),
+]
+
+
+def somebodys(env=None, **does):
+    """Train in an environment that does this, until its second step."""
+    env = env or Somebody(**does)
+    pole(Reinforce, "auto", env, num_envs=1, episodes_per_update=2).learn(total_episodes=2)
+
+
 class Own(Policy):
     """A policy of somebody's."""
 
@@ -347,6 +436,19 @@ FIGURES = [
     *((partial(slots_of_groups, *given), SLOTS) for given in itertools.product((1, 3), AutoresetMode)),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
 ]
+WORLDS = [
+    *((partial(somebodys, **does), ("environment Somebody", *said)) for does, said in SOMEBODIES),
+    (lambda: somebodys(Unspaced("observation_space")), ("environment Unspaced", "no observation_space", "Discrete(2)")),
+    (lambda: somebodys(Unspaced("action_space")), ("environment Unspaced", "no action_space", "gymnasium.spaces")),
+    (partial(somebodys, observation_space=[0, 1]), ("environment Somebody", "observation_space [0, 1]")),
+    (lambda: somebodys(Raising()), ("environment Raising", "reset raised AttributeError", "'nothing'")),
+    (lambda: somebodys(Argless()), ("environment Argless", "step cannot be called", "step(self, action)")),
+    (lambda: somebodys(Seedless()), ("environment Seedless", "'seed'", "reset(self, *, seed=None, options=None)")),
+    (lambda: somebodys(Stepless()), ("environment Stepless", "step cannot be called", "step(self, action)")),
+    (lambda: somebodys(Twofold(Somebody())), ("environment Twofold", "shape (6,)", "Box(0.0, 1.0, (3,), float32)")),
+    (lambda: find_spec("fake_engine:FakeEngine"), ("FakeEngine", "derived from gymnasium.Env")),
+    (lambda: find_spec("tiny_models:text_envs"), ("text_envs' is a function", "derived from gymnasium.Env")),
+]
 ROWS = [
     *(
         (partial(pole, AGENTS[agent], **{name: wrong}), (name, repr(wrong), said))
@@ -361,6 +463,7 @@ ROWS = [
     *((partial(pole, ReinforceBaseline, *given, **settings), said) for *given, settings, said in MEANT),
     *OTHERS,
     *FIGURES,
+    *WORLDS,
 ]
 
 

@@ -124,3 +124,47 @@ def test_a_configuration_may_list_functions(home):
     folder = trained(f"--config run.json {TEXT}")
     header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
     assert {"rollout/parts/right", "rollout/parts/short"} <= set(header)
+
+
+WORLD = """
+import gymnasium as gym
+from gymnasium import spaces
+
+class Short(gym.Env):
+    observation_space = action_space = spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+    def step(self, action):
+        return 0, 1.0, True, {}
+
+class Unmade(Short):
+    def __init__(self):
+        self.lines = {}["first"]
+
+class Unset(Short):
+    def reset(self, *, seed=None, options=None):
+        return self.nothing, {}
+
+class Fallen(Short):
+    def step(self, action):
+        return 1 / 0
+"""
+WORLDS = {  # class: its line that raises an exception, and what the last line of the output has
+    "Short": ("", ("step returned 4 values", "(observation, reward, terminated, truncated, info)")),
+    "Unmade": ('self.lines = {}["first"]', ("__init__ raised KeyError", "'first'")),
+    "Unset": ("return self.nothing, {}", ("reset raised AttributeError", "'nothing'")),
+    "Fallen": ("return 1 / 0", ("step raised ZeroDivisionError", "division by zero")),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_an_environment_that_is_broken_is_one_line_after_the_traceback_of_its_own_code(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("world.py").write_text(WORLD)
+    line, said = WORLDS[name]
+    ended = run("train", "--env", f"world.py:{name}", *SMALL.split(), "--log-dir", "run")
+    *before, last = ended.stderr.splitlines()
+    assert ended.exit_code == 2 and all(word in last for word in (f"Error: environment {name}", *said)), ended.output
+    assert (line in map(str.strip, before)) if line else not before
+    files = [each.split('"')[1] for each in before if each.startswith("  File ")]
+    assert {Path(each).name for each in files} <= {"world.py"}, "frames of Gymnasium or of ours"

@@ -31,6 +31,9 @@ train --agent grpo --env CartPole-v1 --group-size 4 | groups
 train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --episodes 0 | 0 x>=1
 train --env broken.py:Mine | broken.py:Mine division
+train --env world.py:Bare | Bare "action space" Discrete(2)
+train --env world.py:Ordinary | Ordinary gymnasium.Env
+train --env world.py:Bare --env-arg size=3 | Bare size
 train --agent reinforce --baseline none | --baseline
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
@@ -223,6 +226,7 @@ def write_inputs(folder):
         "typo.json": '{"lerning_rate": 1e-3}',
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
+        "world.py": "from gymnasium import Env\nclass Bare(Env): pass\nclass Ordinary: pass\n",
         "list.yaml": "- 1\n",
         "value.yaml": "seed: [1]\n",
         "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",

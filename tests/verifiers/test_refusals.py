@@ -116,17 +116,29 @@ class Broken(Unpaid):
         raise OSError("no disk")
 
 
+class Stumbling:
+    def reset(self):
+        return self.nothing
+
+    def get_reward(self):
+        return 0.0
+
+
 class NoReset:
     def get_reward(self):
         return "much"
+
+
+class NotAMethod(NoReset):
+    reset = 5
 
 
 class Needs(NoReset):
     def reset(self, needed): ...
 
 
-def needs(columns, turn=None):
-    verifier = make_verifier(Needs)
+def needs(columns, turn=None, cls=Needs):
+    verifier = make_verifier(cls)
     problem = verifier.sample(random.Random(0)) if columns is None else Problem("-", metadata=columns)
     verifier.dialogue(problem).reply(turn)
 
@@ -282,7 +294,10 @@ ROWS = [
     row(tools, {"tools": [positional]}, "'positional'", "x"),
     row(tools, {"tools": [half, half]}, "half, half"),
     row(made, {"spec": Unpaid}, "Unpaid", "get_reward"),
-    row(made, {"spec": Broken}, "Broken", "no disk"),
+    row(made, {"spec": Broken}, "Broken: __init__", "OSError: no disk", "test_refusals.py:"),
+    row(needs, {"columns": None, "cls": Stumbling}, "Stumbling.reset", "AttributeError", "test_refusals.py:"),
+    row(made, {"spec": NoReset}, "NoReset", "no method reset(**columns)"),
+    row(made, {"spec": NotAMethod}, "NotAMethod", "no method reset(**columns)"),
     row(made, {"spec": "environment", "env": NoReset}, "NoReset", "reset"),
     row(needs, {"columns": None}, "Needs.reset", "'needed'"),
     row(needs, {"columns": {"needed": 1}, "turn": "done"}, "Needs.get_reward", "'much'"),

@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import string
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
+from ..base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, describe, first_line
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ..plugins.arguments import whole_number
@@ -124,7 +125,7 @@ class EnvironmentClass(World):
             playing = Playing(self, problem)
         except Exception as error:  # whatever `reset` raises
             asked = ", ".join(name for name in _columns(problem))
-            raise ValueError(f"{self.name}.reset failed with the columns {asked}: {first_line(error)}") from error
+            raise ValueError(f"{self.name}.reset failed with the columns {asked}: {_raised(error)}") from error
         playing.close()
         return playing.observation
 
@@ -159,10 +160,14 @@ class EnvironmentClass(World):
         self._free.append(instance)
 
     def _instance(self) -> Instance:
+        name = getattr(self.factory, "__name__", self.factory)
         try:
-            return Instance(self.factory(), self.result_length)
+            env = self.factory()
         except Exception as error:  # whatever its constructor raises
-            name = getattr(self.factory, "__name__", self.factory)
+            raise ValueError(f"environment {name}: __init__ failed: {_raised(error)}") from error
+        try:
+            return Instance(env, self.result_length)
+        except ValueError as error:
             raise ValueError(f"environment {name}: {first_line(error)}") from error
 
 
@@ -259,6 +264,12 @@ class Playing(Dialogue):
         instance, self.instance = self.instance, None
         if instance is not None:
             self.verifier.give_back(instance)
+
+
+def _raised(error: Exception) -> str:
+    """Return an exception in one line, with the place in the user's code that raised it, if it was there."""
+    (*_, place) = traceback.extract_tb(error.__traceback__)
+    return first_line(error) if place.filename == __file__ else describe(error)
 
 
 def _taken(method: Callable[..., Any], columns: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -166,8 +166,9 @@ def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any)
 
 
 def is_environment(found: Any) -> TypeGuard[type]:
-    """Tell whether this is a class as TRL takes it for an environment: not a verifier, with a method `reset`."""
-    return isinstance(found, type) and callable(getattr(found, "reset", None)) and not issubclass(found, Verifier)
+    """Tell whether this is a class as TRL takes it for an environment, or one of its methods says that it is meant."""
+    own = isinstance(found, type) and not issubclass(found, Verifier)
+    return own and any(hasattr(found, name) for name in ("reset", "get_reward"))
 
 
 def _environment_of(spec: Any) -> Any:
