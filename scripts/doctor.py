@@ -38,6 +38,7 @@ def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
             click.echo(f"{run}:" if findings else f"{run}: nothing found")
             for each in findings:
                 click.echo(f"  {each.severity}: {each.title}  [{each.rule}]")
-                click.echo(f"    evidence  {each.evidence}\n    fix       {each.fix}\n")
+                shown = "".join(f"              {sample}\n" for sample in each.samples)
+                click.echo(f"    evidence  {each.evidence}\n{shown}    fix       {each.fix}\n")
     severities = {finding.severity for findings in found.values() for finding in findings}
     sys.exit(fail_on in severities or (fail_on == "warning" and "error" in severities))

@@ -13,11 +13,9 @@ from agents.files import is_locked, read_table
 
 from ..names import resume_command, short_name
 from ..run import CHECKPOINT, CSV, LOCAL, LOCK
-from ..run import Run as RunFolder
 from ..terminal import plain
 from .history import History, read_run
 from .rules import Finding, findings_of
-from .tokens import Row
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
@@ -41,11 +39,6 @@ class Run(History):
     def findings(self) -> list[Finding]:
         """Findings of the doctor, errors first."""
         return findings_of(self)
-
-    @cached_property
-    def samples(self) -> list[Row]:
-        """The rows of samples.jsonl."""
-        return RunFolder(self.folder).samples(dict)
 
     @cached_property
     def checkpoint(self) -> dict[str, Any]:
@@ -95,7 +88,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
             and runs of different environments.
     """
     folders = dict.fromkeys(folder for path in paths for folder in _expanded(path))
-    runs = [Run(**vars(read_run(folder)), folder=folder) for folder in folders]
+    runs = [Run(**vars(read_run(folder))) for folder in folders]
     for run in runs:
         if not run.columns and not run.result:
             raise ValueError(

@@ -16,10 +16,13 @@ import numpy as np
 from agents.files import read_table
 
 from ..run import CONFIG, CSV, Run, read_rows, runs_in
+from .tokens import Row
 
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
+FEWEST = 3  # values whose mean is compared
 EDGE_SHARE, EDGE_MOST = 0.1, 20  # of a series are its beginning and its end: enough to average noise, short in time
+DIFFERENT = 1.0  # nats per answer: a policy that knows the one answer to each problem has hardly any
 ROUNDING = 1e-9  # of the largest value: the error of a trend that is only rounding
 
 
@@ -80,6 +83,18 @@ class Series:
         length, error = self.updates[-1] - self.updates[0], math.sqrt(covariance[0, 0])
         return float(slope * length), float(max(error * length, ROUNDING * abs(self.values).max()))
 
+    def rise(self) -> tuple[float, float]:
+        """Return how far the last values are above the first three, and the standard error of that.
+
+        The error comes from the differences of neighbours, so that a rise in a small part of the run does not hide in
+        it.
+        """
+        if len(self) < 2 * FEWEST:
+            return 0.0, math.inf
+        last = max(self.edge, FEWEST)
+        noise = max(math.sqrt(np.square(np.diff(self.values)).mean() / 2), ROUNDING * abs(self.values).max())
+        return float(_mean(self.values[-last:]) - _mean(self.values[:FEWEST])), noise * math.sqrt(1 / FEWEST + 1 / last)
+
     def since(self, update: float) -> Series:
         """Return the values that were logged from an update on."""
         kept = self.updates >= update
@@ -98,11 +113,13 @@ class History:
         columns: of progress.csv, NaN where a cell is empty [rows], by name.
         config: the options.
         result: what the run printed at its end; empty for one that is still running or was killed.
+        folder: of the run; None for one of which there are figures alone.
     """
 
     columns: Mapping[str, np.ndarray]
     config: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
     def curve(self, x: str, y: str) -> np.ndarray:
         """Return two columns [2, n], without rows in which one of them is empty."""
@@ -143,6 +160,38 @@ class History:
         """The share of solved problems among the episodes trained on; empty if the environment does not say."""
         return self["rollout/success_rate"]
 
+    @cached_property
+    def samples(self) -> list[Row]:
+        """The rows of samples.jsonl, which is read when it is asked for; see `samples.episode_rows`."""
+        return [] if self.folder is None else Run(self.folder).samples(dict)
+
+    @property
+    def group_size(self) -> float:
+        """Episodes that share a prompt, in the smallest group of the run; NaN if the run does not say."""
+        sizes = self["rollout/group_size_min"].values
+        return float(sizes.min()) if len(sizes) else math.nan
+
+    @property
+    def no_signal(self) -> bool:
+        """Whether no group has ever had two different rewards; of groups of one, no two episodes."""
+        equal = self["rollout/frac_reward_zero_std"].values
+        return self.same_reward or (len(equal) > 0 and self.group_size > 1 and equal.min() > 1 - ROUNDING)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether problems are rows of a file, which the verifier's arguments do not change."""
+        return bool(self.config.get("problems"))
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether there is something to learn without any reward."""
+        return len(self["train/kl_teacher"]) > 0
+
+    @property
+    def answers_differ(self) -> bool:
+        """Whether the policy of the first update gives different answers to one prompt."""
+        return -self["train/entropy_loss"].first * self["rollout/ep_len_mean"].first >= DIFFERENT
+
     @property
     def same_reward(self) -> bool:
         """Whether no two episodes have ever got different rewards."""
@@ -173,7 +222,7 @@ def read_run(folder: Path) -> History:
     config = read_table(folder / CONFIG)
     if not isinstance(config.get("env_id"), str) or not isinstance(config.get("agent"), str):
         raise ValueError(f"{str(folder)!r} is not a run folder of rlenv train: its {CONFIG} names no env_id and agent")
-    return History(read_columns(folder / CSV), config, Run(folder).result)
+    return History(read_columns(folder / CSV), config, Run(folder).result, folder)
 
 
 def read_columns(table: Path) -> dict[str, np.ndarray]:

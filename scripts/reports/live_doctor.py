@@ -30,10 +30,12 @@ class LiveDoctor(BetweenRollouts):
 
     def look(self, result: dict[str, Any] | None = None) -> None:
         """Print what is new; of a run that is over, with its result."""
-        for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {})):
+        for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {}, self.run_dir)):
             if finding.rule not in self.said:
                 self.said.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
+                for sample in finding.samples:
+                    say(f"  {sample}")
 
     def _on_training_start(self) -> None:
         self.look()

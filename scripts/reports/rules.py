@@ -9,17 +9,18 @@ from typing import Literal
 
 from verifiers.base import STATUSES
 
+from .advice import MOST_CUT, easier, harder, paid_without_success
 from .history import SOLVED, History, Series
 from .statistics import worse
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
+SOME_EPISODES = 150  # without a success: fewer than HARD are right, with a confidence of 95 %
+SOME_GROUPS = 32  # that are all equal: not by chance, if answers differ
 SOME_UPDATES, FEW_UPDATES, MANY_UPDATES = 10, 20, 100  # before: chance; noise; healthy runs have clearly improved
 ENOUGH = 1 / 3  # of a run: before, the first updates may undo a part of the warm start, and the rate is still high
 HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
 LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
 FEW_FAILURES = 0.01  # of the episodes; their absence shifts no average by more
-DIFFERENT = 1.0  # nats per answer: a policy that knows the one answer to each problem has hardly any
-MOST_CUT = 0.5  # of the answers; no update of a healthy run has more than 0.07
 MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
 MENDED = 0.75  # of the share of special tokens at the beginning: they get fewer
 UNSEEN = 0.01  # of the tokens; the policy is exported with the habit
@@ -42,10 +43,6 @@ TOO_LONG = {  # shares of the time that a part may take, with what it is called 
     "training": (0.95, "training", "take fewer passes (--agent-arg num_epochs=1), or raise --micro-batch-tokens"),
 }
 NEAR_START = "hold the policy near its start (a larger --kl-coef, such as 0.05)"
-EASIER = (
-    "easier problems (--verifier-arg: `rlenv verifiers show NAME` lists the arguments; of several levels, the easiest "
-    "first: --curriculum 0.8)"
-)
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class Finding:
         fix: which option to change.
         severity: "warning" for a run that learns less than it could, "error" for one whose result is worthless.
         rule: its name, such as "nothing-learned".
+        samples: of the run, one line each, that show it.
     """
 
     title: str
@@ -65,6 +63,7 @@ class Finding:
     fix: str
     severity: Literal["warning", "error"] = "warning"
     rule: str = ""
+    samples: tuple[str, ...] = ()
 
 
 def verdicts_fail(run: History) -> Finding | None:
@@ -86,12 +85,13 @@ def verdicts_fail(run: History) -> Finding | None:
 def nothing_learned(run: History) -> Finding | None:
     """No episode was ever rewarded; or the reward at the end is that of the beginning, if nothing else says why."""
     reward, perhaps_right = run.reward, run.success.values.any() if len(run.success) else run.reward.last > 0
-    if run.same_reward and not perhaps_right and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
+    never = run.same_reward and not perhaps_right and not run.has_teacher
+    if never and run.updates >= SOME_UPDATES and run["rollout/failed_frac"].end != 1:
         return Finding(
             "no episode has ever been rewarded, so nothing can be learned",
             f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
             "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
-            f"{EASIER} or a denser reward; for control, another agent or --env-arg",
+            f"{easier(run)} or a denser reward; for control, another agent or --env-arg",
             "error",
         )
     rise, error = reward.trend()
@@ -108,16 +108,67 @@ def nothing_learned(run: History) -> Finding | None:
 
 def same_reward(run: History) -> Finding | None:
     """Every answer earns the same from the first update on, also a success each time, and the answers differ."""
-    entropy = -run["train/entropy_loss"].first
-    differ = entropy * run["rollout/ep_len_mean"].first >= DIFFERENT
-    if not (run.is_text and run.same_reward and run.reward.last > 0 and differ and run.updates >= SOME_UPDATES):
+    rewarded = run.is_text and run.same_reward and run.reward.last > 0
+    if not (rewarded and run.answers_differ and run.updates >= SOME_UPDATES):
         return None
     return Finding(
         f"different answers all earn {run.reward.last:g}, so nothing is learned",
         f"all {run['time/episodes'].last:.0f} answers up to update {run.updates} earned it, though the entropy was "
-        f"{entropy:.2g} nats per token at first",
+        f"{-run['train/entropy_loss'].first:.2g} nats per token at first",
         "read samples.md: if wrong answers earn it, too, the reward is wrong (rlenv verifiers lint NAME attacks it); "
-        "if all are right, pose harder problems (--verifier-arg)",
+        f"if all are right, {harder(run)}",
+    )
+
+
+def reward_by_prompt(run: History) -> Finding | None:
+    """Different answers to a prompt always earn the same, and prompts do not: the reward may not read the answer."""
+    groups, spread = run["time/episodes"].last / run.group_size, run["rollout/reward_std"].values
+    by_prompt = run.is_text and run.no_signal and not run.same_reward and (spread > 0).mean() > 0.5
+    if not (by_prompt and run.answers_differ and groups >= SOME_GROUPS):
+        return None
+    return Finding(
+        "the reward depends on the prompt alone: different answers to one prompt always earn the same",
+        f"so in all {groups:.0f} groups of {run.group_size:.0f} answers up to update {run.updates}, though rewards of "
+        f"different prompts are spread by {run['rollout/reward_std'].end:.3g} and the entropy was "
+        f"{-run['train/entropy_loss'].first:.2g} nats per token at first; success {run.success.end:.3g}",
+        "compare two answers to one prompt in samples.jsonl, and judge two with `rlenv verifiers show NAME`: a reward "
+        "function has to read the completion. If it does, each problem is always or never solved: "
+        f"{easier(run)}, or more tries per prompt (--group-size {4 * run.group_size:.0f})",
+        "error",
+    )
+
+
+def no_signal(run: History) -> Finding | None:
+    """No two rewards that are compared have ever differed, also in a run of few updates, and not since all is right."""
+    episodes = run["time/episodes"].last
+    enough = bool(run.result) or run.updates >= SOME_UPDATES or episodes >= SOME_EPISODES
+    if not (run.is_text and run.no_signal and enough) or run.has_teacher or run.success.start >= SOLVED:
+        return None
+    what = f"{episodes / run.group_size:.0f} groups" if run.group_size > 1 else f"{run.updates} updates"
+    return Finding(
+        f"no {'group' if run.group_size > 1 else 'rollout'} has ever had two different rewards, so nothing was learned",
+        f"in all {what} up to update {run.updates} the answers earned the same; the mean reward of all {episodes:.0f} "
+        f"is {run.reward.values.mean():.3g}",
+        f"start from a model that is sometimes right: a longer warm start (--sft-steps), {easier(run)}; or more tries "
+        f"per prompt (--group-size {4 * run.group_size:.0f}), or a reward with parts",
+        "error",
+    )
+
+
+def reward_without_success(run: History) -> Finding | None:
+    """The reward has risen and success has not, and most answers are not right: something else is paid for."""
+    (more, error), (right, chance) = run.reward.rise(), run.success.rise()
+    clear = more > 3 * error and more * chance >= 3 * right * error and right <= 2 * chance
+    if not run.is_text or run.updates < SOME_UPDATES or not clear or not run.success.end < GOOD:
+        return None
+    before, after = (f"{series.values[:3].mean():.3g} to {series.end:.3g}" for series in (run.reward, run.success))
+    return Finding(
+        "the reward rises, success does not: read the samples",
+        f"rollout/ep_rew_mean from {before} up to update {run.updates}, rollout/success_rate from {after}",
+        "if such answers are wrong, the policy collects a part of the reward: lower that part, or pay it only in the "
+        "place of the answer (rlenv verifiers lint NAME attacks the verifier). If they are right, its success_reward "
+        "is too high. If they are on the way to right ones, go on",
+        samples=paid_without_success(run),
     )
 
 
@@ -130,21 +181,23 @@ def equal_groups(run: History) -> Finding | None:
         return Finding(
             f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
             f"eval/success_rate is {first.first:.4f} at update 0",
-            f"use a longer warm start (--sft-steps, --sft-examples), {EASIER}, or more tries per prompt "
+            f"use a longer warm start (--sft-steps, --sft-examples), {easier(run)}, or more tries per prompt "
             f"(--group-size {4 * size if size > 0 else 16:.0f}); docs/recipes.md says what helped elsewhere",
         )
     share = run["rollout/frac_reward_zero_std"].end if size > 1 else float(run["rollout/reward_std"].end == 0)
     always = run.solved and run.success.start >= SOLVED
-    if run.updates < SOME_UPDATES or not share >= ALL or (not always and (run.solved or run.improved)):
+    learns = run.has_teacher or (not always and (run.solved or run.improved))
+    if run.updates < SOME_UPDATES or not share >= ALL or learns:
         return None
+    others = "other rows, --prompt-choice thompson" if run.has_file else "--curriculum 0.8, --verifier-arg"
     return Finding(
         "the problems are solved" if always else "rewards that are compared are equal, so nearly nothing is learned",
         f"{f'in {share:.0%} of the groups' if size > 1 else 'in whole rollouts'} all episodes got the same reward at "
         f"update {run.updates} (rollout/frac_reward_zero_std); the mean reward is {run.reward.end:.3g}",
-        "pose harder problems (--verifier-arg)"
+        harder(run)
         if always
-        else "use more tries per prompt (--group-size), problems that are neither too easy nor too hard (--curriculum "
-        "0.8, --verifier-arg), a reward with parts, or sample more widely (--temperature 1, a shorter warm start)",
+        else f"use more tries per prompt (--group-size), problems that are neither too easy nor too hard ({others}), a "
+        "reward with parts, or sample more widely (--temperature 1, a shorter warm start)",
     )
 
 
@@ -163,10 +216,16 @@ def cut_off(run: History) -> Finding | None:
         return None
     what = "dialogues run out of turns or context" if talks else "answers are cut off at max_new_tokens"
     room = "--max-turns, --max-context-tokens, --max-reply-tokens" if talks else "--max-new-tokens"
+    fix = f"give them more room ({room}), or warm-start longer (--sft-steps) so that the model learns to end"
+    if run.success.end < HARD < run.reward.end:  # the room is used to say everything
+        fix = (
+            f"read samples.jsonl before you give them more room: answers that are not right earn {run.reward.end:.2g} "
+            "on average, and longer ones may earn more (rlenv verifiers lint NAME attacks the verifier)"
+        )
     return Finding(
         f"{'ever more' if grows else 'all' if cut.end >= ALL else 'most'} {what}",
         f"rollout/truncated_frac is {cut.end:.0%} at update {run.updates}, {cut.start:.0%} at the beginning",
-        f"give them more room ({room}), or warm-start longer (--sft-steps) so that the model learns to end",
+        fix,
     )
 
 
@@ -317,15 +376,18 @@ def too_slow(run: History) -> Finding | None:
 RULES: dict[str, Callable[[History], Finding | None]] = {
     rule.__name__.replace("_", "-"): rule
     for rule in (
-        verdicts_fail, nothing_learned, same_reward, held_out_falls_behind, worse_than_before, entropy_collapse,
-        equal_groups, cut_off, length_collapse, special_tokens, kl_runaway, acting_differs, few_carry,
-        too_slow,
+        verdicts_fail, nothing_learned, same_reward, reward_by_prompt, no_signal, held_out_falls_behind,
+        worse_than_before, entropy_collapse, reward_without_success, equal_groups, cut_off, length_collapse,
+        special_tokens, kl_runaway, acting_differs, few_carry, too_slow,
     )
 }  # fmt: skip
 EXPLAINS = {  # what a finding explains is not said as well
-    "nothing-learned": {"equal-groups", "special-tokens"},
-    "same-reward": {"equal-groups"},
-    "held-out-falls-behind": {"worse-than-before", "cut-off"},
+    "nothing-learned": {"equal-groups", "special-tokens", "no-signal"},
+    "same-reward": {"equal-groups", "no-signal"},
+    "reward-by-prompt": {"equal-groups", "no-signal"},
+    "no-signal": {"equal-groups"},
+    "held-out-falls-behind": {"worse-than-before", "cut-off", "reward-without-success"},
+    "reward-without-success": {"equal-groups", "cut-off", "length-collapse"},
     "worse-than-before": {"equal-groups", "cut-off", "length-collapse"},
     "entropy-collapse": {"equal-groups"},
 }

@@ -1,5 +1,7 @@
 """Each rule of the doctor names its failure and no other; healthy runs are silent, and a thing is said once."""
 
+import json
+import math
 import random
 import re
 from types import SimpleNamespace
@@ -21,8 +23,9 @@ MOUNTAIN = {"env_id": "MountainCar-v0", "agent": "ppo"}
 STUCK = {REWARD: line(0.3, 0.3, noise=0.01), SUCCESS: flat(0.3)}
 SAME = {REWARD: flat(1), SUCCESS: flat(1), SPREAD: flat(0), EQUAL: flat(1), HELD_OUT: sparse({0: 1, 200: 1})}
 NEVER_RIGHT = {REWARD: line(0, 0.1), SUCCESS: line(0, 0.1), HELD_OUT: sparse({0: 0, 200: 0})}
-LUCKY = {HELD_OUT: sparse({0: 0.5, 20: 0.58, 40: 0.48, 200: 0.5}), SUCCESS: flat(0.5)}
+LUCKY = {HELD_OUT: sparse({0: 0.5, 20: 0.58, 40: 0.48, 200: 0.5})}
 GOING = {"time/episodes": AT}
+FROM_A_FILE = {"problems": "problems.jsonl"}
 SLOW = {"time/fps": flat(100)}  # 1024 tokens per update
 
 
@@ -30,6 +33,12 @@ def shares(start, end):
     """Return a share that goes along a line, with the noise of 64 episodes per update."""
     draw = random.Random(0)
     return np.array([sum(draw.random() < mean for _ in range(64)) / 64 for mean in line(start, end)])
+
+
+def first(updates, columns):
+    """Return the first updates of a run that is over."""
+    whole = text(columns)
+    return History({name: column[: updates + 1] for name, column in whole.columns.items()}, SETTINGS, {"updates": 1})
 
 
 def right(start, end):
@@ -49,6 +58,14 @@ def ends(before, after):
     return text({}, result={"initial_eval": before, "eval": after})
 
 
+# Measured in twelve updates on two numbers: 1 for the right one alone, 0.3 for it anywhere, so that both get written.
+PARTS = dict(zip(range(1, 13), (56, 38, 68, 75, 115, 122, 160, 191, 204, 188, 188, 195), strict=True))
+GAMED = {REWARD: sparse({at: part / 1000 for at, part in PARTS.items()}), SUCCESS: flat(0), CUT: flat(0.87)}
+GAMED |= {HELD_OUT: sparse({0: 0, 12: 0})}
+FORM = {SUCCESS: shares(0.2, 0.5), REWARD: shares(0.2, 0.5) + line(0.1, 0.3)}
+SURE = {"train/entropy_loss": flat(-0.01)}
+NEVER = {REWARD: flat(0), SUCCESS: flat(0), SPREAD: flat(0), EQUAL: flat(1)}
+
 SMALL_TASK = {name: column[[0, 5, 10, -1]] for name, column in CONTROL.items()}
 SMALL_TASK |= {
     "time/iterations": np.array([1, 10, 20, 24]),
@@ -59,21 +76,43 @@ SMALL_TASK |= {
 CASES = {  # what is planted: (the rule that finds it and no other, or "", the run)
     "an error in 5 % of the verdicts": ("verdicts-fail", text({"rollout/failed_frac": flat(0.05)})),
     "no reward ever": ("nothing-learned", History(CONTROL | {REWARD: flat(-200), SPREAD: flat(0)}, MOUNTAIN)),
+    "no reward for any text": ("nothing-learned", text(NEVER)),
     "no rise in 200 updates": ("nothing-learned", text(STUCK)),
     "no rise in 40 updates": ("", text(STUCK | {"time/iterations": np.minimum(AT, 40)})),
     "no rise in a fifth of a run": ("", text(STUCK | GOING, {"episodes": 1000})),
     "no rise in half of a run": ("", text(STUCK | GOING, {"episodes": 400})),
     "a fall in a fifth of a run": ("", text(GOING | {REWARD: line(0.3, 0.2)}, {"episodes": 1000})),
     "a fall in half of a run": ("nothing-learned", text(GOING | STUCK | {REWARD: line(0.3, 0.2)}, {"episodes": 400})),
-    "a reward like return 1.0": ("same-reward", text(SAME)),
-    "one answer to each problem": ("equal-groups", text(SAME | {"train/entropy_loss": flat(-0.01)})),
-    "groups that are equal": ("equal-groups", text(STUCK | {EQUAL: flat(1)})),
+    "a reward like return": ("same-reward", text(SAME)),
+    "one answer to each problem": ("equal-groups", text(SAME | SURE)),
+    "groups that are equal": ("equal-groups", text(STUCK | {EQUAL: line(0.9, 1)})),
+    "a part for saying everything": ("reward-without-success", first(12, GAMED)),
+    "the same in 200 updates": ("reward-without-success", text({SUCCESS: shares(0.1, 0.1), CUT: flat(0.9)})),
+    "a part for the form, more right": ("", text(FORM)),
+    "a part for the form, nearly all right": ("", text({SUCCESS: flat(0.9), REWARD: line(0.9, 1.1)})),
+    "a reward of which success is unknown": ("", text({SUCCESS: flat(math.nan)})),
+    "a reward that the prompt decides": ("reward-by-prompt", text(STUCK | {EQUAL: flat(1)})),
+    "the same, of which all is a success": ("reward-by-prompt", text({EQUAL: flat(1), SUCCESS: flat(1)})),
+    "the same, one answer to each problem": (
+        "no-signal",
+        text(STUCK | {EQUAL: flat(1), "train/entropy_loss": flat(-0.01)}),
+    ),
+    "one update of equal rewards by chance": ("", text({EQUAL: np.where(AT == 1, 1, 0.5)})),
+    "no signal in three updates": ("no-signal", first(3, NEVER | {"time/episodes": 8 * AT})),
+    "no signal, groups of one": ("no-signal", first(3, NEVER | {"rollout/group_size_min": flat(1)})),
+    "no signal but a teacher": ("", first(30, NEVER | {"train/kl_teacher": line(1, 0.1)})),
+    "three updates of groups that differ": ("", first(3, STUCK)),
+    "three updates of control": (
+        "",
+        History({name: column[:4] for name, column in CONTROL.items()} | {SPREAD: np.zeros(4)}, MOUNTAIN),
+    ),
     "rollouts that are equal": ("equal-groups", text(STUCK | {"rollout/group_size_min": flat(1), SPREAD: flat(0)})),
     "groups that get equal as problems are solved": ("", text({EQUAL: line(0.4, 1)})),
     "nothing right before training": ("equal-groups", text(NEVER_RIGHT)),
     "wrong answers that earn a part": ("", text(NEVER_RIGHT | {"eval/mean_reward": sparse({0: 0.05})})),
     "a hard start that is overcome": ("", text({HELD_OUT: sparse({0: 0, 200: 0.9})})),
     "90 % cut off": ("cut-off", text({CUT: flat(0.9)})),
+    "90 % cut off, which earn a part": ("cut-off", text({REWARD: flat(0.1), SUCCESS: flat(0), CUT: flat(0.9)})),
     "ever more cut off, no more right": ("cut-off", text(STUCK | {CUT: shares(0.05, 0.4)})),
     "ever more cut off, more right": ("", text(right(0.3, 0.5) | {CUT: shares(0.05, 0.4)})),
     "fewer cut off, more right": ("", text(right(0.1, 0.3) | {CUT: shares(0.9, 0.6)})),
@@ -84,7 +123,8 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "dialogues that run out and learn": ("", text({CUT: flat(1), "rollout/turns": flat(2)})),
     "20 % special tokens": ("special-tokens", text({"rollout/special_tokens": flat(0.2)})),
     "half a percent of special tokens": ("", text({"rollout/special_tokens": flat(0.005)})),
-    "ever shorter answers": ("length-collapse", text(STUCK | {LENGTH: line(5, 1), REWARD: line(0.3, 0.9)})),
+    "ever shorter answers": ("length-collapse", text(STUCK | {LENGTH: line(5, 1)})),
+    "ever shorter answers that earn more": ("reward-without-success", text({SUCCESS: flat(0.3), LENGTH: line(5, 1)})),
     "ever shorter answers that are right": ("", text({LENGTH: line(5, 1)})),
     "no entropy, no success": ("entropy-collapse", text(STUCK | {"train/entropy_loss": line(-0.3, 0)})),
     "no entropy, twice the reward in four log entries": ("", History(SMALL_TASK, MOUNTAIN, {})),
@@ -98,7 +138,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "memory of the training problems": ("held-out-falls-behind", text({HELD_OUT: sparse({0: 0.9, 200: 0.3})})),
     "a reward that is gamed": ("held-out-falls-behind", text({SUCCESS: line(0.9, 0.2)})),
     "chance in the default curve": ("", text(LUCKY)),
-    "the same, of 2,000 episodes": ("held-out-falls-behind", text(LUCKY, {"eval_every": 20})),
+    "the same, of 2,000 episodes": ("held-out-falls-behind", text(LUCKY | {SUCCESS: flat(0.5)}, {"eval_every": 20})),
     "all success is lost": ("worse-than-before", text({REWARD: line(0.9, 0), SUCCESS: line(0.9, 0)})),
     "a success of six updates": ("", text({"time/iterations": AT / 40, REWARD: line(0.2, 0), SUCCESS: line(0.2, 0)})),
     "worse at the end": ("worse-than-before", ends(evaluated(0.915, 0.915), evaluated(0.785, 0.785))),
@@ -111,6 +151,43 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "a model that is slow to run": ("", text(SLOW | parts(0.03, 0.9, 0.07))),
     "a verifier that takes most of a second": ("", text(parts(0.9, 0.05, 0.05))),
 }
+
+
+def test_a_run_of_a_file_is_advised_about_its_rows_and_not_about_arguments_of_a_verifier():
+    for case in (
+        "no reward for any text",
+        "groups that are equal",
+        "no signal in three updates",
+        "a reward like return",
+    ):
+        of = CASES[case][1]
+        for config, told, not_told in (({}, "--verifier-arg", "row"), (FROM_A_FILE, "row", "--verifier-arg")):
+            [finding] = findings_of(History(of.columns, SETTINGS | config, of.result))
+            assert told in finding.fix and not_told not in finding.fix, finding
+
+
+def test_more_room_is_advised_only_if_it_is_not_used_to_collect_a_part():
+    for case, advised in (("90 % cut off", True), ("90 % cut off, which earn a part", False)):
+        [finding] = findings_of(CASES[case][1])
+        assert ("--max-new-tokens" in finding.fix) == advised
+
+
+def test_three_samples_show_what_is_paid_without_a_success(tmp_path):
+    row = {"kind": "training", "prompt": "coin 1: ", "status": "ok", "success": False}
+    rows = [
+        row | {"updates": 1, "completion": "early 3", "reward": 0.3},
+        *(row | {"updates": 8, "completion": f"{n} 3 7", "reward": 0.3} for n in (1, 1, 2, 4)),
+        row | {"updates": 8, "completion": "nothing", "reward": 0.0},
+        row | {"updates": 8, "completion": "right", "reward": 1.0, "success": True},
+    ]
+    folder = write_run(tmp_path / "run", CASES["a part for saying everything"][1])
+    (folder / "samples.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    said = run("doctor", folder).stdout
+    for completion in ("1 3 7", "2 3 7", "4 3 7"):
+        assert said.count(completion) == 1
+    assert not any(completion in said for completion in ("early", "nothing", "right'", "--max-new-tokens"))
+    [finding] = result_of(run("doctor", folder, "--json"))[str(folder)]
+    assert [sample.count("reward 0.3") for sample in finding["samples"]] == [1, 1, 1]
 
 
 def names(history):
