@@ -16,6 +16,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import SampledPolicy
 from agents.checks import first_line
 from agents.rollouts.action_probabilities import Choices, Onlooker
+from agents.rollouts.env_checks import make_checked
 from agents.rollouts.envs import find_spec
 from rlenv.picture import token_text
 
@@ -64,10 +65,10 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
     if arguments.is_text(env_id):
         kwargs |= {**arguments.IN_TURN, "group_size": 1, "flag_errors": True}
     try:
-        env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
+        env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs)
         if "ansi" in env.metadata.get("render_modes", ()) and not arguments.is_text(env_id):
             env.close()
-            env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
+            env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env_id!r} with {dict(env_kwargs)}: {first_line(error)}") from error
     return env

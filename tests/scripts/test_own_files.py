@@ -6,6 +6,8 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
 from inprocess import error_of, result_of, run
 
 from agents import Agent
@@ -168,3 +170,10 @@ def test_an_environment_that_is_broken_is_one_line_after_the_traceback_of_its_ow
     assert (line in map(str.strip, before)) if line else not before
     files = [each.split('"')[1] for each in before if each.startswith("  File ")]
     assert {Path(each).name for each in files} <= {"world.py"}, "frames of Gymnasium or of ours"
+
+
+def test_a_broken_environment_that_is_played_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("world.py").write_text(WORLD)
+    ended = CliRunner().invoke(main, ["play", "--env", "world.py:Short"], input="0\n")
+    assert ended.exit_code == 2 and "environment Short: step returned 4 values" in ended.stderr, ended.output

@@ -237,6 +237,21 @@ def test_rewards_are_those_of_the_steps_and_an_exception_is_an_error_of_the_epis
     assert over and info["verdict_status"] == "error" and "no x" in info["verdict_reason"]
 
 
+@pytest.mark.parametrize(
+    ("method", "returned", "said"),
+    [
+        ("reset", "7", r"gym:Count-v0: reset must return the tuple \(observation, info\), got '7'"),
+        ("step", ("7", 0.5, True, {}), r"gym:Count-v0: step must return the tuple \(observation, reward, terminated"),
+        ("step", ("7", "0.5", True, False, {}), "gym:Count-v0: step returned the reward '0.5'; it must be a number"),
+    ],
+)
+def test_what_a_broken_environment_returns_is_said_with_its_method(libraries, monkeypatch, method, returned, said):
+    monkeypatch.setattr(Count, method, lambda self, *action, **given: returned)
+    with pytest.raises(ValueError, match=said):
+        verifier = make_verifier("gym:Count-v0")
+        verifier.dialogue(verifier.sample(random.Random(0))).reply("7")
+
+
 def test_a_game_is_shown_without_the_models_words_and_a_text_in_place_of_a_reward_pays_nothing(libraries):
     verifier, rng = make_verifier("textarena:GuessTheNumber-v0"), random.Random(0)
     problem = verifier.sample(rng)

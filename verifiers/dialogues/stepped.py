@@ -15,6 +15,7 @@ from ..plugins.registry import register_verifier, require_trust
 from .world import Playing, Randomness, World, spelled
 
 PROBED = 4  # games whose openings the lengths are read off
+RESET, STEP = "(observation, info)", "(observation, reward, terminated, truncated, info)"
 TEXT_ONLY = "its observations and actions must be gymnasium.spaces.Text"
 
 
@@ -74,13 +75,15 @@ class Stepping(Playing):
         self.randomness = Randomness(seed)
         with self.randomness():
             self.env = world.make()
-            observation, _ = self.env.reset(seed=seed)
+            observation, _ = self._parts("reset", RESET, self.env.reset(seed=seed))
         self.opening = self._written(observation)
 
     @override
     def reply(self, turn: str) -> Reply:
         with self.randomness():
-            observation, reward, terminated, truncated, _ = self.env.step(turn)
+            observation, reward, terminated, truncated, _ = self._parts("step", STEP, self.env.step(turn))
+        if isinstance(reward, (str, bytes)):
+            raise ValueError(f"{self.world.name}: step returned the reward {reward!r:.60}; it must be a number")
         reward = float(reward)
         if not math.isfinite(reward):
             raise ValueError(f"{self.world.name} returned the reward {reward}")
@@ -93,6 +96,11 @@ class Stepping(Playing):
     def close(self) -> None:
         with suppress(Exception):  # an environment without close, or one whose close fails, has had its episode
             self.env.close()
+
+    def _parts(self, method: str, parts: str, returned: Any) -> tuple[Any, ...]:
+        if not isinstance(returned, tuple) or len(returned) != parts.count(",") + 1:
+            raise ValueError(f"{self.world.name}: {method} must return the tuple {parts}, got {returned!r:.60}")
+        return returned
 
     def _written(self, observation: Any) -> str:
         if not isinstance(observation, str):
