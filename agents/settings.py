@@ -21,6 +21,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from . import peer_names
 from .checks import check_choice, check_count, check_flag, check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
@@ -222,20 +223,23 @@ def is_kept(cls: Any, name: str) -> bool:
     return name not in ("policy", "env") and (name not in cls._declared or cls._declared[name].saved)
 
 
-def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None:
+def check_names(cls: type, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
     """Check that a class takes keyword arguments of these names.
 
     Raises:
-        TypeError: with the unknown name, the closest match and what is allowed, in one line.
+        TypeError: with the unknown name and what is allowed, or what it is called here, in one line.
     """
     names = list(allowed)
-    for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
-            if name in inspect.get_annotations(cls):
-                hint = f"its value in the class has to be setting({getattr(cls, name, None)!r}, HELP); "
-            raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
+    unknown = {name: repr(value) for name, value in given.items() if name not in names}
+    for name in unknown:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
+        hint += f"allowed: {', '.join(names)}"
+        if name in peer_names.KNOWN:
+            hint = peer_names.advice(unknown, names)
+        if name in inspect.get_annotations(cls):
+            hint = f"its value in the class has to be setting({getattr(cls, name, None)!r}, HELP)"
+        raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}")
 
 
 def _declarations(cls: type) -> dict[str, Mapping[str, Any]]:

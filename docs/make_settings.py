@@ -1,4 +1,4 @@
-"""Write the tables of docs/settings.md from what the agents declare: python docs/make_settings.py."""
+"""Write the tables of docs/settings.md and docs/stable-baselines3.md from the code: python docs/make_settings.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from _rlenv_scripts.defaults import KINDS, by_agent, shown_default
 
 from agents import AGENTS
+from agents.peer_names import POLICY, SB3
 from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
 
-PAGE = Path(__file__).with_name("settings.md")
+PAGE, OF_SB3 = (Path(__file__).with_name(name) for name in ("settings.md", "stable-baselines3.md"))
 
 
 def default_in_python(one: Setting) -> str:
@@ -43,12 +44,21 @@ def allowed(one: Setting) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the page with the tables of the settings that every agent has, and of those that some have."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in {"every": every(), "some": some()}.items():
+    """Return the pages with the tables of the settings that all agents or some have, and of names elsewhere."""
+    texts = {page: page.read_text(encoding="utf-8") for page in (PAGE, OF_SB3)}
+    for page, name, table in ((PAGE, "every", every()), (PAGE, "some", some()), (OF_SB3, "names", names())):
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        text = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
-    return {PAGE: text}
+        texts[page] = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", texts[page])
+    return texts
+
+
+def names() -> str:
+    """Return the table of stable-baselines3's names."""
+    rows = ["| stable-baselines3 | here | |", "|---|---|---|"]
+    for row in SB3:
+        here = {POLICY: f"in `{POLICY}`", "": "-", row.names: "the same"}.get(row.here, f"`{row.here}`")
+        rows.append(f"| {', '.join(f'`{name}`' for name in row.names.split(', '))} | {here} | {row.about} |")
+    return "\n".join(rows)
 
 
 def every() -> str:

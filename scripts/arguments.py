@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents import Agent
+from agents import Agent, peer_names
 from agents.checks import check_choice
 from agents.language.adapters import has_adapter, library
 from agents.policies import tokenizer_of
@@ -15,7 +17,7 @@ from agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from .defaults import NOT_SETTINGS, by_agent
+from .defaults import NOT_SETTINGS, as_option, by_agent
 from .options import TEXT_ONLY, adapter
 from .parameters import flag_of, typed
 from .run import LOCAL, config_of, model_of
@@ -55,7 +57,12 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = dict(options.get("agent_args", ()))
     _check_free("--agent-arg", more, options)
-    for key in more:
+    for key, value in more.items():
+        if key in peer_names.KNOWN - accepted - {"policy", "env", *NOT_SETTINGS}:
+            of_agent = accepted | {peer_names.POLICY}
+            shown = value if isinstance(value, str) else json.dumps(value)
+            said = peer_names.advice({key: shown}, of_agent, partial(as_option, options))
+            raise ValueError(f"agent {name!r} has no setting {key!r}; {said}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - options.keys()))
     return given | more
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 
 import click
 
+from agents import peer_names
 from agents.algorithms import SETTINGS
 from agents.settings import ANY, Setting, declared_by
 from agents.training.settings import AgentSettings
@@ -30,13 +32,29 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
 
 
 def advice(option: str, command: click.Command) -> str:
-    """Return the spelling of a setting that a command has no option for; empty for any other name."""
+    """Return the spelling of a setting that a command has no option for, or of a peer's; empty for any other name."""
     name, known = option.lstrip("-").replace("-", "_"), [str(each.name) for each in command.params]
+    if name in peer_names.RENAMED and "agent_args" in known:
+        return peer_names.advice({name: "..."}, written=partial(as_option, known))
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
     from agents import AGENTS  # slow
 
     return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in known else ""
+
+
+def as_option(known: Collection[str], here: str, value: str) -> str:
+    """Return a setting of this name and value as it is typed.
+
+    Args:
+        known: the names of the command's options.
+        here: such as "num_epochs", or "policy_kwargs:use_sde" for an argument of the policy.
+        value: as text.
+    """
+    place, _, inner = here.rpartition(":")
+    if inner in known:
+        return f"--{inner.replace('_', '-')} {value}"
+    return f"--{'policy' if place else 'agent'}-arg {inner}={value}"
 
 
 def about(of_agents: dict[str, Setting]) -> str:

@@ -89,6 +89,9 @@ class ControlPolicy(Policy):
         self.act_in_numpy = check_flag("act_in_numpy", act_in_numpy)
         if sde_sample_freq > 1 and not network.get("use_sde"):
             raise ValueError(f"sde_sample_freq={sde_sample_freq} needs use_sde=True: it is gSDE's")
+        if unused := network.keys() & {"optimizer_class", "optimizer_kwargs"}:
+            its = "adam_beta1, adam_beta2, adam_eps or weight_decay"
+            raise ValueError(f"policy argument {min(unused)}: the agent has the optimizer, Adam; set its {its}")
         squashes = bool(network.get("squash_output"))
         if squashes and not network.get("use_sde"):
             raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")

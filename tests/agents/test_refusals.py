@@ -16,6 +16,7 @@ from torch.nn import Linear
 from transformers import BertConfig, BertLMHeadModel
 
 from agents import (
+    A2C,
     AGENTS,
     GRPO,
     PPO,
@@ -305,6 +306,7 @@ MEANT = [  # policy, environment, settings; what is named
     ("MlpPolicy", 3, {}, ("an environment is an id",)),
     ("MlpPolicy", "CartPole-v1", {"env_kwargs": {"colour": "red"}}, ("colour",)),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, ("layers",)),
+    ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"optimizer_kwargs": {"eps": 1}}}, ("optimizer_kwargs", "adam_eps")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
     ("tiny", "TextGen-v0", {"env_kwargs": {"verifier": "arih"}}, ("'arih'", "arith")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH | {"x": 1}}, ("'x': 1", "unexpected keyword argument 'x'")),
@@ -332,6 +334,12 @@ WRONG_TYPES = [
     (lambda: declare("kl_coef", lambda progress: progress), ("Wrong.kl_coef is a setting",)),
     (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
+    (partial(pole, PPO, batch_size=64), ("'batch_size'", "batch_size=64: set num_minibatches=...", "per pass")),
+    (partial(pole, PPO, n_steps=9, n_epochs=3), ("'n_steps'", "set episodes_per_update=...", "set num_epochs=3")),
+    (partial(pole, PPO, use_sde=True), ("policy_kwargs={'use_sde': True}",)),
+    (partial(pole, PPO, rollout_buffer_class=int), ("rollout_buffer_class", "not supported")),
+    (partial(pole, A2C, normalize_advantage=True), ("A2C", "no normalize_advantage", "PPO and VAPO")),
+    (partial(pole, GRPO, num_generations=4), ("'num_generations'", "TRL", "group_size=...", "docs/from-trl.md")),
     (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
     (partial(pole, Plain, factor=0.2), ("Plain has no setting 'factor'", "setting(0.5, HELP)")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),

@@ -1,7 +1,10 @@
 """What users of stable-baselines3 reach for works on our agents as it is; what is saved comes back, or says why not."""
 
 import json
+import re
 import warnings
+from inspect import signature
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,11 +16,14 @@ from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback,
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.policies import ActorCriticPolicy
 from tiny_models import text_envs, tiny_model, tiny_policy
 
+import agents
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GRPO, PPO, RLOO, Reinforce, ReinforceBaseline
+from agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
 from agents.files import seal
+from agents.peer_names import BY_NAME, POLICY, SB3, TRL
 from agents.policies.base import weights_digest
 from agents.training.saved_spaces import described, space_of
 
@@ -25,6 +31,29 @@ CPU = {"device": "cpu"}
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 GROUPS = {"env_kwargs": TEXT, "group_size": 2, "episodes_per_update": 4, **CPU}
 kinds = pytest.mark.parametrize("kind", ["control", "text"])
+
+
+def test_every_argument_of_its_agents_has_a_row_that_is_true():
+    arguments = {*signature(sb3.PPO).parameters, *signature(sb3.A2C).parameters}
+    assert arguments <= BY_NAME.keys() and len(BY_NAME) == sum(len(row.names.split(", ")) for row in SB3)
+    ours = {setting for cls in AGENTS.values() for setting in signature(cls).parameters}
+    of_policies = {*signature(ActorCriticPolicy).parameters, *signature(ControlPolicy).parameters}
+    for name, row in BY_NAME.items():
+        assert row.here in ours | {""} and (row.here == name or name not in ours), "another name only without the same"
+        assert row.here != POLICY or name in of_policies | {POLICY}
+        for agent in re.findall("PPO|A2C|VAPO|GRPO", row.about):
+            assert row.here in signature(getattr(agents, agent)).parameters
+
+
+def test_the_names_of_trl_are_those_of_its_page():
+    page = Path(__file__).parents[2] / "docs" / "from-trl.md"
+    rows = [
+        line.replace("--", "").replace("-", "_")
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line[:1] == "|"
+    ]
+    for name, here in TRL.items():
+        assert [row for row in rows if re.search(rf"`{name}\b.*\b{here.rpartition(':')[2]}\b", row)], name
 
 
 def make_agent(kind):

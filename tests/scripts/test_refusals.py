@@ -107,6 +107,11 @@ train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
 train --env CartPole-v1 --no-chat | --chat CartPole-v1
 train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=
+train --n-steps 2048 | n_steps --episodes-per-update episodes
+train --batch-size=64 | '--agent-arg num_minibatches=' stable-baselines3.md
+train --num-generations 8 | TRL --group-size
+train --agent ppo --agent-arg n_epochs=3 | '--agent-arg num_epochs=3'
+train --agent ppo --agent-arg use_sde=true | '--policy-arg use_sde=true'
 sft --lr 1 | --lr
 train --agent distillation --teacher {text} --log-kl | --log-kl
 train --agent sdpo --log-kl | --log-kl
