@@ -1,4 +1,4 @@
-"""The exact check of an agent's gradient: every rollout of a small world, weighed by its probability.
+"""A world of a few answers: every rollout of an agent can be enumerated, and the true gradient is a finite sum.
 
 P prompts, S prefixes and C completions of each, V tokens, T steps, K episodes per group, N per rollout.
 """
@@ -6,8 +6,7 @@ P prompts, S prefixes and C completions of each, V tokens, T steps, K episodes p
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -25,9 +24,6 @@ from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choi
 from .rollout import Batch, Rollout
 from .training.agent import Agent
 from .training.sb3_face import as_callback
-
-MOST_ROLLOUTS = 5_000  # 3 ms each, with several rounds 10
-TOLERANCE = 1e-6  # rollouts have numbers in float32
 
 
 @dataclass(frozen=True)
@@ -112,6 +108,15 @@ class World:
         discount = gamma ** torch.arange(mask.shape[1], dtype=torch.float64)
         gains = (rewards[..., states, actions].where(mask, 0) * discount).sum(-1)  # [..., C]
         return (self.log_probs(logits).exp() * gains).sum(-1).mean()
+
+    def values(self, logits: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+        """Return the expected return from every prefix on [..., S], given two tables [..., S, V]."""
+        pi, found = logits.softmax(-1), torch.zeros_like(logits[..., 0])
+        for s in reversed(range(len(self.prefixes))):  # longest first
+            following = torch.from_numpy(self.following[s])
+            later = found[..., following.clamp(min=0)].where(following >= 0, 0)  # [..., V]
+            found[..., s] = (pi[..., s, :] * (rewards[..., s, :] + gamma * later)).sum(-1)
+        return found
 
 
 def true_gradient(world: World, logits: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
@@ -293,122 +298,8 @@ def every_rollout(agent: Agent) -> Iterator[tuple[Any, Rollout, _Draws]]:
         told[-1] += 1
 
 
-@dataclass(frozen=True)
-class GradientCheck:
-    """An agent's expected gradient g beside the true one g*.
-
-    Attributes:
-        error: |g - g*| / |g*|.
-        direction: the cosine between g and g*; 0 without a gradient.
-        scale: ⟨g, g*⟩ / ⟨g*, g*⟩.
-        noise: the variance of one rollout's gradient, divided by |g*|².
-        rollouts: how many there are.
-    """
-
-    error: float
-    direction: float
-    scale: float
-    noise: float
-    rollouts: int
-
-    @property
-    def meaning(self) -> str:
-        """The figures in words."""
-        if not math.isfinite(self.error):
-            return "not finite"
-        if self.error <= TOLERANCE:
-            return "unbiased"
-        if self.direction == 0:
-            return "no gradient"
-        if self.error**2 - (self.scale - 1) ** 2 <= TOLERANCE**2 and self.scale > 0:
-            return f"right direction, scaled by {self.scale:.3g}"
-        angle = f"{math.degrees(math.acos(max(-1.0, min(self.direction, 1.0)))):.1f}° off"
-        return f"points elsewhere, {angle}" if self.direction > 0 else f"points away from the true gradient, {angle}"
-
-    def __str__(self) -> str:
-        """Return one line."""
-        figures = f"error {self.error:.3f}   direction {self.direction:.3f}   noise {self.noise:.1f}"
-        return f"{figures}   {self.meaning}"
-
-
-def _compared(agent: Agent, true: torch.Tensor) -> GradientCheck:
-    """Return the comparison of an agent's expected gradient with the true one [P, S, V]."""
-    if float(true.norm()) < 1e-12:
-        raise ValueError("the true gradient is 0: answers must earn different rewards")
-    mean, squares, total, count = torch.zeros_like(true), 0.0, 0.0, 0
-    for played, rollout, draws in every_rollout(agent):
-        scaled = played.updater.reward_scale(rollout) if played.normalize_rewards else rollout
-        found = gradient(played, played.prepare(scaled))
-        chance = math.exp(draws.log_prob)  # also of what `prepare` replayed
-        mean += chance * found
-        squares += chance * float(found.square().sum())
-        total, count = total + chance, count + 1
-        _check_count(count)
-    if abs(total - 1) > TOLERANCE:
-        name = type(agent).__name__
-        raise ValueError(f"the probabilities of all rollouts add up to {total:g}: {name} collects by other means, too")
-    size, norm, dot = float(true.norm()), float(mean.norm()), float((mean * true).sum())
-    return GradientCheck(
-        error=float((mean - true).norm()) / size,
-        direction=dot / (norm * size) if norm > TOLERANCE * size else 0.0,
-        scale=dot / size**2,
-        noise=(squares - norm**2) / size**2,
-        rollouts=count,
-    )
-
-
-def _check_count(rollouts: int) -> None:
-    if rollouts > MOST_ROLLOUTS:
-        hint = "take fewer episodes, tokens or steps; with dynamic sampling, fewer max_rounds"
-        raise ValueError(f"there are more than {MOST_ROLLOUTS} rollouts: {hint}")
-
-
-def check_gradient(
-    cls: type[Agent],
-    group_size: int = 3,
-    episodes: int | None = None,
-    world: World = World(tokens=3, steps=2, end=0),
-    rewards: torch.Tensor | Sequence[float] | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> GradientCheck:
-    """Compare the expectation of an agent's gradient over every possible rollout with the true gradient.
-
-        g = Σ_rollouts p(rollout) · -∇ loss(rollout)        g* = ∇ E[Σ_t γ^t r_t]
-
-    Each rollout is collected, prepared and differentiated by itself, with the agent's own methods and fresh statistics,
-    and has one group of each prompt. What an agent draws by other means than its policy is drawn once.
-
-    Args:
-        cls: of the agent; it may override `collect_rollout`.
-        group_size: K.
-        episodes: N, of one collection; K if omitted.
-        world: of each prompt.
-        rewards: of the completions [C], or of each prompt's [P, C]. By default random ones from 0 to 1, at the end of
-            every turn.
-        seed: of the policy's logits and of the rewards.
-        settings: of the agent; the discount of the true gradient is its `gamma`, 1 if omitted.
-
-    Raises:
-        ValueError: for more than `MOST_ROLLOUTS` rollouts, an agent that learns from a teacher, rewards that are all
-            equal, or bad settings.
-    """
-    if cls.needs_teacher:
-        raise ValueError(f"{cls.__name__} learns from a teacher, not from rewards, so no true gradient is known for it")
-    episodes = group_size if episodes is None else episodes
-    _check_count(len(world.completions) ** episodes)
-    generator = torch.Generator().manual_seed(seed)
-    shape = (max(episodes // group_size, 1), len(world.prefixes), world.tokens)
-    logits = torch.randn(shape, generator=generator, dtype=torch.float64)
-    if rewards is None:
-        ends = world.turn_ends.expand(shape)
-        drawn = torch.rand(int(ends.sum()), generator=generator, dtype=torch.float64)
-        table = torch.zeros(shape, dtype=torch.float64).masked_scatter(ends, drawn)
-    else:
-        table = world.at_the_end(torch.as_tensor(rewards, dtype=torch.float64)).expand(shape)
-    table = table.float().double()  # rollouts keep rewards in float32
-    env = WorldEnv(world, table, group_size=group_size)
-    env.metadata["max_episode_steps"] = world.steps * world.turns
-    agent = cls(TablePolicy(logits), env, device="cpu", group_size=group_size, episodes_per_update=episodes, **settings)
-    agent.anchor.freeze_reference(agent.policy)
-    return _compared(agent, true_gradient(world, logits, table, agent.gamma))
+def without_draws(agent: Agent) -> Agent:
+    """Return a copy whose policy samples with the agent's generator, as ever."""
+    played: Any = copy.deepcopy(agent)
+    played.policy.draws = None
+    return played

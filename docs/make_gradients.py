@@ -90,7 +90,8 @@ from agents import (  # noqa: E402
 from agents.estimators import aggregation  # noqa: E402
 from agents.estimators.kl import RATIOS  # noqa: E402
 from agents.estimators.mismatch import MODES  # noqa: E402
-from agents.exact import World, check_gradient  # noqa: E402
+from agents.exact import World  # noqa: E402
+from agents.gradient_check import check_gradient  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -113,8 +114,9 @@ along the true gradient acts like a learning rate.
 
 ## How to read the tables
 
-[The agents](#the-agents) are checked by `agents.exact.check_gradient`, with two prompts of four answers each and two
-episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random numbers.
+[The agents](#the-agents) are checked by `agents.gradient_check.check_gradient`, with two prompts of four answers each
+and two episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random
+numbers.
 
 The other tables have a larger reference case: two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There
 are three tokens, one of which ends the episode, and at most three steps: 15 completions per prompt and 42 logits. The
@@ -532,9 +534,11 @@ def agent_rows(cases: Iterable[Case]) -> Iterator[list[str]]:
 
 def family_rows() -> Iterator[list[str]]:
     """Yield a row per agent without a critic, and setting that matters."""
-    world = World(tokens=2, steps=3, end=0)
+    world, generator = World(tokens=2, steps=3, end=0), torch.Generator().manual_seed(0)
+    torch.randn(P, len(world.prefixes), world.tokens, generator=generator, dtype=torch.float64)  # the policy's logits
+    rewards = torch.rand(P, len(world.completions), generator=generator, dtype=torch.float64)
     for cls, settings, words in FAMILY_CASES:
-        found = check_gradient(cls, 2, 4, world, **settings)
+        found = check_gradient(cls, 2, 4, world, rewards, updates=False, **settings)
         shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
         named = ", ".join(f"{name} {value}" for name, value in shown.items()) or "-"
         cells = (_error(found.error), f"{found.direction:.4f}", f"{found.scale:.4f}", f"{found.noise:.1f}")

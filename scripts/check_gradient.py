@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -21,48 +21,68 @@ from .parameters import Options, option
     cls=Command,
     examples={
         "rlenv check-gradient rloo grpo": "Two agents with their defaults",
-        "rlenv check-gradient my_file.py:MyAgent --episodes 4 --group-size 2": "Your own, with two prompts per rollout",
+        "rlenv check-gradient my_file.py:MyAgent --agent-arg num_minibatches=4": "Your own, with four steps per pass",
         "rlenv check-gradient ppo --gamma 0.9 --turns 2 --agent-arg gae_lambda=0.5": "Discounted, in two turns",
-        "rlenv check-gradient dapo --tokens 2": "Resampling plays many rollouts; a smaller world has fewer",
+        "rlenv check-gradient dapo --tokens 2 --steps 1 --agent-arg max_rounds=2": "Two prompts for it",
     },
 )
 @click.argument("agent_names", metavar="AGENTS...", nargs=-1, required=True, type=Name(SETTINGS.keys))
 @Options(
     [
-        option("--group-size", COUNT, "Episodes that share a prompt.", 3),
-        option("--episodes", COUNT, "Episodes per rollout, in groups.", shown="--group-size"),
+        option("--group-size", COUNT, "Episodes that share a prompt.", 2),
+        option("--episodes", COUNT, "Episodes per rollout, in groups.", shown="two groups; one if it samples again"),
         option("--gamma", float, "Discount of the agent and of the objective.", 1.0),
-        option("--turns", COUNT, "Turns of an episode; a reward ends each.", 1),
-        option("--tokens", click.IntRange(min=2), "Vocabulary; token 0 ends a turn.", shown="3, with several turns 2"),
-        option("--steps", COUNT, "Tokens of a turn, at most.", 2),
+        option("--turns", COUNT, "Turns of an episode.", 1),
+        option("--tokens", click.IntRange(min=2), "Vocabulary; token 0 ends a turn.", shown="2"),
+        option("--steps", COUNT, "Tokens of a turn, at most.", shown="3; 2 with several turns, or if it samples again"),
         *agent_arg,
         option("--seed", FROM_ZERO, "Seed of the world's policy and rewards.", 0),
     ]
 )
 @as_json
-def check_gradient(agent_names: tuple[str, ...], turns: int, tokens: int | None, steps: int, **given: Any) -> None:
-    """Compare the expected gradient of AGENTS with the true gradient, exactly.
+def check_gradient(
+    agent_names: tuple[str, ...], turns: int, tokens: int | None, steps: int | None, **given: Any
+) -> None:
+    """Compare the expected gradient of AGENTS with the true gradient, exactly, and their updates with PPO's.
 
     Every rollout of a world of a few answers goes through the agent by itself, weighed by its probability. The error is
     0 if there is no bias; in the right direction, the learning rate makes up for the scale. The noise is the variance
     of one rollout's gradient. The objective is the expected reward: maxrl, pkpo and gdpo have others.
+
+    On some rollouts, the agent then makes its updates, of two passes in two parts unless said otherwise. A second line
+    compares the gradient with that of PPO's clipped ratio. The exit code is 1 after a FAULT: batches that do not add up
+    to the rollout, clips the wrong way, a discount that is none, a wrong claim of the class.
     """
     import torch
 
     from agents.exact import World
-    from agents.exact import check_gradient as check
+    from agents.gradient_check import check_gradient as check
 
     from .arguments import agent_arguments
 
     torch.set_num_threads(1)  # the tensors are tiny
-    world = World(tokens or (3 if turns == 1 else 2), steps, end=0, turns=turns)
+    chosen = tokens is not None or steps is not None or turns > 1
+    world = World(tokens or 2, steps or (3 if turns == 1 else 2), end=0, turns=turns) if chosen else None
     found = {}
     for name in agent_names:
         cls = agent_class(name)
         settings = agent_arguments(name, cls, {key: given[key] for key in ("gamma", "agent_args")})
         one = check(cls, given["group_size"], given["episodes"], world, seed=given["seed"], **settings)
-        found[short_name(name)] = asdict(one) | {"meaning": one.meaning}
+        found[short_name(name)] = one
         if not given["as_json"]:
-            click.echo(f"{short_name(name):<20} {one}")
+            click.echo(f"{short_name(name):<20} {one}\n{'':<20} {one.update}")
     if given["as_json"]:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps({name: one.as_dict() for name, one in found.items()}))
+    else:
+        click.echo(f"checked: {_listed({name: one.checked for name, one in found.items()})}")
+        click.echo(f"not checked: {_listed({name: one.unchecked for name, one in found.items()})}")
+    if any(one.faults for one in found.values()):
+        raise SystemExit(1)
+
+
+def _listed(said: Mapping[str, Sequence[str]]) -> str:
+    """Return what is said of all agents, and after each other item of which it is said."""
+    items = dict.fromkeys(item for items in said.values() for item in items)
+    of = {item: [name for name, items in said.items() if item in items] for item in items}
+    of = dict(sorted(of.items(), key=lambda each: -len(each[1])))  # of most agents first
+    return "; ".join(item if len(names) == len(said) else f"{item} ({', '.join(names)})" for item, names in of.items())

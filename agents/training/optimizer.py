@@ -255,8 +255,11 @@ class Adam(torch.optim.Adam):
 
     def __init__(self, weights: Iterable[nn.Parameter], **settings: Any) -> None:
         weights = list(weights)
-        self._one_pass = all(weight.device.type == "cpu" for weight in weights)
-        super().__init__(weights, fused=self._one_pass or None, **settings)
+        super().__init__(weights, fused=all(weight.device.type == "cpu" for weight in weights) or None, **settings)
+
+    @property
+    def _one_pass(self) -> bool:
+        return bool(self.param_groups[0]["fused"])  # an attribute would not be in copies
 
     def step(self, closure: Any = None) -> Any:
         """Take a step on the gradients, as torch's Adam does."""

@@ -249,9 +249,9 @@ COMMANDS = {
     "verifiers show": Run("verifiers show arith -n 2 --seed 1", said=("demonstration", "wrong", "empty", "digits")),
     "verifiers lint": Run("verifiers lint arith --json", "verifiers skipped"),
     "check-gradient": Run(
-        "check-gradient rloo --group-size 2 --json",
+        "check-gradient rloo --tokens 2 --steps 2 --json",
         "rloo",
-        {"rloo.rollouts": 49, "rloo.meaning": "unbiased", "rloo.direction": about(1)},
+        {"rloo.rollouts": 81, "rloo.meaning": "unbiased", "rloo.direction": about(1)},
     ),
     "lab": Run(
         "lab pass-at-k --out {out} --json",

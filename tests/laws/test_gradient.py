@@ -61,7 +61,7 @@ from agents.rollout import ERROR, OK
 
 TOLERANCE = 1e-10
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
-UNBIASED = ("none", "running-mean", *OF_OTHERS, "value", "greedy")  # test_exact.py has what looks at other prompts
+UNBIASED = ("none", "running-mean", *OF_OTHERS, "value", "greedy")  # test_gradient_check.py has those of other prompts
 
 each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
 
@@ -206,7 +206,7 @@ EXACT = [  # agent, K, settings, and what the true gradient is times
 @each_reward
 @pytest.mark.parametrize(("cls", "size", "settings", "factor"), EXACT)
 def test_the_expected_gradient_is_the_true_one(cls, size, settings, factor, rewards):
-    """Of the discounted objective, less the KL of the anchor in the reward; test_exact.py has the batch's mean."""
+    """Of the discounted objective, less the KL of the anchor in the reward; test_gradient_check.py has batch-mean."""
     agent = make_agent(cls, size, **settings)
     wanted = true_gradient(agent.policy, rewards, settings.get("gamma", 1.0))
     if agent.anchor.coef:

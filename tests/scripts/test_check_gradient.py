@@ -16,26 +16,44 @@ class Half(RLOO):
 """
 
 
+WRONG = """
+class Wrong(GRPO):
+    def surrogate(self, log_probs, batch):
+        ratio, a = (log_probs - batch.log_probs).exp(), batch.advantages
+        return torch.maximum(ratio * a, ratio.clamp(0.8, 1.2) * a)
+"""
+SMALL = ("--tokens", 2, "--steps", 2)
+
+
 def test_an_agent_of_the_users_beside_one_of_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(HALF)
-    lines = run("check-gradient", "rloo", "mine.py:Half", "--group-size", 2).stdout.splitlines()
-    assert lines == [
-        "rloo                 error 0.000   direction 1.000   noise 6.0   unbiased",
-        "mine.Half            error 0.250   direction 1.000   noise 4.5   right direction, scaled by 0.75",
-    ]
+    lines = run("check-gradient", "rloo", "mine.py:Half", *SMALL).stdout.splitlines()
+    assert lines[0] == "rloo                 error 0.000   direction 1.000   noise 1.7   unbiased"
+    assert lines[2].startswith("mine.Half            error 0.125   direction 1.000")
+    assert lines[2].endswith("right direction, scaled by 0.875 (own reward in the baseline: dA/dR = 0.875)")
+    assert lines[4].startswith("checked: every rollout of 2 prompts") and "both signs" in lines[4]
+    assert lines[5].startswith("not checked: ratios other than 1")
+
+
+def test_a_fault_ends_with_exit_code_1_and_is_in_the_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("import torch\nfrom agents import GRPO\n" + WRONG)
+    found = result_of(run("check-gradient", "mine.py:Wrong", "grpo", *SMALL, "--json"), code=1)
+    assert found["mine.Wrong"]["faults"] == ["clips the wrong way"] and found["grpo"]["faults"] == []
+    assert found["grpo"]["update"]["stops"] == ["all", "none"] and found["grpo"]["unchecked"]
 
 
 @pytest.mark.parametrize(
     ("options", "rollouts", "error"),
     [
-        ("--episodes 4 --tokens 2", 81, 0),
-        ("--tokens 2 --steps 1", 4, 0),
-        ("--gamma 0.5 --seed 3", 49, 0.932),
-        ("--agent-arg baseline=batch-mean", 49, 0.5),
+        ("--episodes 4 --tokens 2 --steps 2", 81, 0),
+        ("--tokens 2 --steps 1", 16, 0),
+        ("--turns 2 --steps 1", 81, 0),
+        ("--gamma 0.5 --seed 3 --episodes 2", 16, 0.753),
+        ("--agent-arg baseline=batch-mean --episodes 2", 16, 0.5),
     ],
 )
 def test_every_option_arrives(options, rollouts, error):
-    small = ["reinforce-baseline", "--group-size", 2, *options.split(), "--json"]
-    found = result_of(run("check-gradient", *small))["reinforce-baseline"]
+    found = result_of(run("check-gradient", "reinforce-baseline", *options.split(), "--json"))["reinforce-baseline"]
     assert (found["rollouts"], found["error"]) == (rollouts, pytest.approx(error, abs=6e-4))

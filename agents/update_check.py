@@ -1,0 +1,324 @@
+"""What the gradient at a ratio of 1 does not show: an agent's own passes, ratios away from 1, clips, idle rows.
+
+Each is compared, on some rollouts, with exact PPO's surrogate, with the agent's own advantages and weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from .estimators import gates, losses
+from .exact import gradient, without_draws
+from .policies.choosing import LOG_PROBS
+from .rollout import Batch, Rollout
+from .training.agent import Agent
+from .training.proximal import ProximalAgent
+
+USUAL_RANGE = (0.2, 0.2)  # of agents without a clip range
+TOLERANCE = 1e-6
+ALL, SOME, NONE, UNSEEN = "all", "some", "none", "unseen"
+
+
+@dataclass(frozen=True)
+class UpdateCheck:
+    """The updates of an agent beside exact PPO's, the surrogate ρ A, clipped outside the same range.
+
+    Attributes:
+        rollouts: how many were looked at.
+        steps: optimizer steps per update; with one, the ratio stays 1.
+        clip_range: the lowest and the highest ratio inside, PPO's usual ones for agents that have none.
+        reached: the lowest and the highest ratio of the agent's own optimizer steps.
+        off_ppo: |g - g'| / |g'| of the gradients g of these steps and exact PPO's g', over all of them.
+        inside: |c - ρ A| / |ρ A| of the derivatives c in each log-probability, at random ratios inside the range.
+        has_penalty: whether some of c stays if all advantages are set to 0.
+        stops: which steps have no gradient outside: of those that PPO clips, and of the others.
+        faults: what contradicts what the agent's class says, in words.
+    """
+
+    rollouts: int
+    steps: int
+    clip_range: tuple[float, float]
+    reached: tuple[float, float]
+    off_ppo: float
+    inside: float
+    has_penalty: bool
+    stops: tuple[str, str]
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return one line."""
+        if self.steps == 1:
+            return "one step per update, so the ratio stays 1"
+        low, high = (f"{ratio:.5g}" for ratio in self.clip_range)
+        inside = "PPO's gradient" if self.inside <= TOLERANCE else f"{_percent(self.inside)} off PPO's"
+        outside = {ALL: "none", SOME: "none in some steps", NONE: "it goes on", UNSEEN: "not seen"}[self.stops[0]]
+        least, most = (f"{ratio:.2f}" for ratio in self.reached)
+        own = f"own {self.steps} steps, at {least} to {most}, {_percent(self.off_ppo)} off PPO's"
+        return f"ratios {low} to {high}: {inside}; outside: {outside}; {own}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share > 0.1 else 2}{'f' if share > 0.1 else 'g'}}%"
+
+
+def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
+    """Return what an agent's passes, ratios and claims are on some rollouts that it collected.
+
+    Args:
+        agent: with a `TablePolicy`; it is left as it is.
+        rollouts: of the policy as it is, in float64.
+    """
+    agent = without_draws(agent)
+    parts = [_Parts.of(agent, rollout) for rollout in rollouts]
+    steps = max(part.steps for part in parts)
+    both = [one for rollout in rollouts for one in (rollout, _first_group_unpaid(rollout))]
+    own = [_Steps.of(agent, rollout, steps) for rollout in both]
+    ratios = [_Ratios.of(agent, rollout, seed) for seed, rollout in enumerate(rollouts)]
+    clipped = [sum(counts) for counts in zip(*(each.clipped for each in ratios), strict=True)]
+    others = [sum(counts) for counts in zip(*(each.others for each in ratios), strict=True)]
+    faults = [part.fault for part in parts if part.fault][:1]
+    faults += ["wrong claim: advantages_stay, but rows with A = 0 have a gradient"] * any(one.is_wrong for one in own)
+    stops = _how_many(*clipped), _how_many(*others)
+    if steps > 1:
+        faults += _fault_of_clips(*stops, isinstance(agent, ProximalAgent))
+    low, high = _range_of(agent)
+    return UpdateCheck(
+        rollouts=len(rollouts),
+        steps=steps,
+        clip_range=(1 - low, 1 + high),
+        reached=(min(one.lowest for one in own), max(one.highest for one in own)),
+        off_ppo=_relative([one.off for one in own], [one.size for one in own]),
+        inside=_relative([each.off for each in ratios], [each.size for each in ratios]),
+        has_penalty=steps > 1 and any(each.has_penalty for each in ratios),
+        stops=stops,
+        faults=tuple(faults),
+    )
+
+
+def _first_group_unpaid(rollout: Rollout) -> Rollout:
+    """Return the rollout with rewards of 0 in one group, whose advantages then are 0 for most agents."""
+    return replace(rollout, rewards=rollout.rewards.where((rollout.groups != rollout.groups[0])[:, None], 0))
+
+
+def _relative(offs: Sequence[float], sizes: Sequence[float]) -> float:
+    return math.sqrt(sum(offs) / max(sum(sizes), 1e-30))
+
+
+def _how_many(stopped: int, count: int) -> str:
+    return UNSEEN if count == 0 else NONE if stopped == 0 else ALL if stopped == count else SOME
+
+
+def _fault_of_clips(clipped: str, others: str, is_proximal: bool) -> list[str]:
+    if UNSEEN in (clipped, others):
+        return []
+    goes_on = clipped != ALL if is_proximal else clipped == NONE
+    if others != NONE:
+        return ["clips the wrong way" if goes_on else "clips both ways: also steps that move back into the range"]
+    if is_proximal and goes_on:
+        return ["does not clip: steps outside the range that move further out have a gradient"]
+    return []
+
+
+def _range_of(agent: Any) -> tuple[float, float]:
+    """Return how far the ratio may fall and rise."""
+    is_proximal = isinstance(agent, ProximalAgent)
+    return (agent.present("clip_range"), agent.present("clip_range_high")) if is_proximal else USUAL_RANGE
+
+
+@contextmanager
+def _with_surrogate(agent: Any, surrogate: Any) -> Iterator[Any]:
+    """Give the update's own loss another surrogate, whatever `loss` the agent has."""
+    agent.surrogate = surrogate
+    try:
+        yield agent.updater.loss
+    finally:
+        del agent.surrogate
+
+
+def _clipped_ratio(low: float, high: float, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    return losses.clipped_ratio(log_probs, batch.log_probs, batch.advantages, low, high)
+
+
+def _ratio(log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    return gates.ratio(log_probs, batch.log_probs, batch.advantages)
+
+
+# The parts of all passes, at unchanged parameters.
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Whether the mean over the batches of an update is the gradient of the whole rollout, which it is in one pass."""
+
+    steps: int
+    fault: str
+
+    @classmethod
+    def of(cls, agent: Agent, rollout: Rollout) -> _Parts:
+        agent = copy.deepcopy(agent)
+        prepared = agent.prepare(rollout)
+        labels = torch.arange(len(prepared), dtype=torch.float64)
+        batches = list(agent.batches(replace(prepared, success=labels)))  # a number that stays with its episode
+        whole = gradient(agent, prepared)
+        mean = sum((gradient(agent, batch) for batch in batches), torch.zeros_like(whole)) / len(batches)
+        counted = torch.zeros_like(labels)
+        for batch in batches:
+            counted.index_add_(0, batch.success.long(), batch.weights.where(batch.learnable, 0).sum(1))
+        due = prepared.weights.where(prepared.learnable, 0).sum(1)
+        shares = counted[due > 0] / due[due > 0] / len(batches)
+        return cls(len(batches), _fault_of_shares(shares, len(batches)) or _fault_of_mean(mean, whole))
+
+
+def _fault_of_shares(shares: torch.Tensor, steps: int) -> str:
+    trained = int((shares > 0).sum())
+    if trained < len(shares):
+        return f"trains on {trained} of {len(shares)} episodes, in {steps} steps"
+    if len(shares) and float((shares - 1).abs().max()) > TOLERANCE:
+        times = " to ".join(dict.fromkeys(f"{float(share):.3g}" for share in (shares.min(), shares.max())))
+        return f"the batches weigh episodes {times} times as much as the rollout does"
+    return ""
+
+
+def _fault_of_mean(mean: torch.Tensor, whole: torch.Tensor) -> str:
+    off, size = float((mean - whole).norm()), float(whole.norm())
+    return f"the batches add up to another gradient: error {off / size:.2g}" if off > TOLERANCE * size > 0 else ""
+
+
+# The optimizer steps of an update as it is.
+
+
+@dataclass
+class _Steps:
+    """The steps of one update, each beside exact PPO's at the same weights."""
+
+    several: bool
+    lowest: float = 1.0
+    highest: float = 1.0
+    off: float = 0.0  # Σ |g - g'|²
+    size: float = 0.0  # Σ |g'|²
+    is_wrong: bool = False  # that rows with A = 0 have no gradient
+
+    @classmethod
+    def of(cls, agent: Agent, rollout: Rollout, steps: int) -> _Steps:
+        """Make the update; several steps move the ratio away from 1."""
+        made, played = cls(steps > 1), copy.deepcopy(agent)
+        backward = played.updater.backward
+        played.updater.backward = partial(made.look, played, backward)  # type: ignore[method-assign]
+        played.update(rollout)
+        return made
+
+    def look(self, agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> dict[str, float]:
+        """Return what `Update.backward` does; note how its gradient compares."""
+        with torch.no_grad():
+            moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()
+        if len(moved):
+            self.lowest, self.highest = min(self.lowest, float(moved.min())), max(self.highest, float(moved.max()))
+        with _with_surrogate(agent, partial(_clipped_ratio, *_range_of(agent))) as loss:
+            wanted = _ascent(agent, loss(batch)[0])
+        if agent.updater.may_be_idle:
+            further = _with_ratio(batch, torch.full_like(batch.log_probs, 1.1))  # rows that no step has moved, too
+            self.is_wrong |= any(_skips(agent, backward, one) for one in (batch, further)[: 1 + self.several])
+        metrics = backward(batch)
+        self.off += float((_moved_by(agent) - wanted).square().sum())
+        self.size += float(wanted.square().sum())
+        return metrics
+
+
+def _skips(agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> bool:
+    """Return whether `skip_idle_rows` changes the gradient."""
+    chosen, found = agent.skip_idle_rows, []
+    for agent.skip_idle_rows in (True, False):
+        backward(batch)
+        found.append(_moved_by(agent))
+    agent.skip_idle_rows = chosen
+    return float((found[0] - found[1]).norm()) > TOLERANCE * float(found[1].norm())
+
+
+def _moved_by(agent: Agent) -> torch.Tensor:
+    """Return the direction of the step that the gradient makes [P, S, V]."""
+    logits = agent.policy.get_parameter("logits")
+    return torch.zeros_like(logits.data) if logits.grad is None else -logits.grad.clone()
+
+
+def _ascent(agent: Agent, loss: torch.Tensor) -> torch.Tensor:
+    logits = agent.policy.get_parameter("logits")
+    if not loss.requires_grad:
+        return torch.zeros_like(logits)
+    return -torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)[0]
+
+
+# Ratios that are set: the policy stays, and the old log-probabilities are made to differ from its own.
+
+
+@dataclass(frozen=True)
+class _Ratios:
+    """The derivatives in each step's log-probability at ratios inside the clip range, and beyond either end."""
+
+    off: float
+    size: float
+    has_penalty: bool
+    clipped: list[int]  # of the steps that PPO clips: without a gradient, all
+    others: list[int]  # of those that move back into the range
+
+    @classmethod
+    def of(cls, agent: Agent, rollout: Rollout, seed: int) -> _Ratios:
+        agent = copy.deepcopy(agent)
+        prepared = agent.prepare(rollout)
+        low, high = _range_of(agent)
+        drawn = torch.rand(prepared.mask.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        inside = _with_ratio(prepared, 1 - 0.9 * low + 0.9 * (low + high) * drawn)
+        no_credit = replace(inside, advantages=torch.zeros_like(inside.advantages))
+        with _with_surrogate(agent, _ratio) as loss:
+            wanted, nothing = (_credit(agent, batch, loss) for batch in (inside, no_credit))
+        found, stays = (_credit(agent, batch, agent.loss) for batch in (inside, no_credit))
+        size = float(wanted.square().sum())
+        clipped, others = [0, 0], [0, 0]
+        for ratio, up in ((_above(agent, high), True), ((1 - low) / 2, False)):
+            outside = _with_ratio(prepared, torch.full_like(drawn, ratio))
+            unpaid = replace(outside, advantages=torch.zeros_like(outside.advantages))
+            stops = _credit(agent, outside, agent.loss) == _credit(agent, unpaid, agent.loss)  # but for penalties
+            steps = outside.learnable & (outside.weights != 0) & (outside.advantages != 0)
+            further = (outside.advantages > 0) == up
+            for counts, which in ((clipped, steps & further), (others, steps & ~further)):
+                counts[0] += int((stops & which).sum())
+                counts[1] += int(which.sum())
+        penalty = float((stays - nothing).norm()) > TOLERANCE * math.sqrt(size)
+        return cls(float((found - wanted).square().sum()), size, penalty and size > 0, clipped, others)
+
+
+def _with_ratio(batch: Batch, ratio: torch.Tensor) -> Batch:
+    """Return the batch with old log-probabilities of which the present ones are so many times [N, T]."""
+    return replace(batch, log_probs=batch.log_probs - ratio.log())
+
+
+def _above(agent: Any, high: float) -> float:
+    """Return a ratio beyond the upper end, below the bound of bad steps."""
+    bound = agent.max_ratio if isinstance(agent, ProximalAgent) else None
+    return 1 + (2 * high if bound is None else min(2 * high, (high + bound - 1) / 2))
+
+
+def _credit(agent: Any, batch: Batch, loss: Any) -> torch.Tensor:
+    """Return the derivative of -loss in the log-probability of every step [N, T]."""
+    evaluate, leaves = agent.policy.evaluate, []
+
+    def evaluate_leaf(rollout: Rollout, want: Sequence[str] = LOG_PROBS, reference: Any = None) -> Any:
+        found = evaluate(rollout, want, reference)
+        leaves.append(found["log_probs"].detach().requires_grad_())
+        return found | {"log_probs": leaves[-1]}
+
+    agent.policy.evaluate = evaluate_leaf
+    try:
+        value = loss(batch)[0]
+    finally:
+        del agent.policy.evaluate
+    if not value.requires_grad:
+        return torch.zeros_like(batch.log_probs)
+    return -torch.autograd.grad(value, leaves[0], allow_unused=True, materialize_grads=True)[0]
