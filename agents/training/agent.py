@@ -34,6 +34,7 @@ from .metrics import Reduce, is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, warn_of_float16
 from .player import Player
 from .sb3_face import Sb3Face, as_callback
+from .start import StartWatch
 from .update import Figures, Update
 
 SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
@@ -133,6 +134,8 @@ class Agent(Sb3Face):
                 self.policy.adopt_tokenizer(self.env.metadata)
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
+        other_signal = self.needs_teacher or self.reply_coef
+        self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self.evaluation_seconds = 0.0
         self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
@@ -267,6 +270,7 @@ class Agent(Sb3Face):
                 hidden = self.env.metadata.get("hidden_token_ids", ())
                 self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
                 self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+                self.start_watch.add(self.last_metrics, len(rollout))
                 rate = {"train/learning_rate": self.policy_optimizer.rate}
                 log_entry.record_metrics(self.logger, self.last_metrics | rate)
                 yield rollout, self.last_metrics
@@ -413,6 +417,7 @@ class Agent(Sb3Face):
             "envs": self.collector,
             "failures": self.failure_watch,
             "stability": self.stability_watch,
+            "start": self.start_watch,
             "metrics": DictState(self, "last_metrics"),
         }
 

@@ -38,11 +38,13 @@ class LiveDoctor(BetweenRollouts):
                     say(f"  {sample}")
 
     def _on_training_start(self) -> None:
+        self.model.start_watch.warns = False  # it speaks of Python; the rule no-signal says it in options
         self.look()
 
     def _on_rollout_start(self) -> None:
         if not self.model.stability_watch.warns:  # agents/training/health.py has said it
             self.said.add("entropy-collapse")
-        if self.model.num_updates >= self.next_look:
+        nothing = self.model.start_watch.hopeless and "no-signal" not in self.said
+        if self.model.num_updates >= self.next_look or (nothing and self.model.num_updates < WAIT):
             self.next_look = max(self.model.num_updates + WAIT, GROWTH * self.model.num_updates)
             self.look()

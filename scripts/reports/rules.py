@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agents.training.start import FIRST, HARD
 from verifiers.base import STATUSES
 
 from .advice import MOST_CUT, easier, harder, paid_without_success
@@ -14,11 +15,9 @@ from .history import SOLVED, History, Series
 from .statistics import worse
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
-SOME_EPISODES = 150  # without a success: fewer than HARD are right, with a confidence of 95 %
 SOME_GROUPS = 32  # that are all equal: not by chance, if answers differ
 SOME_UPDATES, FEW_UPDATES, MANY_UPDATES = 10, 20, 100  # before: chance; noise; healthy runs have clearly improved
 ENOUGH = 1 / 3  # of a run: before, the first updates may undo a part of the warm start, and the rate is still high
-HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
 LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
 FEW_FAILURES = 0.01  # of the episodes; their absence shifts no average by more
 MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
@@ -141,7 +140,7 @@ def reward_by_prompt(run: History) -> Finding | None:
 def no_signal(run: History) -> Finding | None:
     """No two rewards that are compared have ever differed, also in a run of few updates, and not since all is right."""
     episodes = run["time/episodes"].last
-    enough = bool(run.result) or run.updates >= SOME_UPDATES or episodes >= SOME_EPISODES
+    enough = bool(run.result) or run.updates >= SOME_UPDATES or episodes >= FIRST
     if not (run.is_text and run.no_signal and enough) or run.has_teacher or run.success.start >= SOLVED:
         return None
     what = f"{episodes / run.group_size:.0f} groups" if run.group_size > 1 else f"{run.updates} updates"

@@ -1,6 +1,7 @@
 """What becomes of verdicts in training: missing ones, parts, levels, and a verifier that keeps failing."""
 
 import sys
+import warnings
 
 import cloudpickle
 import gymnasium as gym
@@ -10,9 +11,10 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import tiny_model
 
-from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
+from agents import Collector, Distillation, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
 from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
 from agents.training.metrics import rollout_metrics
+from agents.training.start import StartWatch
 from rlenv.vector_env import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -111,7 +113,8 @@ def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(mode
 
 def agent_with(function, **settings):
     env = {"verifier": function, "problems": ["a", "b", "c"], "test_fraction": 0.0, "max_new_tokens": 2}
-    return ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=64, num_envs=64, **settings)
+    cls = Reinforce if settings.get("group_size") == 1 else ReinforceBaseline
+    return cls("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=64, num_envs=64, device="cpu", **settings)
 
 
 def breaks_on(share):
@@ -149,6 +152,43 @@ def test_training_stops_and_says_why_where_verdicts_fail_too_often_or_there_are_
         agent.learn(total_episodes=64)  # too short to be stopped
     with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
         agent.learn(total_episodes=10_000)
+
+
+def paying(reward):
+    """Return a reward function of the index of a completion and its prompt."""
+    return lambda prompts, completions: [float(reward(i, prompt)) for i, prompt in enumerate(prompts)]
+
+
+@pytest.mark.parametrize(
+    ("reward", "group_size", "warns"),
+    [
+        (lambda i, prompt: 0, 1, True),
+        (lambda i, prompt: 0.25, 4, True),
+        (lambda i, prompt: 0.5 * (prompt == "a"), 4, True),  # different rewards are not compared
+        (lambda i, prompt: 0.5 * (prompt == "a"), 1, False),
+        (lambda i, prompt: 0.5 * (i % 2), 4, False),
+        (lambda i, prompt: 1, 4, False),
+    ],
+)
+def test_learning_warns_once_if_none_of_the_first_answers_is_right_and_none_earns_more(reward, group_size, warns):
+    agent = agent_with(paying(reward), group_size=group_size)
+    agent.learn(total_episodes=128)  # too few to know
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        agent.learn(total_episodes=192, reset_num_timesteps=False)
+    assert [str(each.message)[:31] for each in seen] == ["none of the first 192 answers i"] * warns
+    assert [each.filename for each in seen] == [__file__] * warns
+
+
+def test_learning_from_a_teacher_or_without_a_word_about_success_needs_no_reward():
+    silent = {"rollout/ep_rew_mean": 0.0, "rollout/reward_std": 0.0, "rollout/group_size_min": 1.0}
+    watch = StartWatch()
+    watch.add(silent, 1000)
+    assert (watch.episodes, watch.hopeless) == (0, False)
+    sums = {"env_kwargs": {"verifier": "arith"}, "device": "cpu"}
+    others = [Distillation("tiny", "TextGen-v0", **sums), Reinforce("tiny", "TextGen-v0", reply_coef=0.1, **sums)]
+    others.append(Reinforce("MlpPolicy", "CartPole-v1", device="cpu"))
+    assert [agent.start_watch.warns for agent in others] == [False] * 3
 
 
 class Moves(BaseCallback):

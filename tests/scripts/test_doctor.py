@@ -253,9 +253,17 @@ def test_a_run_says_each_warning_once_and_before_it_trains(tmp_path):
     assert len(named) == len(set(named)) and set(named) >= names(history)
 
 
+def test_the_command_says_in_its_options_and_once_that_nothing_is_right_at_the_start(tmp_path):
+    small = ["--episodes", 256, "--episodes-per-update", 64, "--eval-episodes", 0, "--sft-steps", 0]
+    said = done("train", *small, "--agent", "grpo", "--log-interval", 1, "--log-dir", tmp_path / "run").stderr
+    assert said.count("[no-signal]") == 1 and "--sft-steps" in said and "agents.warm_start" not in said
+    assert "up to update 3" in said  # as soon as it is known, and not after ten updates
+
+
 def test_what_the_agent_has_warned_of_is_not_said_again(tmp_path, capsys):
     history = CASES["no entropy, no success"][1]
     doctor = live_doctor.LiveDoctor(write_run(tmp_path / "run", history), history.config)
-    doctor.model = SimpleNamespace(stability_watch=SimpleNamespace(warns=False), num_updates=200)
+    silent = SimpleNamespace(warns=False, hopeless=False)
+    doctor.model = SimpleNamespace(stability_watch=silent, start_watch=silent, num_updates=200)
     doctor._on_rollout_start()
     assert capsys.readouterr().err == ""

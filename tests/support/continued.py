@@ -34,5 +34,5 @@ def everything(agent):
         "algorithm": str(agent.state_dict()),
         "rewards": agent.updater.reward_scale and agent.updater.reward_scale.state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
-        "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
+        "watches": [each.state_dict() for each in (agent.failure_watch, agent.stability_watch, agent.start_watch)],
     }
