@@ -10,30 +10,16 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from verifiers.conversation import Message, last_of, shown, text_of
+from verifiers.conversation import Message, shown, text_of
 
 from .chat import Chat, Piece, any_of, chat_tokens
-from .texts import NOT_UNICODE, is_unicode
+from .texts import NOT_UNICODE, PromptText, is_unicode, with_request
 from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 UNREAD = 1 << 32
 REMEMBERED = 65_536  # prompts in the cache
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
-WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
-PromptText = str | list[Message]
-
-
-def with_request(prompt: PromptText, request: str) -> PromptText:
-    """Return a prompt that ends with a request, if there is one and the prompt is in words."""
-    said = last_of(prompt)
-    if not request or request in said or sum(map(str.isalpha, said)) < WORDS:
-        return prompt
-    if isinstance(prompt, str):
-        text = prompt.rstrip()
-        return f"{text} {request}{prompt[len(text) :]}"
-    *before, last = prompt
-    return [*before, {**last, "content": f"{last['content']} {request}"}] if last["role"] == "user" else prompt
 
 
 class Encoder:

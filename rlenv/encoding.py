@@ -20,11 +20,11 @@ from verifiers.conversation import ROLES, shown
 from verifiers.dialogues.calls import Call, read_calls
 
 from .chat import Chat, read_template, written_calls
-from .encoder import STOP, STRING, Encoder, PromptText
+from .encoder import STOP, STRING, Encoder
 from .lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
 from .problems import Problems, hashed_side, named_side, turns_of
 from .stream import ProblemStream
-from .texts import NOT_UNICODE, is_unicode
+from .texts import NOT_UNICODE, PromptText, is_unicode
 from .tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
 LONG_PROMPTS = ("skip", "error")

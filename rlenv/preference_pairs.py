@@ -10,10 +10,10 @@ from typing import Any
 from verifiers.conversation import as_conversation, shown, text_of
 from verifiers.problem import NAMED_SPLITS
 
-from .encoder import Encoder, PromptText
+from .encoder import Encoder
 from .problems import in_test_split
 from .rows import Row, columns_of, made_of, no_column, read_rows
-from .texts import NOT_UNICODE, is_unicode
+from .texts import NOT_UNICODE, PromptText, is_unicode
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from verifiers.conversation import Message, last_of
+
+WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
+PromptText = str | list[Message]
 NOT_UNICODE = "this is not Unicode text: it contains half of a surrogate pair"
 
 
 def is_unicode(text: str) -> bool:
     """Tell whether a text can be encoded; half of a surrogate pair cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def with_request(prompt: PromptText, request: str) -> PromptText:
+    """Return a prompt that ends with a request, if there is one and the prompt is in words."""
+    said = last_of(prompt)
+    if not request or request in said or sum(map(str.isalpha, said)) < WORDS:
+        return prompt
+    if isinstance(prompt, str):
+        text = prompt.rstrip()
+        return f"{text} {request}{prompt[len(text) :]}"
+    *before, last = prompt
+    return [*before, {**last, "content": f"{last['content']} {request}"}] if last["role"] == "user" else prompt

@@ -18,7 +18,7 @@ from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
 from .defaults import NOT_SETTINGS, as_option, by_agent
-from .options import TEXT_ONLY, adapter
+from .options import TEXT_ONLY, adapter, problem_file_arguments
 from .parameters import flag_of, typed
 from .run import LOCAL, config_of, model_of
 
@@ -118,18 +118,6 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     }
     task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
     return given | task | {name: value for name, value in settings.items() if value not in (None, ())}
-
-
-def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment's arguments for problems from a file; all None without a file.
-
-    Raises:
-        ValueError: for --column or --prompt-template without a file.
-    """
-    columns, template = dict(options.get("column_args", ())), options.get("prompt_template")
-    if options.get("problems") is None and (columns or template is not None):
-        raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
-    return {"problems": options.get("problems"), "columns": columns or None, "template": template}
 
 
 def _tokenizer(options: dict[str, Any]) -> str | None:

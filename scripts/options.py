@@ -48,6 +48,18 @@ def one_budget(given: dict[str, Any]) -> dict[str, Any]:
     return given | dict.fromkeys(both) | {wanted[0]: given[wanted[0]]}
 
 
+def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments for problems from a file; all None without a file.
+
+    Raises:
+        ValueError: for --column or --prompt-template without a file.
+    """
+    columns, template = dict(options.get("column_args", ())), options.get("prompt_template")
+    if options.get("problems") is None and (columns or template is not None):
+        raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
+    return {"problems": options.get("problems"), "columns": columns or None, "template": template}
+
+
 agent_arg = group(
     "Options",
     option("--agent-arg agent_args", KeyValue(), "Setting without an option, such as clip_range=0.3.", multiple=True),

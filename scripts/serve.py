@@ -53,13 +53,14 @@ def serve(
 
     from .verifiers import from_file
 
+    judge = make_verifier(verifier, **dict(verifier_args))  # before the imports, which take seconds
     require("openenv.core.env_server", "openenv", "rlenv serve")
     from rlenv.openenv_server import Limits, listen, make_app
     from rlenv.openenv_server import serve as run
     from rlenv.posing import Posed
 
     bound = listen(host, port, for_others=bool(token) or insecure)
-    posed = Posed(make_verifier(verifier, **dict(verifier_args)), from_file(file))
+    posed = Posed(judge, from_file(file))
     try:
         posed.problem(0)  # whatever is wrong with the problems is said before anybody connects
         app = make_app(posed, Limits(max_sessions, idle_timeout, max_message_bytes, token or None))

@@ -22,6 +22,7 @@ from rlenv.tasks import expanded
 
 from . import arguments
 from .names import class_saved
+from .options import problem_file_arguments
 from .parameters import given_by_user
 from .run import MODEL, NotARunError, checkpoint_of
 
@@ -141,7 +142,7 @@ def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in asked.items() if any(map(given_by_user, names.get(name, (name,))))}
     if given_by_user("problems"):
         allow(options["problems"])
-        kept |= arguments.problem_file_arguments(options)
+        kept |= problem_file_arguments(options)
     return kept
 
 

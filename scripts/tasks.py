@@ -9,7 +9,7 @@ import click
 
 from .command import Command
 from .names import Name
-from .options import as_json, problem_file
+from .options import as_json, problem_file, problem_file_arguments
 from .progress import say
 from .task_options import tasks as names
 from .terminal import plain
@@ -30,8 +30,6 @@ def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
     """List what --task takes; or show the task NAME, with its first prompt, as a model without chat reads it."""
     from rlenv.tasks import TASKS, arguments_of, find_task
 
-    from .arguments import problem_file_arguments
-
     if name is None:
         rows = {name: vars(row) for name, row in TASKS.items()}
         lines = [f"{name:12}{row['verifier']:12}{row['rows']:26}{row['problems']}" for name, row in rows.items()]
@@ -51,8 +49,8 @@ def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
 
 def _first(row: dict[str, Any]) -> dict[str, Any]:
     """Return the prompt and the answer of the first problem."""
-    from rlenv.encoder import with_request
     from rlenv.problems import load_problems
+    from rlenv.texts import with_request
     from verifiers import make_verifier
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))

@@ -15,7 +15,7 @@ from rich.table import Table
 from .command import Group
 from .names import Name
 from .names import verifiers as verifier_names
-from .options import as_json, problem_file, verifier_arg
+from .options import as_json, problem_file, problem_file_arguments, verifier_arg
 from .terminal import console, plain
 
 if TYPE_CHECKING:
@@ -135,14 +135,12 @@ def show(
 
 def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
     """Return the problems of --problems, None without the option."""
-    if not any(file.values()):
-        return None  # without the imports below, which take seconds
-    from rlenv.problems import load_problems
-
-    from .arguments import problem_file_arguments
-
     given = problem_file_arguments(file)
-    return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
+    if given["problems"] is None:
+        return None
+    from rlenv.problems import load_problems  # slow
+
+    return load_problems(given["problems"], given["columns"], given["template"])
 
 
 def _judged(

@@ -71,3 +71,21 @@ for name in COMMANDS:
 print({'torch', 'transformers', 'stable_baselines3'} & set(sys.modules))"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\nset()\n")
+
+
+def test_what_needs_no_model_is_answered_without_the_libraries_of_models(tmp_path):
+    (tmp_path / "one.jsonl").write_text('{"question": "How much is 2 plus 2?", "answer": "#### 4", "split": "train"}\n')
+    program = f"""import sys
+from _rlenv_scripts.main import main
+codes = []
+file = {str(tmp_path / "one.jsonl")!r}
+for line in "tasks", "tasks gsm8", "tasks gsm8k --problems " + file, "serve --verifier arit", "verifiers list":
+    try:
+        main(line.split(), prog_name="rlenv")
+    except SystemExit as end:
+        codes.append(end.code)
+print(codes, {{'torch', 'transformers', 'stable_baselines3'}} & set(sys.modules))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[0, 2, 0, 2, 0] set()\n"), done.stdout
+    assert "humaneval" in done.stdout and "did you mean gsm8k" in done.stderr
+    assert "How much is 2 plus 2? Put" in done.stdout and "did you mean arith" in done.stderr
