@@ -281,11 +281,11 @@ class _Ratios:
         found, stays = (_credit(agent, batch, agent.loss) for batch in (inside, no_credit))
         size = float(wanted.square().sum())
         clipped, others = [0, 0], [0, 0]
+        steps = prepared.learnable & (prepared.advantages != 0) & (found != stays)  # others are left out at any ratio
         for ratio, up in ((_above(agent, high), True), ((1 - low) / 2, False)):
             outside = _with_ratio(prepared, torch.full_like(drawn, ratio))
             unpaid = replace(outside, advantages=torch.zeros_like(outside.advantages))
             stops = _credit(agent, outside, agent.loss) == _credit(agent, unpaid, agent.loss)  # but for penalties
-            steps = outside.learnable & (outside.weights != 0) & (outside.advantages != 0)
             further = (outside.advantages > 0) == up
             for counts, which in ((clipped, steps & further), (others, steps & ~further)):
                 counts[0] += int((stops & which).sum())

@@ -51,7 +51,7 @@ def check_gradient(
 
     On some rollouts, the agent then makes its updates, of two passes in two parts unless said otherwise. A second line
     compares the gradient with that of PPO's clipped ratio. The exit code is 1 after a FAULT: batches that do not add up
-    to the rollout, clips the wrong way, a discount that is none, a wrong claim of the class.
+    to the rollout, a clip that is missing or the wrong way, a wrong discount, a wrong claim of the class.
     """
     import torch
 
@@ -81,8 +81,12 @@ def check_gradient(
 
 
 def _listed(said: Mapping[str, Sequence[str]]) -> str:
-    """Return what is said of all agents, and after each other item of which it is said."""
+    """Return what is said of all agents, and after each other item, of which it is said."""
     items = dict.fromkeys(item for items in said.values() for item in items)
-    of = {item: [name for name, items in said.items() if item in items] for item in items}
-    of = dict(sorted(of.items(), key=lambda each: -len(each[1])))  # of most agents first
-    return "; ".join(item if len(names) == len(said) else f"{item} ({', '.join(names)})" for item, names in of.items())
+    lacking = {item: [name for name, items in said.items() if item not in items] for item in items}
+    listed = []
+    for item, others in sorted(lacking.items(), key=lambda each: len(each[1])):  # of most agents first
+        names = [name for name in said if name not in others]
+        of = f"all but {', '.join(others)}" if len(others) < len(names) else ", ".join(names)
+        listed.append(f"{item} ({of})" if others else item)
+    return "; ".join(listed)

@@ -176,13 +176,13 @@ def test_a_planted_mistake_is_found_and_named(cls, said, few):
 
 
 CLIPPED = {"reinforce-plus-plus", "ppo", "vapo", "grpo", "dr-grpo", "dapo", "gspo", "luspo", "gmpo", "maxrl", "gdpo"}
-UNLIKE_PPO = {"gspo", "luspo", "gmpo", "sapo", "vespo", "topr", "kl-cov"}  # inside the clip range
+UNLIKE_PPO = {"gspo", "luspo", "gmpo", "sapo", "vespo", "topr", "kl-cov", "clip-cov"}  # inside the clip range
 SAY_NOTHING_OF_DISCOUNTS = {"reinforce-plus-plus", "a2c", "ppo", "vapo", "dapo", "delightful"}
 
 
 @pytest.mark.parametrize("name", [name for name, cls in AGENTS.items() if not cls.needs_teacher])
 def test_ours_have_no_fault_and_the_ratio_that_their_papers_say(name, few):
-    settings = {"max_rounds": 2} if name == "dapo" else {}
+    settings = {"dapo": {"max_rounds": 2}, "clip-cov": {"share": 0.3, "min_covariance": 0.0}}.get(name, {})
     found = check_gradient(AGENTS[name], episodes=2, world=SMALL, seed=5, **settings)
     update = found.update
     assert not found.faults and bool(found.discount) == (name not in SAY_NOTHING_OF_DISCOUNTS)
