@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -86,6 +86,9 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
     others = [sum(counts) for counts in zip(*(each.others for each in ratios), strict=True)]
     faults = [part.fault for part in parts if part.fault][:1]
     faults += ["wrong claim: advantages_stay, but rows with A = 0 have a gradient"] * any(one.is_wrong for one in own)
+    faults += ["later steps forget the policy before the update: the old log-probabilities change"] * any(
+        one.forgets for one in own
+    )
     stops = _how_many(*clipped), _how_many(*others)
     if steps > 1:
         faults += _fault_of_clips(*stops, isinstance(agent, ProximalAgent))
@@ -205,18 +208,28 @@ class _Steps:
     off: float = 0.0  # Σ |g - g'|²
     size: float = 0.0  # Σ |g'|²
     is_wrong: bool = False  # that rows with A = 0 have no gradient
+    before: torch.Tensor = field(default_factory=lambda: torch.zeros(0))  # log-probabilities before the first step
+    forgets: bool = False  # whether later steps compare with others
 
     @classmethod
     def of(cls, agent: Agent, rollout: Rollout, steps: int) -> _Steps:
         """Make the update; several steps move the ratio away from 1."""
         made, played = cls(steps > 1), copy.deepcopy(agent)
-        backward = played.updater.backward
+        prepare, backward = played.prepare, played.updater.backward
+        played.prepare = partial(made.begin, prepare)  # type: ignore[method-assign]
         played.updater.backward = partial(made.look, played, backward)  # type: ignore[method-assign]
         played.update(rollout)
         return made
 
+    def begin(self, prepare: Callable[[Rollout], Batch], rollout: Rollout) -> Batch:
+        """Return what `prepare` does; note the log-probabilities."""
+        prepared = prepare(rollout)
+        self.before = prepared.log_probs[prepared.learnable]
+        return prepared
+
     def look(self, agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> dict[str, float]:
         """Return what `Update.backward` does; note how its gradient compares."""
+        self.forgets |= not bool(torch.isin(batch.log_probs[batch.learnable], self.before).all())
         with torch.no_grad():
             moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()
         if len(moved):

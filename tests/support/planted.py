@@ -44,6 +44,14 @@ class ForgottenWeights(GRPO):
         yield from batch.split(2)
 
 
+class ForgetsTheOldPolicy(GRPO):
+    """Compares every step with the policy just before it, so that the ratio stays 1."""
+
+    def batches(self, batch):
+        for part in super().batches(batch):
+            yield replace(part, log_probs=self.policy.evaluate(part)["log_probs"].detach())
+
+
 class CountsTwice(RLOO):
     """Gives the first prompt of a rollout twice the weight."""
 
@@ -112,6 +120,7 @@ PLANTED = {  # what the verdict has to say
     Penalty: "a penalty on the ratio",
     OneEpisode: "trains on 1 of 4 episodes",
     ForgottenWeights: "weigh episodes 0.5 times",
+    ForgetsTheOldPolicy: "later steps forget the policy before the update",
     CountsTwice: "prompts count 2 : 1",
     OwnReward: "own reward in the baseline: dA/dR = 0.5",
     DiscountsFromTheEnd: "wrong discount",
