@@ -58,6 +58,7 @@ class Job:
         self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
         self._tried = -1  # the updates after which --stop-reward was looked at last
+        self._reached = False  # whether it has been reached
         self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
         self.episodes = given["eval_episodes"]
         if self.episodes is None:
@@ -156,6 +157,9 @@ class Job:
                     kl = [KLFromStart(interval)] if self.given["log_kl"] else []
                     callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
+                    if self._reached:
+                        note = f"reached {self.given['stop_reward']:g} after {self.agent.num_timesteps:,} {self.unit}"
+                        show(done := getattr(self.agent, counter), note, done)
                 self.sample_log.write_pending()
         except Exception as error:
             if self.agent.updating and is_out_of_memory(error):
@@ -206,7 +210,8 @@ class Job:
         self._tried = updates  # an update may have several rollouts
         seed = int(np.random.SeedSequence([self.given["seed"], updates]).generate_state(1)[0])
         returns = self._play(seed, self.episodes)[1].returns
-        return bool(returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= goal)
+        self._reached = bool(returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= goal)
+        return self._reached
 
     def _play(self, seed: int, episodes: int) -> tuple[dict[str, Any], Rollout]:
         with progress_bar("evaluation", episodes, passing=True) as show:

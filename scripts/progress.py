@@ -16,7 +16,7 @@ from .terminal import console, plain
 
 LINE_SECONDS = 20.0  # between two plain lines
 REDRAWN, BAR = 4, 20  # live lines per second; columns of a bar
-Show = Callable[..., None]  # of the amount done and a note; see `progress_bar`
+Show = Callable[..., None]  # of the amount done, a note and the amount of work; see `progress_bar`
 
 
 def say(text: str) -> None:
@@ -35,7 +35,7 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
         passing: whether the line vanishes at the end, or none is printed then.
 
     Yields:
-        A function of the amount done and a note.
+        A function of the amount done, a note, and the amount of work if that has turned out to be another one.
     """
     screen = console(error=True)
     live = screen.is_interactive and screen.file.isatty()  # FORCE_COLOR makes no terminal
@@ -51,9 +51,9 @@ def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -
     )
     printed = time.monotonic()
 
-    def show(amount: int, note: str = "") -> None:
+    def show(amount: int, note: str = "", total: int | None = None) -> None:
         nonlocal printed
-        progress.update(task, completed=amount, note=plain(note))
+        progress.update(task, total=total, completed=amount, note=plain(note))
         if not live and time.monotonic() - printed >= LINE_SECONDS:
             printed = time.monotonic()
             screen.print(progress.get_renderable())

@@ -27,8 +27,11 @@ def test_a_configuration_gives_verifier_arguments_and_the_command_line_wins(tmp_
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
     small = ["--env", "CartPole-v1", "--stop-reward", 30, "--eval-episodes", 20]
-    result = result_of(run("train", *small, "--log-dir", tmp_path / "run", "--json"))
+    outcome = run("train", *small, "--log-dir", tmp_path / "run", "--json")
+    result = result_of(outcome)
     assert result["timesteps"] < 100_000 and result["eval"]["mean_reward"] > 25
+    bar = outcome.stderr.partition("after:")[0].splitlines()[-1]
+    assert "100%" in bar and f"reached 30 after {result['timesteps']:,} steps" in bar
     (tmp_path / "run" / "result.json").unlink()
     assert 0 < read_run(tmp_path / "run").done < 0.1, "for the doctor, a running run without a budget has the default"
 
