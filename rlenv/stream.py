@@ -18,6 +18,7 @@ from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SIDES, SPLITS, Problems, hashed_side, level_of
 
 _TRIES = 10_000
+_KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class ProblemStream:
     Attributes:
         curriculum: what chooses, of either kind; None if nothing does.
         sizes: how many listed problems each split has; empty if the verifier samples them.
+        names_splits: whether any listed problem names its split.
 
     Raises:
         ValueError: for an unknown split or prompt choice, a fraction outside 0..1, a malformed problem or one with an
@@ -95,6 +97,8 @@ class ProblemStream:
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
         self._latest: tuple[int, int, Problem] | None = None
         self.sizes: dict[str, int] = {}
+        self.names_splits = False
+        self._made: dict[tuple[int, int], Problem] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self._listed: Problems | None = None
         if problems is not None:
@@ -154,7 +158,20 @@ class ProblemStream:
         if self._listed is not None:
             epoch, position = divmod(index, len(self._listed))
             return self._listed[self._order(self.seed, epoch)[position]]
-        return self._sampled(random.Random(f"{self.seed}/{self.split}/{index}"), self.verifier.sample)
+        place = self.seed, index
+        if place not in self._made:
+            self._made[place] = self._sampled(random.Random(f"{self.seed}/{self.split}/{index}"), self.verifier.sample)
+            if len(self._made) > _KEPT:
+                del self._made[next(iter(self._made))]  # the oldest
+        return self._made[place]
+
+    def distinct(self, count: int) -> int:
+        """Return how many different problems are among the first `count`.
+
+        Two are the same if their prompts, reference answers and split keys are equal.
+        """
+        first = map(self.__getitem__, range(min(count, len(self.listed) or count)))
+        return len({(each.text, each.answer, self.verifier.split_key(each)) for each in first})
 
     def record(self, problem: Problem, success: bool) -> None:
         """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
@@ -203,6 +220,7 @@ class ProblemStream:
         hashed = keys <= np.uint64(end - 1) if end else np.zeros(len(keys), bool)
         tests = np.where(named == 0, hashed, named == SIDES.index("test"))
         self.sizes = {"train": int((~tests).sum()), "test": int(tests.sum())}
+        self.names_splits = bool(named.any())
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
         listed = problems.only(tests if self.split == "test" else ~tests)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .arguments import is_text
 from .reports import page
-from .reports.statistics import tabulate, worse
+from .reports.statistics import BEFORE, interquartile_mean, tabulate, worse
 from .run import REPORT, write_json
 
 
@@ -42,15 +42,37 @@ def write_report(
         }
         for result in results
     ]
-    rows = tabulate(runs, agents, goal, text)
-    report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal}
+    rows = [row | _of_evaluations(row["agent"], results) for row in tabulate(runs, agents, goal, text)]
+    of_few = _of_few_problems(results)
+    report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal, **of_few}
     report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
-    notes = _notes(runs, agents, failed)
+    notes = [f"- {line}" for line in of_few.values()] + _notes(runs, agents, failed)
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
     if given["figures"] and runs:
         page.write_report([folder], folder / REPORT)
     return report
+
+
+def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the row of an agent, or that before training, has beside its figure.
+
+    Returns:
+        `mean_reward`, the interquartile mean over the runs, and for text `problems`, the fewest that a run was asked.
+    """
+    if agent == BEFORE:
+        found = list({result["seed"]: result["initial_eval"] for result in results}.values())
+    else:
+        found = [result["eval"] for result in results if result["agent"] == agent]
+    asked = [figures["problems"] for figures in found if "problems" in figures]
+    reward = float(interquartile_mean([figures["mean_reward"] for figures in found]))
+    return {"mean_reward": reward, **({"problems": min(asked)} if asked else {})}
+
+
+def _of_few_problems(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return `few_problems`, the line about the run that was asked the fewest; empty if none was asked few."""
+    few = [result["eval"] for result in results if "few_problems" in result["eval"]]
+    return {"few_problems": min(few, key=lambda figures: figures["problems"])["few_problems"]} if few else {}
 
 
 def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -69,24 +91,32 @@ def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Seq
 def _page(
     given: Mapping[str, Any], text: bool, rows: Sequence[Mapping[str, Any]], figure: str, notes: Sequence[str]
 ) -> str:
-    """Return report.md."""
+    """Return report.md.
+
+    Where a reward is not just 1 for success and else 0, a column has its mean: it may rise while success does not.
+    """
     budget = next(f"{given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if given[unit])
     world = given["env_id"] + (f" ({given['verifier']})" if text else "")
     goal, digits = given["stop_reward"], 3 if text else 1
-    shown = figure.replace("_", " ")
+    by_success = figure == "success_rate"
+    graded = by_success and any(f"{row['mean_reward']:.3f}" != f"{row['iqm']:.3f}" for row in rows)
     win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"
+    titles = ["agent", "runs", *["problems"] * text, f"{figure.replace('_', ' ')}, IQM", "95 % interval", "min", "max"]
+    titles += [*["mean reward"] * graded, win, "seconds", "time steps"]
+    sides = [{"agent": "---", "95 % interval": ":-:"}.get(title, "--:") for title in titles]
     lines = [
         f"# {world}, {'' if goal is None else 'at most '}{budget} per run",
         "",
-        f"| agent | runs | {shown}, IQM | 95 % interval | min | max | {win} | seconds | time steps |",
-        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|",
+        f"| {' | '.join(titles)} |",
+        f"|{'|'.join(sides)}|",
     ]
     for row in rows:
         iqm, low, high, least, most = (f"{row[name]:.{digits}f}" for name in ("iqm", "low", "high", "min", "max"))
         wins = "-" if row["wins"] is None else f"{row['wins']} of {row['runs']}"
         seconds = "-" if row["seconds"] is None else f"{row['seconds']:.1f}"
         steps = "-" if row["timesteps"] is None else f"{row['timesteps']:,.0f}"
-        cells = (row["agent"], row["runs"], iqm, f"{low} to {high}", least, most, wins, seconds, steps)
+        cells = [row["agent"], row["runs"], *[row.get("problems")] * text, iqm, f"{low} to {high}", least, most]
+        cells += [*[f"{row['mean_reward']:.3f}"] * graded, wins, seconds, steps]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += [
         "",

@@ -24,6 +24,7 @@ from verifiers.conversation import text_of
 from . import session
 from .arguments import is_text
 from .evaluation_figures import of_attempts, table, with_intervals
+from .held_out import problem_figures
 from .parameters import flag_of, given_by_user
 from .progress import progress_bar, say
 from .reports.rules import MOST_CUT
@@ -32,7 +33,7 @@ from .samples import Row, outcome_rows
 from .subject import Subject, content_of, find, policy_arguments
 from .torchrun import join
 
-MORE = ("success_interval", "truncated_share", "problems", "sampled", "completions")  # beside those of `Agent.evaluate`
+MORE = ("success_interval", "truncated_share", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 
 def run_evaluations(runs: tuple[Path, ...], given: dict[str, Any]) -> None:
@@ -47,6 +48,8 @@ def run_evaluations(runs: tuple[Path, ...], given: dict[str, Any]) -> None:
     for name, found in results.items():
         if found.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
+        if line := found.get("few_problems"):
+            say(f"{name}: {line}")
     figures = next(iter(results.values()))
     if given["as_json"]:
         short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}
@@ -80,14 +83,17 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
         with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
             on_step, generator = session.counting(show, total, unit), torch.Generator(loaded.device)
             figures, rollout = evaluate(policy, envs, total, greedy, seed, generator, on_step)
-            rows = _rows(session.task_of(envs), rollout, greedy, samples) if text else []
-        return with_intervals(figures, rows, seed) if text else figures, rows
+            if not text:
+                return figures, []
+            posed = session.task_of(envs)
+            figures |= problem_figures(posed.stream, count, "--split train")
+            rows = _rows(posed, rollout, greedy, samples)
+        return with_intervals(figures, rows, seed), rows
 
     figures, rows = played(given["deterministic"])
     figures["split"] = split if text else None
     if not text:
         return figures
-    figures["problems"] = count
     if processes.is_main() and not given["as_json"]:
         session.print_samples([(text_of(row["prompt"]), said(row), row["reward"]) for row in rows[:10]], split)
     if samples:

@@ -132,6 +132,8 @@ def _show(run: Run, result: dict[str, Any], held_out: int, as_json: bool) -> Non
         click.echo(json.dumps(result))
     else:
         said = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
+        if line := (result["eval"] or {}).get("few_problems"):
+            say(line)
         click.echo(f"{said}Run folder: {result['run_dir']}")
 
 

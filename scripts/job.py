@@ -141,6 +141,8 @@ class Job:
             return
         self.state["initial"] = self._evaluate("before", self.given["seed"], self.episodes)
         say(f"before: {session.describe(self.state['initial'])}")
+        if line := self.state["initial"].get("few_problems"):
+            say(line)
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""

@@ -22,6 +22,7 @@ from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
 from .arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
+from .held_out import problem_figures
 from .names import agent_class
 from .parameters import given_by_user
 from .progress import Rate, Show, before_first_end, say
@@ -150,9 +151,15 @@ def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, A
 def run_evaluation(
     agent: Agent, envs: Any, episodes: int, seed: int, on_step: Any = None
 ) -> tuple[dict[str, Any], Rollout]:
-    """Return the figures of a greedy evaluation, with its split, and its episodes, which depend on the seed alone."""
+    """Return the figures of a greedy evaluation, with its split, and its episodes, which depend on the seed alone.
+
+    Of text also those of `held_out.problem_figures`.
+    """
     figures, rollout = agent.evaluate(envs, episodes, seed=seed, on_step=on_step)
-    return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
+    if not hasattr(envs.unwrapped, "task"):
+        return figures | {"split": None}, rollout
+    task = task_of(envs)
+    return figures | {"split": task.split} | problem_figures(task.stream, episodes), rollout
 
 
 def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
@@ -175,4 +182,5 @@ def describe(figures: dict[str, Any]) -> str:
         parts.insert(1, f"instructions followed {figures['instruction_success']:.3f}")
     where = f", {figures['split']} split" if figures["split"] else ""
     mode = "greedy" if figures["deterministic"] else "sampled"
-    return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"
+    of = f" of {figures['problems']} problem{'s' * (figures['problems'] != 1)}" if "problems" in figures else ""
+    return f"{', '.join(parts)}  ({figures['episodes']} episodes{of}, {mode}{where})"

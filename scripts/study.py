@@ -28,9 +28,12 @@ from .arguments import is_text, resolved
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .comparison import write_report
 from .defaults import EPISODES, GROUP, TIMESTEPS
+from .held_out import check_enough, problem_figures
 from .model_defaults import passes, warm_start_steps
 from .names import agent_class, short_name
 from .options import TEXT_ONLY, adapter, one_budget
+from .parameters import given_by_user
+from .progress import say
 from .run import LOCK, RESULT, check_place, model_of, write_json
 from .sft import sft
 from .train import train
@@ -42,9 +45,12 @@ THIS_TIME = ("jobs", "figures")  # these do not change the results
 def run_comparison(given: dict[str, Any]) -> None:
     """Compare as the options say; exit with 1 if a run failed, and 130 after Ctrl-C or SIGTERM."""
     agents, given = _agents(given["agents"]), _with_defaults(given)
-    if not _check(agents, given) and given["sft_steps"]:
+    has_start, few_problems = _check(agents, given)
+    if not has_start and given["sft_steps"]:
         given["sft_steps"] = 0
     study = Study(given, agents)
+    if few_problems:
+        say(few_problems)
     try:
         failed = study.run_missing()
     except KeyboardInterrupt:
@@ -90,19 +96,31 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _check(agents: list[str], given: dict[str, Any]) -> bool:
+def _check(agents: list[str], given: dict[str, Any]) -> tuple[bool, str]:
     """Make the agent and environment of every run, so that bad input is an error before the first run starts.
 
+    Too few held-out problems are bad input, or a line if the user chose which they are.
+
     Returns:
-        Whether there is a warm start.
+        Whether there is a warm start, and the line about few held-out problems, if any.
     """
     resolve_device(given["device"], given["env_id"])
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
         if agent.needs_teacher and not agent.teaches_itself:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
-    session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
-    return is_text(given["env_id"]) and session.demonstrations_if_any(agent, given) is not None
+    env_id, env_kwargs = given["env_id"], agent.origin["env_kwargs"]
+    if not is_text(env_id):
+        session.held_out_envs(env_id, env_kwargs, "cpu", 1)
+        return False, ""
+    if given_by_user("test_fraction") or session.task_of(agent.env).stream.names_splits:
+        stream = session.task_of(session.held_out_envs(env_id, env_kwargs, "cpu", 1)).stream
+    else:
+        stream = session.task_of(session.evaluation_envs(env_id, env_kwargs, "cpu", 1, "test")).stream
+        check_enough(stream)
+    asked = given["eval_episodes"] or session.evaluation_episodes(True, stream.sizes)
+    few_problems = problem_figures(stream, asked).get("few_problems", "")
+    return session.demonstrations_if_any(agent, given) is not None, few_problems
 
 
 class Run(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlenv.version import __version__
 
+from ..held_out import problems_of
 from ..names import short_name
 from ..options import TEXT_ONLY
 from ..run import write_text
@@ -75,6 +76,8 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
         text=text,
         figure=figure.replace("_", " "),
         outcomes=[_outcome(kind, figure) for kind in kinds],
+        problems=_problems(runs),
+        few_problems=_few_problems(runs),
         charts=charts_of(kinds),
         advice=_advice(runs),
         held_out=held_out_cards(kinds) if text else [],
@@ -127,6 +130,21 @@ def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
         "steps": middle("timesteps"),
         "seconds": middle("seconds"),
     }
+
+
+def _problems(runs: Sequence[Run]) -> str:
+    """Return of how many problems the evaluations are, such as "4 held-out problems"; empty if they do not say."""
+    found = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
+    asked = sorted({each["problems"] for each in found if "problems" in each})
+    if not asked:
+        return ""
+    return problems_of(str(asked[0]) if len(asked) == 1 else f"{asked[0]} to {asked[-1]}", found[0]["split"])
+
+
+def _few_problems(runs: Sequence[Run]) -> list[str]:
+    """Return what evaluations say of too few problems, each line once."""
+    evals = [run.result.get(name) or {} for run in runs for name in ("initial_eval", "eval")]
+    return list(dict.fromkeys(each["few_problems"] for each in evals if "few_problems" in each))
 
 
 def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 RESAMPLES = 10_000
 POINTS = 200  # of a curve over several runs
+BEFORE = "before training"  # the row of the policy that all runs started from
 LEVEL, Z = 0.95, 1.959964  # and the distance to the mean of a normal distribution, in standard deviations
 
 
@@ -90,17 +91,21 @@ def difference_interval(before: Mapping[str, Any], after: Mapping[str, Any], fig
 
 
 def _interval(figures: Mapping[str, Any], figure: str) -> tuple[float, float]:
-    """Return the 95 % interval of a success rate (Wilson 1927), or of a mean reward (normal)."""
-    n, m = figures["episodes"] * figures.get("success_known", 1.0), figures[figure]
+    """Return the 95 % interval of a success rate (Wilson 1927), or of a mean reward (normal).
+
+    Of a problem that was asked several times, the greedy answers are equal: it counts once.
+    """
+    counted = min(figures["episodes"], figures.get("problems", figures["episodes"]))
+    n, m = counted * figures.get("success_known", 1.0), figures[figure]
     if figure == "mean_reward":
-        half = Z * figures["reward_std"] / math.sqrt(figures["episodes"])
+        half = Z * figures["reward_std"] / math.sqrt(counted)
         return m - half, m + half
     centre, half = m + Z**2 / (2 * n), Z * math.sqrt(m * (1 - m) / n + (Z / (2 * n)) ** 2)
     return (centre - half) / (1 + Z**2 / n), (centre + half) / (1 + Z**2 / n)
 
 
 def summarize(agent: str, values: Sequence[float], **rest: Any) -> dict[str, Any]:
-    """Return the row of an agent, or of "before training", in the table of `tabulate`.
+    """Return the row of an agent, or of `BEFORE`, in the table of `tabulate`.
 
     Args:
         agent: by name.
@@ -131,7 +136,7 @@ def tabulate(
     """
     rows = []
     if from_start and runs:
-        rows.append(summarize("before training", list({run["seed"]: run["initial"] for run in runs}.values())))
+        rows.append(summarize(BEFORE, list({run["seed"]: run["initial"] for run in runs}.values())))
     for agent in agents:
         own = [run for run in runs if run["agent"] == agent]
         if not own:

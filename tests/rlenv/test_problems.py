@@ -242,6 +242,28 @@ def test_listed_problems_may_name_their_split_and_who_names_both_is_told():
         stream(problems=twice)
 
 
+class Counting(Arith):
+    """Sums of one digit that count how often one is made."""
+
+    made = 0
+
+    def sample(self, rng):
+        self.made += 1
+        return super().sample(rng)
+
+
+def test_different_problems_among_the_first_are_counted_and_none_is_made_twice():
+    listed = [{"prompt": f"{n}+0="} for n in (1, 2, 3, 1)] + [{"prompt": "1+0=", "answer": "one"}]
+    problems = stream(problems=listed, test_fraction=0.0)
+    assert [problems.distinct(count) for count in (5, 2000)] == [4, 4], "another answer is another problem"
+    verifier = Counting(1)
+    sampled = stream("test", verifier=verifier)
+    posed = take(sampled, 300)
+    made = verifier.made
+    assert sampled.distinct(300) == len(set(posed)) < 30 and sampled.distinct(4) == len(set(posed[:4]))
+    assert take(sampled, 300) == posed and verifier.made == made
+
+
 # Which prompts are too long, and what is encoded to know it.
 
 

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 from _rlenv_scripts.comparison import write_report
-from _rlenv_scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate
+from _rlenv_scripts.held_out import check_enough
+from _rlenv_scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate, worse
 from _rlenv_scripts.study import finished, gpus_of
 from inprocess import error_of, result_of
 
 from agents import AGENTS
 from agents.files import Lock
+from rlenv.stream import ProblemStream
+from verifiers.builtin.arith import Arith
 
 SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
 SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
@@ -162,6 +165,49 @@ def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
     assert finished(tmp_path) is None
 
 
+# How many held-out problems the figures are of.
+
+ECHO = ["--verifier", "exact", "--max-new-tokens", 4, "--agents", "rloo", "--seeds", 1, "--sft-steps", 0]
+ECHO += ["--model", "tiny", "--episodes", 8, "--episodes-per-update", 8, "--eval-episodes", 40]
+
+
+@pytest.fixture
+def letters(tmp_path):
+    """Return a file of four problems, of which the hash leaves two for the test split, and the options."""
+    file = tmp_path / "letters.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{letter}>", "answer": letter}) + "\n" for letter in "abcd"))
+    return file, [*ECHO, "--problems", file, "--log-dir", tmp_path / "run"]
+
+
+def test_too_few_held_out_problems_are_refused_before_anything_is_trained(letters, tmp_path):
+    line = error_of(compare(*letters[1]))
+    assert all(part in line for part in ("2 of 4", "5", "--test-fraction 0")) and not (tmp_path / "run").exists()
+    letters[0].write_text('{"prompt": "a>"}\n{"prompt": "c>"}\n')
+    assert "none of the 2 problems is in the test split" in error_of(compare(*letters[1]))
+    check_enough(ProblemStream(Arith(1), "test"))
+    with pytest.raises(ValueError, match=r"\b2 different problems .*--test-fraction"):
+        check_enough(ProblemStream(Arith(1), "test", 0.05))
+
+
+def test_who_chooses_the_split_gets_a_table_that_says_of_how_few_problems_it_is(letters, tmp_path, monkeypatch):
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", inprocess.run_jobs)
+    outcome = compare(*letters[1], "--test-fraction", 0, "--json")
+    report, page = result_of(outcome), (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert [row["problems"] for row in report["rows"]] == [4, 4] and report.get("few_problems")
+    assert sum("4 training problems" in line for line in outcome.stderr.splitlines()) == 1
+    assert "| problems |" in page and page.count("4 training problems") == 1
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "on 4 training problems" in html and html.count("each is 25% of the figure") == 1
+
+
+def test_problems_that_name_their_split_are_a_choice_of_it(letters, tmp_path, monkeypatch):
+    file, options = letters
+    rows = [{"prompt": f"{n}>", "answer": str(n), "split": "test" if n == 8 else "train"} for n in range(9)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    commands, *_ = jobs_of(monkeypatch, *options)
+    assert len(commands) == 1
+
+
 # Statistics and table.
 
 
@@ -224,6 +270,20 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
     assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True, False]
+
+
+def test_a_problem_that_is_asked_many_times_is_one_for_the_interval_of_a_difference():
+    for figure in ("success_rate", "mean_reward"):
+        before = {
+            "episodes": 2000,
+            "problems": 4,
+            "success_rate": None,
+            "mean_reward": 0.5,
+            "reward_std": 0.5,
+            figure: 0.5,
+        }
+        assert worse(before, before | {figure: 0.25}) is None
+        assert worse(before | {"problems": 2000}, before | {figure: 0.25, "problems": 2000})
 
 
 def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_last_figure():

@@ -113,6 +113,23 @@ def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_pa
     assert again["sampled"] == figures["sampled"]
 
 
+def test_figures_say_of_how_many_different_problems_they_are(folder, tmp_path):
+    sums = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in (10, 11, 12, 10)]
+    file = tmp_path / "sums.json"
+    file.write_text(json.dumps(sums))
+    asked = (folder, "--verifier", "exact", "--problems", file, "--max-new-tokens", 4, "--device", "cpu")
+    outcome = run("evaluate", *asked)
+    assert "4 episodes of 3 problems" in outcome.stdout
+    assert sum("3 held-out problems: each is 33%" in line for line in outcome.stderr.splitlines()) == 1
+    found = result_of(*asked)
+    assert found["problems"] == 3 and "--problems" in found["few_problems"], "there are no others"
+    assert "more episodes" in result_of(*asked, "--episodes", 1)["few_problems"]
+    sampled = result_of(folder, "--verifier-arg", "digits=1", "--verifier-arg", "levels=1", "--episodes", 100)
+    assert sampled["problems"] < 30 and "--test-fraction" in sampled["few_problems"], "100 episodes of 20 sums"
+    many = result_of(folder, "--episodes", 60)
+    assert 30 <= many["problems"] < 60 and "few_problems" not in many
+
+
 def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     out, problems = tmp_path / "all.jsonl", tmp_path / "words.json"
     problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))
