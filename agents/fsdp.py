@@ -34,15 +34,15 @@ LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy
 _outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
 
 
-def check_shard(value: Any) -> bool:
-    """Return whether weights are to be dealt out.
+def check_shard(value: Any, count: int | None = None) -> bool:
+    """Return whether weights are to be dealt out, to so many processes, by default to those that there are.
 
     Raises:
         ValueError: unless it is True or False; if there is only one process, or this torch is too old.
     """
     if not check_flag("shard", value):
         return False
-    if processes.size() == 1:
+    if (count or processes.size()) == 1:
         raise ValueError(
             "shard deals the weights out to several processes, and this is the only one: start them with "
             "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"

@@ -127,23 +127,25 @@ def own_seed(seed: int) -> int:
     return seed if is_main() else int(np.random.SeedSequence([seed, rank()]).generate_state(1)[0])
 
 
-def check_episodes(episodes: int, group_size: int | None) -> int:
+def check_episodes(episodes: int, group_size: int | None, count: int | None = None) -> int:
     """Return the episodes that each process collects per update.
 
     Args:
         episodes: of an update, all processes together.
         group_size: episodes that share a prompt, which must not be divided; None without groups.
+        count: of processes; None for those that there are.
 
     Raises:
         ValueError: if the groups cannot be dealt out equally.
     """
-    unit = (group_size or 1) * size()
+    count = count or size()
+    unit = (group_size or 1) * count
     if episodes % unit:
         of = f" x group_size={group_size}" if (group_size or 1) > 1 else ""
         raise ValueError(
-            f"episodes_per_update={episodes} cannot be divided among {size()} processes{of}; use a multiple of {unit}"
+            f"episodes_per_update={episodes} cannot be divided among {count} processes{of}; use a multiple of {unit}"
         )
-    return episodes // size()
+    return episodes // count
 
 
 def merge_rollouts(

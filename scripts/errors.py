@@ -18,13 +18,6 @@ from . import torchrun
 OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
 USER = 2  # exit code of an error of the user
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
-LOWER = {  # which setting to lower if the memory runs out, by phase of a run
-    "acting": "--num-envs",
-    "evaluation": "--eval-episodes",
-    "warm start": "--micro-batch-tokens or --sft-batch-size",
-    "training": "--micro-batch-tokens",
-    "optimizer step": "the size of --model",
-}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
@@ -41,7 +34,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         if isinstance(error, (DivergedError, EngineError, VerifierError)):
             return str(error), 1
     if is_out_of_memory(error):
-        lower = f"lower {LOWER['training']} (training) or {LOWER['acting']} (acting)"
+        lower = "lower --micro-batch-tokens (training) or --num-envs (acting)"
         return f"out of memory: {lower}; rlenv train --dry-run with the same options says what takes how much", 1
     reason = torchrun.LOST if torchrun.is_lost(error) else _of_disk(error)
     return None if reason is None else (reason, 1)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import ChainMap
 from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +28,50 @@ from agents.training.teacher import named_teacher
 
 from . import session
 from .arguments import agent_arguments, env_arguments, is_text, policy_arguments
-from .errors import LOWER
 from .names import agent_class
 from .run import model_of
 from .torchrun import count_here
 
+LOWER = {"acting": "--num-envs", "evaluation": "--eval-episodes"}  # by phase: what has fewer slots
+SHARDS = (2, 4, 8, 16, 32, 64)  # processes that are tried
+
 
 def dry_run(given: dict[str, Any]) -> None:
-    """Print the memory that the run of these options needs, by part and by phase, and whether it fits.
+    """Print the memory that each process of the run of these options needs, by part and by phase, and whether it fits.
 
     Raises:
-        ValueError: if it does not fit, with the setting to lower; for an environment without text.
+        ValueError: if it does not fit, with what to change for each phase; for an environment without text.
     """
     if not is_text(given["env_id"]):
         raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
     config, work = workload(given)
-    plan, free = memory.plan(config, work), available(work.device)
-    result = {"parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases, "available": free}
-    click.echo(json.dumps(result) if given["as_json"] else _table(plan, free, work.device))
-    if free is not None and plan.peak > free:
-        most = f"the run needs {_shown(plan.peak)} ({plan.busiest}), and {work.device} has {_shown(free)} free"
-        raise ValueError(f"{most}; {_advice(config, work, plan, free)}")
+    plan, free, ranks = memory.plan(config, work), free_for(given, work.device), count_of(given)
+    over = [name for name, size in plan.phases.items() if free is not None and size > free]
+    remedies = _remedies(config, work, over, free or 0, ranks) if over else {}
+    result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
+    result |= {"available": free, "remedies": remedies}
+    where = f"{'of' if given.get('plan_memory') else 'free on'} {work.device}"
+    click.echo(json.dumps(result) if given["as_json"] else _table(plan, free, ranks, where))
+    if free is not None and remedies:
+        said: dict[str, list[str]] = {}
+        for phase, remedy in remedies.items():
+            said.setdefault(remedy, []).append(f"{phase} ({_shown(plan.phases[phase])})")
+        each = "; ".join(f"{', '.join(phases)}: {remedy}" for remedy, phases in said.items())
+        of_each = f", for each of {ranks} processes" if ranks > 1 else ""
+        raise ValueError(f"the run does not fit in the {_shown(free)} {where}{of_each}: {each}")
+
+
+def count_of(given: dict[str, Any]) -> int:
+    """Return the number of processes of the run that is planned."""
+    return given.get("plan_processes") or processes.size()
 
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    cls, ranks = agent_class(given["agent"]), processes.size()
-    check_shard(bool(given.get("shard")))
+    cls, ranks = agent_class(given["agent"]), count_of(given)
+    if given.get("shard") and given.get("dry_run") and ranks == 1:
+        raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
+    check_shard(bool(given.get("shard")), ranks)
     policy = policy_arguments(given)  # it asks for peft, if needed
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
@@ -61,6 +82,9 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     settings = usual | asked
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
     steps = settings.get("num_minibatches") or 1
+    group_size = settings.get("group_size") or cls.default_group_size
+    if given.get("dry_run"):
+        processes.check_episodes(episodes, group_size, ranks)
     slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
     facts = {
@@ -70,8 +94,8 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         "reply_length": task.encoding.max_reply_tokens,
         "episodes": -(-episodes // (steps * ranks)),
         "slots": -(-slots // ranks),
-        "group_size": settings.get("group_size") or cls.default_group_size,
-        "device": resolve_device(given["device"], given["env_id"]).type,
+        "group_size": group_size,
+        "device": _device(given),
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or given["log_kl"] or _teaches_a_copy(settings),
@@ -83,6 +107,13 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
     return config_of(model_of(given["model"]), vocabulary, task.max_length), work
+
+
+def _device(given: dict[str, Any]) -> str:
+    """Return the type of the run's device; with --plan-memory of one that need not be here, by default a GPU."""
+    if given.get("plan_memory") is None:
+        return resolve_device(given["device"], given["env_id"]).type
+    return "cuda" if given["device"] == "auto" else str(given["device"]).partition(":")[0]
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
@@ -122,22 +153,56 @@ def available(device: str) -> int | None:
     return max(min(free) // count_here(), 0) if free else None
 
 
-def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
-    """Return the setting that makes the busiest phase fit."""
-    if plan.busiest != "training":
-        return f"lower {LOWER[plan.busiest]}"
-    if tokens := memory.fitting_micro_batch_tokens(config, work, free):
-        return f"pass --micro-batch-tokens {tokens}"
-    more = "" if work.activation_checkpointing else "pass --activation-checkpointing, or "
-    return f"{more}lower --max-new-tokens or the size of --model: not even one episode at a time fits"
+def free_for(given: dict[str, Any], device: str) -> int | None:
+    """Return the bytes that each process of the run that is planned has on its device; None if nobody knows."""
+    if given.get("plan_memory"):
+        return int(given["plan_memory"])
+    free, planned = available(device), given.get("plan_processes") or 1
+    return free // planned if free is not None and device == "cpu" else free
 
 
-def _table(plan: Any, free: int | None, device: str) -> str:
+def _remedies(config: Any, work: Any, over: list[str], free: int, ranks: int) -> dict[str, str]:
+    """Return what makes each of these phases fit: less at once, else other options with the least at once."""
+    most = memory.fitting(config, work, free)
+    changes: dict[str, dict[str, Any]] = {
+        "pass --activation-checkpointing": {"activation_checkpointing": True},
+        "pass --lora-rank 16": {"lora_rank": work.lora_rank or 16},
+        "pass --dtype bfloat16": {"dtype": "bfloat16"},
+        "lower --max-new-tokens": {"context": work.prompt_length + 1, "sampled": 1, "reply_length": 0},
+    }
+    changes = {flag: facts for flag, facts in changes.items() if replace(work, **facts) != work}
+    shards = {f"pass --shard on {n} such devices": {"holders": n} for n in SHARDS if n > work.holders}
+
+    @cache
+    def fitting(*flags: str) -> dict[str, int]:
+        changed = ChainMap(*((changes | shards)[flag] for flag in flags))
+        return memory.fitting(config, replace(work, **changed), free)
+
+    def remedy(phase: str) -> str:
+        if most[phase] and phase in LOWER:
+            return f"lower {LOWER[phase]} to {most[phase] * ranks}"
+        if most[phase]:
+            return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
+        found = [flag for flag in changes if fitting(flag)[phase]]
+        found += [*islice((flag for flag in shards if fitting(flag)[phase]), 1)]  # the fewest devices
+        for count in range(2, len(changes) + 1):
+            found = found or [" and ".join(flags) for flags in combinations(changes, count) if fitting(*flags)[phase]]
+        return ", or ".join(found) or "choose a smaller --model"
+
+    return {phase: remedy(phase) for phase in over}
+
+
+def _table(plan: Any, free: int | None, ranks: int, where: str) -> str:
     rows = [("parameters", f"{plan.parameters:,}"), *((name, _shown(size)) for name, size in plan.parts.items())]
+    rows = [("processes", str(ranks))] * (ranks > 1) + rows
     rows += [(f"peak: {name}", _shown(size)) for name, size in plan.phases.items()]
-    rows.append((f"free on {device}", "unknown" if free is None else _shown(free)))
-    fits = "unknown" if free is None else "yes" if plan.peak <= free else "no"
-    return "\n".join(f"{name:<24}{size:>16}" for name, size in [*rows, ("the run fits", fits)])
+    rows.append((where, "unknown" if free is None else _shown(free)))
+    over = [name for name, size in plan.phases.items() if free is not None and size > free]
+    fits = "unknown" if free is None else "yes" if not over else "no"
+    return "\n".join(
+        f"{name:<24}{size:>16}{'  does not fit' * (name.removeprefix('peak: ') in over)}"
+        for name, size in [*rows, ("the run fits", fits)]
+    )
 
 
 def _shown(size: int) -> str:

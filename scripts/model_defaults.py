@@ -10,7 +10,7 @@ from agents.policies import NAMES
 from agents.policies.presets import PRESETS
 
 from .arguments import is_text
-from .memory_plan import available, workload
+from .memory_plan import free_for, workload
 from .progress import say
 from .run import model_of
 
@@ -53,7 +53,7 @@ def passes(given: dict[str, Any], together: int = 1) -> int | None:
     if model in ("auto", "tiny", "small") or 0 < size < 2 * LARGE:  # a plan needs the environment, which takes a second
         return None
     config, work = workload(given)
-    plan, free = memory.plan(config, work), available(work.device)
+    plan, free = memory.plan(config, work), free_for(given, work.device)
     if free is None or plan.parameters < LARGE or plan.peak <= (budget := int(SHARE * free / together)):
         return None
     return max(memory.fitting_micro_batch_tokens(config, work, budget), work.context - 1)

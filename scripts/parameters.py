@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,21 @@ class KeyValue(click.ParamType):
         except json.JSONDecodeError:
             return key, literal
         return key, literal if self.text and not isinstance(found, str) else found
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 80G or 512M: of 2^30 and 2^20."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is not a size such as 80G or 512M", param, ctx)
+        return int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2].upper()])
 
 
 class ProblemSource(click.Path):

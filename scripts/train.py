@@ -27,7 +27,7 @@ from .options import (
     text,
     warm_start,
 )  # fmt: skip
-from .parameters import KeyValue, group, option
+from .parameters import KeyValue, Size, group, option
 
 agent_options = group(
     "Agent, policy and budget",
@@ -50,6 +50,8 @@ evaluation = group(
     ),
     option("--log-kl", bool, "Log the KL to the policy that training starts from (rollout/kl_start).", False),
     option("--dry-run", bool, "Say whether the run fits in memory; train nothing.", False),
+    option("--plan-processes", COUNT, "With --dry-run: plan for so many processes of torchrun.", shown="those here"),
+    option("--plan-memory", Size(), "With --dry-run: the memory of each one's GPU.", shown="what is free here"),
 )
 checkpoints = group(
     "Run folder and checkpoints",
@@ -80,7 +82,7 @@ checkpoints = group(
         "What is learned": ("env_id", "task", "verifier", "verifier_args", "problems", "max_new_tokens"),
         "Who learns": ("agent", "model", "chat", "lora_rank", "learning_rate"),
         "How much": ("sft_steps", "episodes", "timesteps", "episodes_per_update", "group_size", "eval_every"),
-        "The run": ("config", "log_dir", "seed", "device", "resume", "dry_run"),
+        "The run": ("config", "log_dir", "seed", "device", "resume", "dry_run", "plan_processes", "plan_memory"),
     },
 )
 @environment

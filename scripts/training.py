@@ -26,7 +26,7 @@ from .parameters import flag_of, typed
 from .progress import Interrupt, say
 from .resume import continued
 from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
-from .torchrun import join, restarts
+from .torchrun import count, join, restarts
 from .trackers import library
 
 
@@ -114,6 +114,11 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
         ValueError: for options that exclude each other.
     """
     given = one_budget(given)
+    for name in ("plan_processes", "plan_memory"):
+        if given[name] is not None and not given["dry_run"]:
+            raise ValueError(f"{flag_of(name)} plans a run that is not started here: pass --dry-run, too")
+        if given[name] is not None and count() > 1:
+            raise ValueError(f"{flag_of(name)} is for a plan without torchrun, which has started {count()} processes")
     if typed("save_every"):
         if typed("save_every_updates"):
             raise ValueError("--save-every and --save-every-updates exclude each other")

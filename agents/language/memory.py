@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -110,15 +111,6 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         work: what the run does.
     """
     sizes, rows = _Sizes(config, work), work.rows(work.episodes)
-    phases = {
-        "acting": sizes.acting(work.slots, max(work.slots // work.group_size, 1)),
-        "training": sizes.training(rows, work.episodes),
-        "optimizer step": sizes.held + sizes.gradients + sizes.adam,
-    }
-    if work.imitated:  # has a separate optimizer, before the run's has moments
-        phases["warm start"] = sizes.training(work.rows(work.imitated), work.imitated) + sizes.masters
-    if work.evaluated:
-        phases["evaluation"] = sizes.acting(work.evaluated, work.evaluated)
     parts = {
         "weights": sizes.weights,
         "gradients": sizes.gradients,
@@ -129,21 +121,31 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         "activations": sizes.activations(rows),
         "logits of training": sizes.logits(rows),
     }
-    return Plan(sizes.count, parts, phases)
+    return Plan(sizes.count, parts, {name: need(count) for name, (count, need) in sizes.phases().items()})
 
 
-def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
-    """Return the largest `micro_batch_tokens` with which training stays within a budget; 0 if no episode fits.
+def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, int]:
+    """Return, for each phase, the most that it can do at once within a budget, and at most what it does; 0 if nothing.
+
+    Acting and evaluation do slots at once, the others episodes; for training, the run's own micro-batches are ignored.
 
     Args:
         config: of the model.
-        work: what the run does; its own micro-batches are ignored.
+        work: what the run does.
         budget: bytes for the whole run, weights included.
     """
-    sizes, rows = _Sizes(config, work), range(1, work.episodes + 1)
-    if sizes.held + sizes.gradients + sizes.adam > budget:
-        return 0
-    return bisect_right(rows, budget, key=lambda each: sizes.training(each, work.episodes + 1)) * (work.context - 1)
+    sizes = _Sizes(config, work)
+    found = {
+        name: bisect_right(range(1, count + 1), budget, key=need) for name, (count, need) in sizes.phases().items()
+    }
+    rows = range(1, work.episodes + 1)
+    most = bisect_right(rows, budget, key=lambda each: sizes.training(each, work.episodes + 1))
+    return found | {"training": most if found["optimizer step"] else 0}
+
+
+def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
+    """Return the largest `micro_batch_tokens` with which training stays within a budget; 0 if no episode fits."""
+    return fitting(config, work, budget)["training"] * (work.context - 1)
 
 
 class _Sizes:
@@ -189,6 +191,21 @@ class _Sizes:
         self.whole = self.gathered = 0
         if not alone:  # whole weights act; layers in training, and gradients before their sum is dealt out
             self.whole, self.gathered = whole, self.size * (3 * rest + 5 * max(layers, default=0))
+
+    def phases(self) -> dict[str, tuple[int, Callable[[int], int]]]:
+        """Return, of each phase, how many slots or episodes it has at once, and its peak for so many."""
+        work = self.work
+        found: dict[str, tuple[int, Callable[[int], int]]] = {
+            "acting": (work.slots, lambda slots: self.acting(slots, max(slots // work.group_size, 1))),
+            "training": (work.rows(work.episodes), lambda rows: self.training(rows, work.episodes)),
+            "optimizer step": (1, lambda _: self.held + self.gradients + self.adam),
+        }
+        if work.imitated:  # has a separate optimizer, before the run's has moments
+            imitate: Callable[[int], int] = lambda rows: self.training(rows, work.imitated) + self.masters  # noqa: E731
+            found["warm start"] = work.rows(work.imitated), imitate
+        if work.evaluated:
+            found["evaluation"] = work.evaluated, lambda slots: self.acting(slots, slots)
+        return found
 
     def _layer(self, tokens: int) -> int:
         """Return the bytes that a layer keeps for the backward pass."""

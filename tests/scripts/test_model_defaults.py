@@ -51,7 +51,6 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     monkeypatch.setattr(model_defaults, "LARGE", 1000)
     free = 3 * 2**20
     monkeypatch.setattr(memory_plan, "available", lambda device: free)
-    monkeypatch.setattr(model_defaults, "available", lambda device: free)
     options = ["--model", folder, "--episodes-per-update", "256", "--episodes", "256"]
     _, said = run(*options, "--log-dir", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -68,7 +67,7 @@ def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
     work = Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
     config, free = tiny_model("llama").config, 4 * 2**20
     monkeypatch.setattr(model_defaults, "LARGE", 1)
-    monkeypatch.setattr(model_defaults, "available", lambda device: free)
+    monkeypatch.setattr(memory_plan, "available", lambda device: free)
     monkeypatch.setattr(model_defaults, "workload", lambda given: (config, work))
     given = {"model": "someone/model", "micro_batch_size": None, "micro_batch_tokens": None}
     tokens = model_defaults.passes(given, together=3)
