@@ -60,7 +60,7 @@ SB3 = (
         "target_kl",
         "of agents with several passes, such as PPO and GRPO: no step above it, not above 1.5 times it",
     ),
-    Row("tensorboard_log", "tensorboard_log"),
+    Row("tensorboard_log", "tensorboard_log", "runs are `RLOO_1`, `RLOO_2`, ..., by the class"),
     Row("policy_kwargs", "policy_kwargs", "what JSON can hold, and `activation_fn`"),
     Row("verbose", "verbose", "1 prints a table every `log_interval` updates"),
     Row("seed", "seed", "`set_random_seed` seeds the agent and its environment, no global generator is used"),

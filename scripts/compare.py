@@ -29,7 +29,7 @@ compare_options = group(
     option("--group-size", int, "Episodes that share a prompt.", shown=f"{GROUP}, if the environment has groups"),
     option("--eval-episodes", COUNT, "Episodes of each evaluation.", shown="2000 for text, 100 for control"),
     option("--log-interval", COUNT, "Updates between points of a curve.", 5),
-    option("--figures/--no-figures", bool, "Write report.html.", True),
+    option("--figures/--no-figures", bool, "Write report.html, curve.svg and curve.png.", True),
     option(
         "--log-dir",
         click.Path(file_okay=False, path_type=Path),
@@ -65,8 +65,8 @@ def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
     Every run is an `rlenv train` in a separate process; if there are several GPUs, they share the runs. The folder gets
-    report.md, report.json and report.html. The same command again continues an interrupted comparison; it
-    may add agents and seeds.
+    the report (report.md, report.html), its table (report.csv, report.json) and the learning curve (curve.svg,
+    curve.png). The same command again continues an interrupted comparison; it may add agents and seeds.
     """
     from .study import run_comparison
 

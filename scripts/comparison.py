@@ -1,15 +1,19 @@
-"""The report of a comparison: report.json, report.md and report.html."""
+"""The report of a comparison: report.md, report.json, report.csv; report.html, curve.svg and curve.png."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .arguments import is_text
 from .reports import page
+from .reports.charts import write_curve
+from .reports.collect import kinds_of, read_runs
 from .reports.statistics import BEFORE, interquartile_mean, tabulate, worse
-from .run import REPORT, write_json
+from .run import REPORT, write_json, write_text
 
 
 def write_report(
@@ -18,8 +22,8 @@ def write_report(
     agents: Sequence[str],
     results: Sequence[Mapping[str, Any]],
     failed: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Write the three files; return what is in report.json.
+) -> tuple[dict[str, Any], list[Path]]:
+    """Write the files of a report; return what is in report.json, and the files, report.md first.
 
     Args:
         folder: of the comparison.
@@ -49,9 +53,23 @@ def write_report(
     write_json(folder / "report.json", report)
     notes = [f"- {line}" for line in of_few.values()] + _notes(runs, agents, failed)
     (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
+    _write_table(folder / "report.csv", figure, rows)
+    written = [folder / name for name in ("report.md", "report.json", "report.csv")]
     if given["figures"] and runs:
         page.write_report([folder], folder / REPORT)
-    return report
+        written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve")]
+    return report, written
+
+
+def _write_table(path: Path, figure: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of report.json as CSV, None as an empty cell; `figure` is what `iqm` to `max` are of."""
+    text = io.StringIO()
+    table = csv.DictWriter(
+        text, ["agent", "figure", *dict.fromkeys(name for row in rows for name in row if name != "agent")]
+    )
+    table.writeheader()
+    table.writerows({"figure": figure, **row} for row in rows)
+    write_text(path, text.getvalue())
 
 
 def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
 warm/            the supervised checkpoint that all runs start from (text), with warm.log
 AGENT/seed-S/    a run folder of `rlenv train`, with AGENT/seed-S.log
-report.md, report.json, report.html
+report.md, report.json, report.csv, report.html, curve.svg, curve.png
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def run_comparison(given: dict[str, Any]) -> None:
     except KeyboardInterrupt:
         click.echo("Interrupted; the same command continues from here.", err=True)
         sys.exit(130)
-    report, page = study.report(failed), study.folder / "report.md"
+    report, (page, *others) = study.report(failed)
     click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
     click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
+    click.echo(f"Also: {', '.join(map(str, others))}", err=True)
     sys.exit(1 if failed else 0)
 
 
@@ -224,8 +225,8 @@ class Study:
             options["micro_batch_tokens"] = passes(options, together)
         return options
 
-    def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
-        """Write the report about every finished run; return what is in report.json."""
+    def report(self, failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Path]]:
+        """Write the report about every finished run; return what is in report.json, and the files."""
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
         named = [(path, result) for path, result in done.items() if result is not None]
         results = [result | {"run_dir": str(path), "agent": short_name(result["agent"])} for path, result in named]

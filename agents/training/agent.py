@@ -186,7 +186,7 @@ class Agent(Sb3Face):
         total_timesteps: int | None = None,
         callback: Any = None,
         log_interval: int = 1,
-        tb_log_name: str = "run",
+        tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
         total_episodes: int | None = None,
@@ -203,7 +203,7 @@ class Agent(Sb3Face):
             callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
             log_interval: updates between two entries of the log, the first of which is of update 1; see
                 `metrics.thinned` for very long runs.
-            tb_log_name: name of the TensorBoard run.
+            tb_log_name: name of the TensorBoard run; None for that of the class, as in "RLOO_1".
             reset_num_timesteps: False continues the count of an earlier call.
             progress_bar: whether to show one (with tqdm and rich).
             total_episodes: episodes to collect, instead of `total_timesteps`.
@@ -231,7 +231,7 @@ class Agent(Sb3Face):
         total_timesteps: int | None = None,
         total_episodes: int | None = None,
         callback: Any = None,
-        tb_log_name: str = "run",
+        tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Iterator[tuple[Rollout, dict[str, float]]]:
@@ -248,7 +248,8 @@ class Agent(Sb3Face):
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self.unwritten.logger is None:
-            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
+            name = tb_log_name or type(self).__name__
+            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, reset_num_timesteps))
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 

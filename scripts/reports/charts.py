@@ -1,10 +1,14 @@
-"""The charts of a report: one metric each, with a picture per kind of runs: its curve, its band, its evaluations."""
+"""The charts of a report: one metric each, with a picture per kind of runs: its curve, its band, its evaluations.
+
+The learning curve of a comparison is one picture of all kinds.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,50 @@ from .statistics import spread
 
 BOLD, THIN = 40, 400  # points of the curve of a single run, and of the thin line behind it
 NOISE = 1e-6  # rounding makes a KL of 0 so large; charts with nothing above it are left out
+STYLES = ("-", "--", ":")  # of ten kinds each, for which there are colors
 LINE, OTHERS, SOFT, GRID = "#0b6e99", "#b4bac2", "#68717d", "#dfe3e8"  # the page inverts them in the dark
+
+
+def write_curve(kinds: Sequence[Kind], stem: Path) -> list[Path]:
+    """Write the learning curves of all kinds of runs in one picture, as SVG and PNG; return the files.
+
+    Success and, unless it is the same, the reward of the sampled episodes have a panel each, over episodes (text) or
+    steps (control). Of several runs: the interquartile mean, and a band from the worst to the best.
+
+    Args:
+        kinds: of the runs.
+        stem: path of the files without their ending.
+
+    Returns:
+        None of them if nothing was logged.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    axis = _axis_of(kinds)
+    panels = list(_bands_of(kinds, METRICS[:2], axis))
+    if not panels:
+        return []
+    figure, side = Figure(figsize=(5 * len(panels) + 1.5, 3.6), layout="constrained"), len(panels)
+    plots: Any = figure.subplots(1, side, squeeze=False)[0]
+    for axes, (metric, bands) in zip(plots, panels, strict=True):
+        for number, (kind, (x, y, low, high)) in enumerate(bands.items()):
+            style = {"color": f"C{number % 10}", "linestyle": STYLES[number // 10 % len(STYLES)]}
+            axes.plot(x, y, linewidth=1.4, label=kind.label.replace("$", r"\$"), **style)
+            if len(kind.runs) > 1:
+                axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
+        axes.set(title=metric.title, xlabel="episodes" if axis == "time/episodes" else "steps")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = max((axes.get_legend_handles_labels() for axes in plots), key=lambda found: len(found[1]))
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
+    files = [stem.with_suffix(ending) for ending in (".svg", ".png")]
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": stem.name}):  # equal runs, equal files
+        figure.savefig(files[0], metadata={"Date": None})
+        figure.savefig(files[1], dpi=200)
+    return files
 
 
 def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
@@ -27,22 +74,34 @@ def charts_of(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
         the picture as the address of an image.
     """
     runs = [run for kind in kinds for run in kind.runs]
-    axis = "time/iterations"
-    if len(kinds) > 1:  # updates of two kinds may differ in size
-        axis = "time/episodes" if runs[0].is_text else "time/total_timesteps"
+    axis = "time/iterations" if len(kinds) == 1 else _axis_of(kinds)  # updates of two kinds may differ in size
     parts = dict.fromkeys(name for run in runs for name in run.columns if "/parts/" in name)
     of_parts = [Metric(name, f"Part of the reward: {name.split('/parts/')[1]}", "Mean of an update.") for name in parts]
     grouped = any((run["rollout/group_size_min"].values > 1).any() for run in runs)
-    charts, drawn = [], set[bytes]()
-    for metric in [*METRICS, *of_parts]:
+    charts = []
+    shown = [metric for metric in [*METRICS, *of_parts] if grouped or not metric.of_groups]
+    for metric, bands in _bands_of(kinds, shown, axis):
+        pictures = [(kind.label, band[1][-1], _picture(kind, metric, axis, bands)) for kind, band in bands.items()]
+        charts.append({"title": metric.title, "note": metric.note, "pictures": pictures})
+    return charts
+
+
+def _axis_of(kinds: Sequence[Kind]) -> str:
+    """Return the column by which kinds of runs are compared."""
+    return "time/episodes" if kinds[0].runs[0].is_text else "time/total_timesteps"
+
+
+def _bands_of(
+    kinds: Sequence[Kind], metrics: Sequence[Metric], axis: str
+) -> Iterator[tuple[Metric, dict[Kind, np.ndarray]]]:
+    """Yield each metric that is more than rounding, and not the same as one before, with the `_band` of each kind."""
+    drawn = set[bytes]()
+    for metric in metrics:
         bands = {kind: band for kind in kinds if (band := _band(kind, metric, axis)) is not None}
         figures = b"".join(band[1].tobytes() for band in bands.values())
-        shown = any((abs(band[1]) > NOISE).any() for band in bands.values())
-        if shown and figures not in drawn and (grouped or not metric.of_groups):
+        if any((abs(band[1]) > NOISE).any() for band in bands.values()) and figures not in drawn:
             drawn.add(figures)
-            pictures = [(kind.label, band[1][-1], _picture(kind, metric, axis, bands)) for kind, band in bands.items()]
-            charts.append({"title": metric.title, "note": metric.note, "pictures": pictures})
-    return charts
+            yield metric, bands
 
 
 def _band(kind: Kind, metric: Metric, axis: str) -> np.ndarray | None:

@@ -128,6 +128,13 @@ def test_a_callback_that_returns_false_stops_the_training(kind):
     assert set(calls) == {(agent.env.num_envs,)}
 
 
+def test_runs_of_tensorboard_are_named_after_the_agent(tmp_path):
+    short = {"env_kwargs": {"max_episode_steps": 4}, "episodes_per_update": 2, "tensorboard_log": str(tmp_path), **CPU}
+    for given in ({}, {}, {"tb_log_name": "own"}):
+        Reinforce("MlpPolicy", "CartPole-v1", **short).learn(8, **given)
+    assert {path.name for path in tmp_path.iterdir()} == {"Reinforce_1", "Reinforce_2", "own_1"}
+
+
 def test_there_is_no_logger_before_learning():
     agent = make_agent("control")
     with pytest.raises(RuntimeError, match="no logger"):

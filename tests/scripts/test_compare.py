@@ -1,5 +1,6 @@
 """`rlenv compare`, as a person runs it, with everything made small; its statistics against known answers."""
 
+import csv
 import json
 import math
 
@@ -12,6 +13,7 @@ from _rlenv_scripts.held_out import check_enough
 from _rlenv_scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate, worse
 from _rlenv_scripts.study import finished, gpus_of
 from inprocess import error_of, result_of
+from matplotlib.image import imread
 
 from agents import AGENTS
 from agents.files import Lock
@@ -51,6 +53,24 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
         config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
         assert (config["group_size"], config["verifier_args"]) == (4, {"digits": 1})
+
+
+def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_so(compared):
+    folder, report = compared
+    picture = (folder / "curve.svg").read_text(encoding="utf-8")
+    assert all(f">{text}<" in picture for text in ("reinforce", "rloo", "episodes", "Success"))
+    width, height, *_ = imread(folder / "curve.png").shape
+    assert min(width, height) > 400
+    with (folder / "report.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["agent"] for row in rows] == ["before training", "reinforce", "rloo"]
+    for row, known in zip(rows, report["rows"], strict=True):
+        assert float(row["iqm"]) == known["iqm"] and int(row["problems"]) == known["problems"]
+        assert row["figure"] == report["figure"] and row["wins"] == (
+            "" if known["wins"] is None else str(known["wins"])
+        )
+    said = compare(*SMALL, "--log-dir", folder).stderr.splitlines()[-1]
+    assert all(str(folder / name) in said for name in ("report.html", "report.csv", "curve.svg", "curve.png"))
 
 
 def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):
@@ -265,7 +285,7 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
     given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
     results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
     results.append(result("ppo", 0, 0.95))
-    made = write_report(tmp_path, given, ["rloo", "grpo", "ppo"], results, [])
+    made, _ = write_report(tmp_path, given, ["rloo", "grpo", "ppo"], results, [])
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
