@@ -47,7 +47,7 @@ def dry_run(given: dict[str, Any]) -> None:
     config, work = workload(given)
     plan, free, ranks = memory.plan(config, work), free_for(given, work.device), count_of(given)
     over = [name for name, size in plan.phases.items() if free is not None and size > free]
-    remedies = _remedies(config, work, over, free or 0, ranks) if over else {}
+    remedies = _remedies(config, work, over, free or 0, given) if over else {}
     result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
     result |= {"available": free, "remedies": remedies}
     where = f"{'of' if given.get('plan_memory') else 'free on'} {work.device}"
@@ -161,10 +161,12 @@ def free_for(given: dict[str, Any], device: str) -> int | None:
     return free // planned if free is not None and device == "cpu" else free
 
 
-def _remedies(config: Any, work: Any, over: list[str], free: int, ranks: int) -> dict[str, str]:
+def _remedies(config: Any, work: Any, over: list[str], free: int, given: dict[str, Any]) -> dict[str, str]:
     """Return what makes each of these phases fit: less at once, else other options with the least at once."""
     most = memory.fitting(config, work, free)
+    anchored = given.get("kl_coef") and not given["log_kl"]
     changes: dict[str, dict[str, Any]] = {
+        "pass --kl-coef 0": {"reference": False} if anchored else {},
         "pass --activation-checkpointing": {"activation_checkpointing": True},
         "pass --lora-rank 16": {"lora_rank": work.lora_rank or 16},
         "pass --dtype bfloat16": {"dtype": "bfloat16"},
@@ -180,7 +182,7 @@ def _remedies(config: Any, work: Any, over: list[str], free: int, ranks: int) ->
 
     def remedy(phase: str) -> str:
         if most[phase] and phase in LOWER:
-            return f"lower {LOWER[phase]} to {most[phase] * ranks}"
+            return f"lower {LOWER[phase]} to {most[phase] * count_of(given)}"
         if most[phase]:
             return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
         found = [flag for flag in changes if fitting(flag)[phase]]

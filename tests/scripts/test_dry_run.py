@@ -62,10 +62,15 @@ def remedied(phase, remedy):
         ([*LONG, 2000], 20, {"acting": "--num-envs", "training": "--max-new-tokens", "evaluation": "--eval-episodes"}),
         (["--max-new-tokens", 30], 20, {"warm start": "--micro-batch-tokens"}),
         (["--sft-steps", 0, "--num-envs", 5000], 20, {"acting": "--num-envs"}),
+        (
+            [*MANY, "--kl-coef", 0.1],
+            8,
+            {"acting": "", "training": "", "optimizer step": "--kl-coef 0", "evaluation": ""},
+        ),
         (MANY, 5, dict.fromkeys(("acting", "training", "optimizer step", "evaluation"), "--shard")),
         (MANY, 1, {"acting": "smaller --model", "training": "", "optimizer step": "--shard", "evaluation": ""}),
     ],
-    ids=["micro-batches", "long answers", "warm start", "slots", "weights", "nothing"],
+    ids=["micro-batches", "long answers", "warm start", "slots", "reference", "weights", "nothing"],
 )
 def test_every_phase_that_does_not_fit_is_named_with_what_makes_it_fit(options, free, phases):
     machine = ["--plan-memory", f"{free}M", "--device", "cpu"]
