@@ -1,6 +1,5 @@
 """What agents refuse: a call, and what its one line must name (the setting, the value that was given, the remedy)."""
 
-import itertools
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear
-from transformers import BertConfig, BertLMHeadModel
 
 from agents import (
     A2C,
@@ -35,7 +32,6 @@ from agents import (
 from agents.engines.base import Engine
 from agents.estimators import baselines
 from agents.estimators.pass_at_k import bootstrap_mean, maj_at_k, pass_at_k
-from agents.language.nucleus import SampledPolicy
 from agents.policies.choosing import evaluate_choices
 from agents.policies.token_extractor import TokenExtractor
 from agents.rollouts.action_probabilities import Onlooker
@@ -97,10 +93,6 @@ class Seedless(Somebody):
         return self.first
 
 
-class Stepless(Somebody):
-    step = gym.Env.step
-
-
 class Twofold(gym.ObservationWrapper):
     """A wrapper that says that it sees what it does not."""
 
@@ -117,22 +109,15 @@ def stepped(**answers):
 PAIR, BOTH = spaces.Dict({"a": IMAGE, "b": TWO}), {"a": SEEN, "b": 1}
 SOMEBODIES = [  # what an environment does; what is named beside its class
     ({"first": SEEN}, ("reset returned array", "(observation, info)")),
-    ({"first": None}, ("reset returned None", "(observation, info)")),
-    ({"first": (SEEN, {}, 1)}, ("reset returned 3 values", "(observation, info)")),
-    ({"first": (SEEN, None)}, ("reset returned the info None", "dictionary")),
     ({"first": (np.zeros(4), {})}, ("reset returned an observation", "shape (4,)", "Box(0.0, 1.0, (3,), float32)")),
-    ({"then": SEEN}, ("step returned array", RETURNED)),
-    ({"then": None}, ("step returned None", RETURNED)),
     ({"then": (SEEN, 1.0, True, {})}, ("step returned 4 values", RETURNED)),
     ({"then": [SEEN, 1.0, True, False, {}]}, ("step returned [array", "(list)", RETURNED)),
-    *((stepped(reward=x), ("step returned the reward", repr(x), "number")) for x in ("1", "good", None, b"1", 1j)),
+    *((stepped(reward=x), ("step returned the reward", repr(x), "number")) for x in ("1", None, 1j)),
     (stepped(reward=np.ones(1)), ("step returned the reward array([1.])", "one number")),
     (stepped(reward=10**400), ("step returned the reward 1000", "one number")),
-    (stepped(obs=np.zeros((1, 3))), ("step returned an observation", "shape (1, 3)", "Box(0.0, 1.0, (3,), float32)")),
     (stepped(obs="left"), ("step returned an observation", "'left' (str)", "Box(0.0, 1.0, (3,), float32)")),
     (stepped(obs=[[1], [1, 2]]), ("step returned an observation", "[[1], [1, 2]] (list)")),
-    *((stepped(terminated=x), ("step returned terminated", repr(x), "True or False")) for x in (None, "no", [True])),
-    (stepped(truncated=None), ("step returned truncated", "None")),
+    *((stepped(terminated=x), ("step returned terminated", repr(x), "True or False")) for x in (None, [True])),
     (stepped(info=None), ("step returned the info None", "dictionary")),
     ({"observation_space": TWO, "first": (2, {})}, ("reset returned an observation", "2 (int)", "Discrete(2)")),
     ({"observation_space": PAIR, "first": (SEEN, {})}, ("reset returned an observation", "dictionary with 'a', 'b'")),
@@ -218,43 +203,30 @@ def fewer_copies():
     others.load_state_dict(state)
 
 
-def bert():
-    return BertLMHeadModel(BertConfig(vocab_size=10, is_decoder=True, num_hidden_layers=1))
-
-
-def slots_of_groups(slots, mode):
+def slots_of_groups():
     make = lambda: gym.make("TextGen-v0", verifier="arith", group_size=4)  # noqa: E731
-    RLOO("tiny", gym.vector.SyncVectorEnv([make] * slots, autoreset_mode=mode), device="cpu")
+    RLOO("tiny", gym.vector.SyncVectorEnv([make] * 3), device="cpu")
 
 
-SETTINGS = [  # agent on CartPole, setting, values, what is named: more than each declaration says of itself
-    ("reinforce-baseline", "kl_in", ("rewards",), "did you mean 'reward'"),
-    ("reinforce-baseline", "group_size", (0, 2), ""),
-    ("reinforce-baseline", "device", ("cudaa",), "cannot be used"),
-    *((name, "episodes_per_update", (1,), "at least 2") for name, cls in AGENTS.items() if cls.compares_groups),
-    ("rloo", "reply_coef", (0.5,), "ControlPolicy reads no replies"),
-    ("sdpo", "teacher_weights", ("mean",), "averaged, live, start"),
-    ("cispo", "max_ratio", (None,), "at least 1"),
-    ("kl-cov", "max_covariance", (0,), "min_covariance=0"),
-    ("clip-cov", "min_covariance", (6,), "max_covariance=5"),
-    ("rloo", "mismatch_max", (2.0,), "no effect without mismatch"),
-    ("ppo", "mismatch_max", (None,), "no effect without mismatch"),
-    ("rloo", "mismatch_min", (0.5,), "no effect without mismatch"),
-    ("rloo", "kl_ratio", ("constant",), "kl_in='loss'"),
-    ("pkpo", "k", (9,), "k=1 to 8"),
-    ("gdpo", "part_weights", ({"right": "1"},), "map parts to numbers"),
-    ("gdpo", "normalize_rewards", (True,), "no effect in GDPO"),
+SETTINGS = [  # agent on CartPole, setting, value, what is named: more than each declaration says of itself
+    ("reinforce-baseline", "group_size", 2, ""),
+    ("reinforce-baseline", "device", "cudaa", "cannot be used"),
+    ("rloo", "reply_coef", 0.5, "ControlPolicy reads no replies"),
+    ("cispo", "max_ratio", None, "at least 1"),
+    ("kl-cov", "max_covariance", 0, "min_covariance=0"),
+    ("ppo", "mismatch_max", None, "no effect without mismatch"),
+    ("rloo", "kl_ratio", "constant", "kl_in='loss'"),
+    ("pkpo", "k", 9, "k=1 to 8"),
+    ("gdpo", "part_weights", {"right": "1"}, "map parts to numbers"),
+    ("gdpo", "normalize_rewards", True, "no effect in GDPO"),
 ]
 SPACES = [  # observations, actions, policy, its arguments; what is named
     (spaces.Tuple([IMAGE, IMAGE]), TWO, "auto", {}, ("observation space Tuple", "supported: Box")),
     (IMAGE, spaces.Tuple([spaces.Discrete(2)]), "auto", {}, ("action space Tuple", "supported: Box")),
     (IMAGE, spaces.Box(-1, 1, (0,)), "auto", {}, ("action space Box", "(0,)", "at least one number")),
-    (IMAGE, spaces.Box(-1, 1, (2, 0)), "MlpPolicy", {}, ("action space Box", "(2, 0)", "at least one number")),
-    (IMAGE, spaces.MultiDiscrete([]), "auto", {}, ("action space MultiDiscrete", "at least one number")),
     (spaces.Dict({"a": spaces.Dict({"b": IMAGE})}), TWO, "auto", {}, ("observation space Dict", "supported")),
     (spaces.Discrete(3, start=1), TWO, "auto", {}, ("start=1", "start=0")),
     (spaces.Dict({"a": IMAGE}), TWO, "MlpPolicy", {}, ("MultiInputPolicy",)),
-    (IMAGE, TWO, "MultiInputPolicy", {}, ("MlpPolicy",)),
     (IMAGE, spaces.Box(-1, 1, (1,)), "auto", {"squash_output": True}, ("squash_output", "use_sde=True")),
     (IMAGE, FREE, "auto", {"squash_output": True, "use_sde": True}, ("squash_output", "bounds")),
     (IMAGE, TWO, "MlpPolicy", {"normalize_observations": "yes"}, ("normalize_observations", "'yes'")),
@@ -262,16 +234,13 @@ SPACES = [  # observations, actions, policy, its arguments; what is named
     (IMAGE, FREE, "MlpPolicy", {"sde_sample_freq": 0, "use_sde": True}, ("sde_sample_freq", "0")),
     (spaces.Dict({"a": IMAGE}), TWO, "auto", {"normalize_observations": True}, ("MlpPolicy, got MultiInputPolicy",)),
     (IMAGE, TWO, "MlpPolicy", {"activation_fn": "ReLu"}, ("activation_fn 'ReLu'", "'ReLU'")),
-    (IMAGE, TWO, "MlpPolicy", {"activation_fn": Linear}, ("activation_fn", "Linear")),
     (IMAGE, TWO, "MlpPolicy", {"features_extractor_class": Linear}, ("features_extractor_class", "cannot be saved")),
 ]
 ADAPTERS = [  # arguments of a language model of width 16; what is named
-    ({"lora_rank": 0}, ("lora_rank", "at least 1", "0")),
     ({"lora_rank": 17}, ("lora_rank=17", "1 to 16")),
     ({"lora_rank": 2, "lora_alpha": 0.0}, ("lora_alpha", "above 0", "0.0")),
     ({"lora_alpha": 2.0}, ("lora_alpha", "lora_rank")),
     ({"lora_rank": 2, "lora_targets": "q_proj,qproj"}, ("LoRA target 'qproj'", "'q_proj'", "all-linear", "v_proj")),
-    ({"activation_checkpointing": 1}, ("activation_checkpointing", "got 1")),
 ]
 TEACHERS = [  # settings of a distillation with text; what is named
     ({"kl_coef": 0.1}, ("kl_coef=0.1", "teacher")),
@@ -279,21 +248,15 @@ TEACHERS = [  # settings of a distillation with text; what is named
     ({"teacher": "small"}, ("'small'", "random weights", "run folder")),
     ({"teacher": Path("nowhere")}, ("teacher 'nowhere'", "neither a folder that exists nor a model's id", "a trained")),
     ({"teacher": 5}, ("teacher=5", "run folder")),
-    ({"estimator": "k1"}, ("estimator 'k1'", "sampled, centred, exact")),
 ]
 THEMSELVES = [  # settings of SDPO with text that have no effect, and of what
     ({"teacher_weights": "live", "average_rate": 0.5}, ("average_rate=0.5", "without averaged weights")),
     ({"teacher": "nowhere", "teacher_weights": "start"}, ("teacher_weights='start'", "with a teacher")),
     ({"estimator": "sampled", "divergence": "forward-kl"}, ("divergence='forward-kl'", "estimator='sampled'")),
-    ({"mismatch": "token-mask"}, ("'token-mask'", "estimator='exact'")),
 ]
 IDLE = [  # settings of a distillation that have no effect, and of what
-    ({"kl_estimator": "exact"}, ("kl_estimator='exact'", "teacher")),
     ({"kl_in": "loss"}, ("kl_in='loss'", "KL anchor")),
-    ({"kl_ratio": "constant", "kl_in": "loss"}, ("KL anchor",)),
     ({"estimator": "exact", "mismatch": "token-mask"}, ("'token-mask'", "estimator='exact'")),
-    ({"estimator": "exact", "off_policy_mask": 0.1}, ("off_policy_mask=0.1", "estimator='exact'")),
-    ({"estimator": "exact", "max_ratio": 2.0}, ("max_ratio=2.0", "estimator='exact'")),
     ({"normalize_rewards": True}, ("normalize_rewards=True", "reward_coef")),
 ]
 MEANT = [  # policy, environment, settings; what is named
@@ -301,37 +264,27 @@ MEANT = [  # policy, environment, settings; what is named
     ("tny", "TextGen-v0", {"env_kwargs": ARITH}, ("'tny'", "'tiny'")),
     ("./nowhere", "TextGen-v0", {"env_kwargs": ARITH}, ("'./nowhere'", "allowed: tiny")),
     ("tiny", "CartPole-v1", {}, ("language model", "observations")),
-    ("MlpPolicy", "CartPole-v11", {}, ("CartPole-v1",)),
     ("MlpPolicy", "CartPoel-v1", {}, ("CartPole",)),
     ("MlpPolicy", 3, {}, ("an environment is an id",)),
     ("MlpPolicy", "CartPole-v1", {"env_kwargs": {"colour": "red"}}, ("colour",)),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, ("layers",)),
     ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"optimizer_kwargs": {"eps": 1}}}, ("optimizer_kwargs", "adam_eps")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "policy_kwargs": {"temperature": 0}}, ("temperature", "0")),
-    ("tiny", "TextGen-v0", {"env_kwargs": {"verifier": "arih"}}, ("'arih'", "arith")),
-    ("tiny", "TextGen-v0", {"env_kwargs": ARITH | {"x": 1}}, ("'x': 1", "unexpected keyword argument 'x'")),
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "episodes_per_update": 10}, ("=4", "episodes_per_update=10")),
-    ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "group_size": 1}, ("group_size", "at least 2", "1")),
 ]
 DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
     ("float", {}, ("no default", "setting(DEFAULT, ...)", "float | None")),
     ("float", {"default": 2, "low": 0, "high": 1}, ("default is wrong", "finite number", "2")),
     ("float", {"by_kind": {"any": 2}, "high": 1}, ("default is wrong", "2")),
-    ("str", {"default": "up", "one_of": ("left",)}, ("default is wrong", "'up'")),
     ("float", {"lowest": 0}, ("'lowest'", "allowed: default, help, more, by_kind, low, high")),
     (None, {"default": 1}, ("no type", "tilt: float")),
-    ("float", {"default": 0, "low": 1, "high": 0}, ("default is wrong",)),
     ("list[str]", {"default": []}, ("[]", "tuple")),
 ]
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
-    *(
-        (lambda name=name: declare(name, setting(0.5), "float"), (f"Wrong.{name}", owner, "choose another"))
-        for name, owner in (("update", "Agent"), ("env", "Sb3Face"), ("logger", "Sb3Face"), ("compares_groups", "RLOO"))
-    ),
+    (lambda: declare("update", setting(0.5), "float"), ("Wrong.update", "Agent", "choose another")),
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
-    (lambda: declare("kl_coef", lambda progress: progress), ("Wrong.kl_coef is a setting",)),
     (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
     (partial(pole, PPO, batch_size=64), ("'batch_size'", "batch_size=64: set num_minibatches=...", "per pass")),
@@ -340,7 +293,6 @@ WRONG_TYPES = [
     (partial(pole, PPO, rollout_buffer_class=int), ("rollout_buffer_class", "not supported")),
     (partial(pole, A2C, normalize_advantage=True), ("A2C", "no normalize_advantage", "PPO and VAPO")),
     (partial(pole, GRPO, num_generations=4), ("'num_generations'", "TRL", "group_size=...", "docs/from-trl.md")),
-    (partial(pole, Reinforce, learning_rat=1), ("'learning_rat'", "'learning_rate'")),
     (partial(pole, Plain, factor=0.2), ("Plain has no setting 'factor'", "setting(0.5, HELP)")),
     (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),
 ]
@@ -353,17 +305,11 @@ def answering(method, answer):
 
 OTHERS = [
     (lambda: answering("advantages", lambda agent, rollout: rollout.returns), ("Odd.advantages", "(8,)", "[N, T]")),
-    (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs.sum()), ("Odd.surrogate", "()", "(8, ")),
     (lambda: answering("surrogate", lambda agent, log_probs, batch: log_probs[:1]), ("Odd.surrogate", "(1, ", "(8, ")),
-    (lambda: answering("weights", lambda agent, mask: 1 / mask.sum(1, True)), ("Odd.weights", "(8, 1)", "[N, T]")),
     (lambda: answering("weights", lambda agent, mask: 1 / len(mask)), ("Odd.weights", "()", "[N, T]")),
     (lambda: find_agent("grop"), ("unknown agent 'grop'", "'grpo'", "rloo")),
-    (lambda: find_agent("PPo"), ("unknown agent 'PPo'", "allowed:")),
     (partial(pole, PPO, Own), ("policy Own is a class", "instance")),
-    (partial(pole, PPO, policy_kwargs={"critic": "heads"}), ("critic",)),
-    (partial(text, PPO, policy_kwargs={"critic": "heads"}), ("critic 'heads'", "'head'", "separate")),
     (partial(text, RLOO, policy_kwargs={"critic": "separate"}), ("critic='separate'", "no critic")),
-    (partial(text, policy_kwargs={"attention": "flex_attention"}), ("attention 'flex_attention'", "sdpa, eager")),
     (partial(text, GRPO, tiny_model("gpt2"), size=1), ("group_size must be at least 2", "gym.make_vec")),
     (partial(text, ReinforcePlusPlus, size=1, baseline="group-mean"), ("ReinforcePlusPlus", "group_size")),
     (
@@ -373,95 +319,58 @@ OTHERS = [
     (partial(pole, VAPO, value_warmup=5, vf_coef=0.0), ("value_warmup=5", "vf_coef=0")),
     (partial(pole, Reinforce, shard=True), ("shard", "processes")),
     (partial(text, engine_url="http://localhost:8000"), ("engine_url='http://localhost:8000'", "without engine")),
-    (partial(text, engine_kwargs={"seed": 1}), ("engine_kwargs={'seed': 1}", "without engine")),
-    (partial(text, staleness=1), ("staleness=1", "without engine")),
     (partial(text, engine="vlm"), ("unknown engine 'vlm'", "did you mean 'vllm'?")),
-    (partial(text, engine=Typewriter), ("unknown engine", "Typewriter", "allowed: vllm")),
     (partial(text, engine=Typewriter(), engine_url="http://a"), ("engine_url='http://a'", "made already")),
-    (partial(text, engine=Typewriter(), mismatch="none", mismatch_max=2.0), ("mismatch_max=2.0", "without mismatch")),
-    *(
-        (partial(text, policy_kwargs={"temperature": wrong}, **SERVED), (f"temperature={wrong}", "0.01 to 2"))
-        for wrong in (0.001, 2.5)
-    ),
+    (partial(text, policy_kwargs={"temperature": 2.5}, **SERVED), ("temperature=2.5", "0.01 to 2")),
     (partial(pole, engine=Typewriter()), ("an engine writes text", "Typewriter", "for a ControlPolicy")),
     (partial(pole, env="Pendulum-v1", baseline="optimal-token"), ("baseline='optimal-token'", "Box", "leave-one-out")),
-    (
-        lambda: pole(env=Silent(IMAGE, spaces.MultiDiscrete([2, 3])), baseline="optimal-token"),
-        ("baseline='optimal-token'", "MultiDiscrete", "leave-one-out"),
-    ),
     (
         lambda: pole(Distillation, teacher=pole(env="Acrobot-v1").policy),
         ("the teacher's actions", "Discrete(3)", "Discrete(2)"),
     ),
-    (lambda: text(policy=bert(), policy_kwargs={"temprature": 1.0}), ("BertLMHeadModel", "temprature")),
-    (partial(TokenExtractor, spaces.Box(0, 1, (3,))), ("Dict of tokens", "got Box")),
     (partial(TokenExtractor, spaces.Dict({"tokens": TOKENS["tokens"]})), ("Dict of tokens", "got Dict")),
-    (partial(TokenExtractor, TOKENS, window=0), ("window", "0")),
-    (partial(TokenExtractor, TOKENS, embedding_dim=0), ("embedding_dim", "0")),
-    (lambda: SampledPolicy(llama(), temperature=0.0), ("temperature", "above 0")),
-    (lambda: SampledPolicy(llama(), top_p=0.0), ("top_p", "at most 1")),
-    (lambda: SampledPolicy(llama(), top_p=1.5), ("top_p", "1.5")),
     (lambda: llama().export("nowhere", merge=False), ("no adapter", "merge=False")),
     (partial(evaluate_choices, None, None, ("kl",)), ("exact KL", "k1, k2 or k3")),
     (fewer_copies, ("master weights do not fit", "16 bits")),
     (lambda: step_limit(Silent(), None, "longest"), ("pass longest",)),
-    *(
-        (partial(step_limit, None, wrong, "max_steps"), ("max_steps", "at least 1", repr(wrong)))
-        for wrong in (0, 2.5, True)
-    ),
     (lambda: find_spec("TextGn-v0"), ("'TextGn-v0'", "rlenv:TextGn-v0", "import rlenv")),
     (
         lambda: Onlooker(pole(env="Pendulum-v1").policy, "cpu").look(np.zeros(3, np.float32)),
         ("actions in Box", "supported: Discrete"),
     ),
-    (lambda: pole().set_env(3), ("an environment is an id",)),
     (lambda: pole().set_env("Acrobot-v1"), ("set_env", "observation space")),
     (lambda: pole().set_random_seed(-1), ("seed", "whole number")),
-    (
-        partial(pole, Distillation, teacher="nowhere"),
-        ("'nowhere' is neither a run folder", "'control'"),
-    ),
+    (partial(pole, Distillation, teacher="nowhere"), ("'nowhere' is neither a run folder", "'control'")),
     (lambda: pole(Distillation).learn(total_episodes=8), ("no teacher", "teacher=", "--teacher")),
     (partial(pole, SDPO), ("reads text", "ControlPolicy", "rloo")),
     (lambda: pole().learn(), ("total_timesteps", "total_episodes")),
-    (lambda: pole().learn(10, total_episodes=10), ("total_timesteps", "total_episodes")),
-    *(
-        (lambda name=name, wrong=wrong: pole().learn(**{name: wrong}), (name, "at least 1", repr(wrong)))
-        for name in ("total_timesteps", "total_episodes")
-        for wrong in (0, -1, 1.5, "many")
-    ),
+    (lambda: pole().learn(total_episodes=1.5), ("total_episodes", "at least 1", "1.5")),
 ]
 ONE_STEP = Rollout.of_demonstrations(torch.zeros(1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
-SLOTS = ("group_size=4", "each slot has its own", "gym.make_vec")
 FIGURES = [
     (partial(pass_at_k, 4, 2, 5), ("k must be from 1 to the number of samples (4)", "5")),
     (partial(pass_at_k, 4, 5, 1), ("from 0 to 4", "5")),
-    (partial(maj_at_k, ((1, 1),), 0, (0,)), ("got 0",)),
     (partial(maj_at_k, ((1001, 1),), 0, (1,)), ("at most 1000 samples",)),
     (partial(bootstrap_mean, [], np.random.default_rng(0)), ("no values",)),
     (partial(baselines.value, torch.ones(1, 1), ONE_STEP), ("'value'", "needs a policy with a critic")),
     (partial(baselines.optimal_token, torch.ones(1, 1), ONE_STEP), ("no score_norms", "uses_score_norms")),
-    *((partial(slots_of_groups, *given), SLOTS) for given in itertools.product((1, 3), AutoresetMode)),
+    (slots_of_groups, ("group_size=4", "each slot has its own", "gym.make_vec")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
 ]
 WORLDS = [
     *((partial(somebodys, **does), ("environment Somebody", *said)) for does, said in SOMEBODIES),
     (lambda: somebodys(Unspaced("observation_space")), ("environment Unspaced", "no observation_space", "Discrete(2)")),
-    (lambda: somebodys(Unspaced("action_space")), ("environment Unspaced", "no action_space", "gymnasium.spaces")),
     (partial(somebodys, observation_space=[0, 1]), ("environment Somebody", "observation_space [0, 1]")),
     (lambda: somebodys(Raising()), ("environment Raising", "reset raised AttributeError", "'nothing'")),
     (lambda: somebodys(Argless()), ("environment Argless", "step cannot be called", "step(self, action)")),
     (lambda: somebodys(Seedless()), ("environment Seedless", "'seed'", "reset(self, *, seed=None, options=None)")),
-    (lambda: somebodys(Stepless()), ("environment Stepless", "step cannot be called", "step(self, action)")),
     (lambda: somebodys(Twofold(Somebody())), ("environment Twofold", "shape (6,)", "Box(0.0, 1.0, (3,), float32)")),
-    (lambda: find_spec("fake_engine:FakeEngine"), ("FakeEngine", "derived from gymnasium.Env")),
     (lambda: find_spec("tiny_models:text_envs"), ("text_envs' is a function", "derived from gymnasium.Env")),
 ]
 ROWS = [
     *(
         (partial(pole, AGENTS[agent], **{name: wrong}), (name, repr(wrong), said))
-        for agent, name, values, said in SETTINGS
-        for wrong in values
+        for agent, name, wrong, said in SETTINGS
     ),
     *((partial(space, *given, **kwargs), said) for *given, kwargs, said in SPACES),
     *((partial(llama, **given), said) for given, said in ADAPTERS),

@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from chat_families import chatml, mistral, qwen3
+from chat_families import chatml, qwen3
 from datasets import Dataset, DatasetDict
 from dialogues import Echoing, Talker
 from refused import check_refused, row
@@ -157,32 +157,28 @@ USER = {"role": "user", "content": "1+1="}
 ANSWER = {"role": "assistant", "content": "2"}
 REFUSING = {"long_prompts": "error"}
 ALL = {"test_fraction": 0.0}
-THRESHOLDS = (0, -0.5, 1.01, float("nan"), True, "0.8")
-VERDICTS = ([], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None])
-MASKS = [True, [True], [True, False], [[True, False, True]], [1, 0, 1], [False, False, False], torch.ones(4).bool()]
+VERDICTS = ([Verdict(1.0)] * 3, [Verdict(1.0), None])
+MASKS = [True, [True, False], [[True, False, True]], [1, 0, 1], torch.ones(4).bool()]
 BOTH = (
     "{% for m in messages %}{{ m.content }}{% endfor %}"
     "{% set first, second = messages[0].content, messages[1].content %}"
 )
-SIZES = ("", "0", "259", "100001", "2e3", "-5", "300.0", " 300")
 ROWS = [
-    *(row(vector, {"num_envs": value}) for value in (0, -1, 1.5, True)),
+    *(row(vector, {"num_envs": value}) for value in (0, 1.5, True)),
     row(make_vector_env, {"autoreset_mode": "Never"}, "autoreset_mode 'Never'", "NextStep", "SameStep", "Disabled"),
     row(vector, {"device": "abacus"}),
-    *([] if torch.cuda.is_available() else [row(vector, {"device": "cuda"})]),
     row(vector, {"render_mode": "human"}, "render_mode 'human'", "ansi", "rgb_array"),
     row(single, {"render_mode": "svg"}, "render_mode 'svg'", "ansi", "human", "rgb_array"),
     row(vector, {"split": "dev"}, "split 'dev'", "train", "test"),
+    row(reset_mask, {"mask": [False, False, False]}, "reset_mask", "3"),
     *(row(reset_mask, {"mask": mask}, "reset_mask", "3") for mask in MASKS),
-    *(row(acting, {"mask": mask}, "acting", "3") for mask in MASKS if not isinstance(mask, list) or any(mask)),
-    *(row(steps, {"actions": given}, "actions", "2") for given in ([2], [2] * 3, 2, [[2, 2]], [[2], [2]], [2.0, 2.5])),
-    *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14, 99)),
-    *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14, 1000)),
-    *(row(step, {"action": action}, "action") for action in (1.5, "3", None, [3], torch.tensor([3, 4]))),
+    row(acting, {"mask": [1, 0, 1]}, "acting", "3"),
+    *(row(steps, {"actions": given}, "actions", "2") for given in ([2], 2, [[2], [2]], [2.0, 2.5])),
+    *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14)),
+    *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14)),
+    *(row(step, {"action": action}, "action") for action in (1.5, "3", [3], torch.tensor([3, 4]))),
     *(row(task, {"group_size": value}) for value in (0, 2.0, True)),
-    row(task, {"max_prompt_tokens": 0}),
-    *(row(task, {"max_new_tokens": value}) for value in (0, "8")),
-    row(task, {"max_prompt_tokens": 2, **REFUSING}, "problem 1", "prompt 'abc'", "2", "max_prompt_tokens"),
+    row(task, {"max_new_tokens": 10_000_000}),
     row(task, {"problems": ["b", "a" * 1025], **REFUSING}, "problem 2", "1024", "--max-prompt-tokens", "skip", "..."),
     row(task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1}, "all 2", "max_prompt_tokens"),
     row(task, {"problems": ["a", ""]}, "prompt ''", "0 tokens", "max_prompt_tokens"),
@@ -190,18 +186,16 @@ ROWS = [
     row(task, {"problems": []}, "problems", "empty"),
     row(task, {"problems": None}, "Silent", "--problems"),
     row(task, {"problems": ["ax"], "tokenizer": character_tokenizer("abc")}, "prompt 'ax'", "alphabet", "'x'"),
-    row(task, {"columns": {"prompt": "q"}}, "columns", "file"),
     row(task, {"template": "{q}"}, "template", "file"),
     row(task, {"long_prompts": "cut"}, "long_prompts 'cut'", "error", "skip"),
-    row(task, {"curriculum": 0.8}, "curriculum", "[1]"),
     row(task, {"tokenizer": "nowhere/at/all"}, "tokenizer 'nowhere/at/all'", "folder"),
-    *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in SIZES),
+    *(row(task, {"tokenizer": f"train:{size}"}, f"train:{size}", "260", "100000") for size in ("259", "100001", "2e3")),
     row(task, {"tokenizer": "train:2000"}, "'train:2000'", "pass train:"),
     row(character_tokenizer, {"alphabet": ""}, "alphabet"),
     row(tokenizer_without_end, {}, "end-of-sequence token"),
     row(tokenizer_that_reads_e_as_its_end, {"text": "e<e>"}, "prompt 'e<e>'", "control token"),
     row(task, {"stop_tokens": [5]}, "stop token 5", "0 to 4"),
-    *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "", 2.0)),
+    *(row(task, {"stop_tokens": [stop]}, "stop token", repr(stop)) for stop in (-1, True, "")),
     row(task, {"stop_tokens": ["ab"]}, "stop token 'ab'", "2"),
     row(task, {"stop_tokens": ["x"]}, "stop token 'x'", "vocabulary"),
     row(chat, {"system_prompt": " "}),
@@ -213,47 +207,43 @@ ROWS = [
     row(chat, {"problems": [[{**USER, "content": "a\ud83d"}]]}, "problem", "Unicode"),
     row(chat, {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"}, "'a!'", "'!'"),
     row(chat, {"problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
-    row(chat, {"tokenizer": mistral(), "system_prompt": "Be brief."}, "no system role"),
     row(rendered, {"template": "{{ messages[-1].content }}"}, "chat template", "message 1", "system"),
     row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),
     row(rendered, {"template": BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}"}, "message 2", "'b'"),
     row(rendered, {"template": BOTH + "{% if 'a' in first and 'b' in second %}c{% endif %}"}, "what the messages"),
     row(rendered, {"template": "{{ raise_exception('no system role\nhere') }}"}, "system, user", "no system role"),
     row(rendered, {"template": "{% for %}"}, "chat template", "system, user"),
-    row(rendered, {"template": "{{ messages.no.at.all }}"}, "chat template", "system, user"),
     row(rendered, {"template": None}, "tokenizer", "no chat template", "pass"),
     row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
     row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
     row(demonstration, {"answer": "x6", "tokenizer": character_tokenizer(Arith().alphabet)}, "demonstration 'x6'"),
     row(demonstration, {"answer": "a</think>b", "tokenizer": qwen3(), "stop_tokens": "</think>"}, "stop token"),
-    row(demonstration, {"answer": "a!b", "tokenizer": chatml(), "stop_tokens": "!"}, "stop token '!'"),
     row(demonstrated, {"turns": ("d", "a")}, "2 turns", "1"),
     row(demonstrated, {"turns": ("a", "a", "d"), "max_turns": 2}, "3 turns", "max_turns=2"),
     row(demonstrated, {"turns": ("abc", "d"), "max_reply_tokens": 5}, "1", "max_reply_tokens=5"),
     row(demonstrated, {"turns": ("a", "ab"), "max_context_tokens": 8, "max_prompt_tokens": 3}, "8 tokens of context"),
-    *(row(demonstrated, {"turns": turns}, "Shown has no demonstration") for turns in (("a", ""), ())),
+    row(demonstrated, {"turns": ()}, "Shown has no demonstration"),
     row(demonstrated, {"turns": "ab"}, "list of texts", "'ab'"),
     row(demonstrated, {"turns": ("cba", "d"), "stop_strings": ["b"]}, "'cba'", "stop string"),
     row(demonstrated, {"turns": ("a", "b"), "of": Silent, "problems": ["a"]}, "2 turns", "Shown", "one completion"),
     row(talking, {"max_turns": 400_000}, "400000 turns of 3 tokens", "1048576"),
     row(talking, {"max_context_tokens": 6}),
     row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
-    *(row(single, {name: 9}, f"{name}=9", "Arith") for name in ("max_turns", "max_reply_tokens", "max_context_tokens")),
+    row(single, {"max_turns": 9}, "max_turns=9", "Arith"),
     row(single, {"tools": ["tools.py:double"], "trust": False}, "tool", "--trust"),
-    *(row(as_problem, {"item": item}, "prompt") for item in ({}, {"answer": "2"}, {"prompt": 3}, 5, None)),
+    *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
     row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
     row(stream, {"split": "test", **ALL}, "none was in the test split", "test_fraction=0.0"),
     row(stream, {"fits": lambda problem: False}, "10000 problems", "train", "short enough"),
-    *(row(stream, {"test_fraction": value}) for value in (-0.1, 1.1, float("nan"))),
-    *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", "", 3, ["train"])),
-    *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, None, True)),
+    *(row(stream, {"test_fraction": value}) for value in (-0.1, float("nan"))),
+    *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", ["train"])),
+    *(row(noted, {"level": level}, "level", repr(level)) for level in ("hard", 0, 1.5, True)),
     row(stream, {"prompt_choice": "best"}, "prompt_choice 'best'", "thompson"),
     row(stream, {"prompt_choice": "thompson", "curriculum": 0.8}, "prompt_choice='thompson'", "curriculum=0.8"),
     row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
-    *(row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value)) for value in THRESHOLDS),
+    *(row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value)) for value in (0, 1.01, "0.8")),
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
-    row(restored, {"prompt_choice": "thompson"}, "curriculum", "prompt_choice"),
     row(restored, {"problems": ["a"]}, "problems have changed"),
     row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
@@ -279,20 +269,19 @@ def rows_of(*rows):
     return "".join(f"{json.dumps(each)}\n" for each in rows)
 
 
-NOT_COLUMNS = ("{question.__class__}", "{question[0]}", "{prompt}", "{0}")
-NO_TEMPLATES = ("{}", "{q!r}", "{q:>999999999}", "{q:{width}}", "{q", "q}", "no field", "{{q}}", "", 3)
+NO_TEMPLATES = ("{}", "{q!r}", "{q:>999999999}", "{q:{width}}", "{q", "no field", "{{q}}", 3)
 FILES = [  # the file's name, its contents, arguments beside it, and what is named
     *(
         ("p.jsonl", rows_of({"prompt": "a", "answer": answer}), {}, "line 1", "answer", repr(answer))
-        for answer in (None, True, ["2"], {"a": 1}, float("nan"), float("inf"))
+        for answer in (None, True, ["2"], float("nan"))
     ),
     *(
         ("p.jsonl", rows_of({"prompt": "a"}, {"prompt": prompt}), {}, "line 2", "prompt", "list of messages")
-        for prompt in (None, "", 3, {"role": "user", "content": "a"})
+        for prompt in (None, "", {"role": "user", "content": "a"})
     ),
     *(
         ("p.jsonl", rows_of({"prompt": "a", "level": level}), {}, "line 1", "level", repr(level))
-        for level in (0, -1, 1.5, "", "hard", None, True, "٣", float("inf"))
+        for level in (0, 1.5, "", None, "٣", float("inf"))
     ),
     ("p.jsonl", rows_of({"prompt": "a", "part": "dev"}), {"columns": {"split": "part"}}, "line 1", "train", "'dev'"),
     ("p.jsonl", '{"prompt": "\\ud83d"}\n{"prompt": "\\ud83d\\ude42"}\n', {}, "1 malformed row", "line 1", "Unicode"),
@@ -308,10 +297,10 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     ("p.csv", "prompt,prompt\na,b\n", {}, "more than one column 'prompt'"),
     ("p.csv", "promt,target\na,b\n", {}, "column 'prompt'", "did you mean 'promt'", "--column prompt=promt"),
     ("p.csv", "q,target\na,b\n", {"columns": {"prompt": "q", "answer": "x"}}, "column 'x'", "--column answer="),
-    *(("p.csv", "a\nb\n", {"columns": given}, "columns must be") for given in ({"prompt": 3}, ["a"], {1: "a"})),
-    *((name, mark + b"prompt\nfine\n\xefve\n", {}, "UTF-8", "line 3", "0xef")
-      for name in ("p.jsonl", "p.csv", "p.json", "p.tsv") for mark in (b"", b"\xef\xbb\xbf")),
-    *((name, b"", {}, "empty") for name in ("p.jsonl", "p.csv", "p.json", "p.tsv")),
+    *(("p.csv", "a\nb\n", {"columns": given}, "columns must be") for given in ({"prompt": 3}, ["a"])),
+    ("p.csv", b"\xef\xbb\xbfprompt\nfine\n\xefve\n", {}, "UTF-8", "line 3", "0xef"),
+    ("p.jsonl", b"prompt\nfine\n\xefve\n", {}, "UTF-8", "line 3", "0xef"),
+    ("p.json", b"", {}, "empty"),
     *((name, text, {}, "no rows")
       for name, text in {"p.jsonl": "\n \n", "p.csv": "prompt,answer\n", "p.tsv": "\n", "p.json": "[]"}.items()),
     ("p.json", "nonsense\nand more", {}, "not JSON"),
@@ -319,8 +308,7 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     ("p.json", '[{"prompt": "a"}, {"prompt": ""}, 3]', {}, "2", "row 2", "''", "row 3", "object"),
     ("p.parquet", "nonsense", {}, "cannot be read"),
     ("p.xlsx", "x", {}, "'.xlsx'", ".jsonl", ".csv", ".parquet"),
-    *(("p.jsonl", rows_of({"question": "1+1="}), {"template": template}, "no column", "columns there: 'question'")
-      for template in NOT_COLUMNS),
+    ("p.jsonl", rows_of({"question": "a"}), {"template": "{question.__class__}"}, "no column", "'question'"),
     ("p.jsonl", rows_of({"question": "a"}), {"template": "{qestion}"}, "did you mean 'question'", "--prompt-template"),
     *(("p.jsonl", rows_of({"q": "1+1="}), {"template": template}, "template") for template in NO_TEMPLATES),
     ("p.jsonl", rows_of({"q": "a"}, {"q": None}, {"r": "b"}), {"template": "{q}?"}, "2", "line 2", "'q'", "line 3"),
@@ -343,9 +331,8 @@ def test_files_of_other_libraries_are_refused_by_row(tmp_path):
     (tmp_path / "folder").mkdir()
     found = {"a.parquet": "no rows", "b.parquet": "row 2", "set": "no rows", "other": "row 1 of 'extra'"}
     found |= {"folder": "cannot be read", "x.jsonl": "no file"}
-    for name in ("p.jsonl", "p.json", "p.csv", "p.parquet"):
-        os.mkfifo(tmp_path / name)
-        found[name] = "pipe"
+    os.mkfifo(tmp_path / "p.csv")
+    found["p.csv"] = "pipe"
     for name, part in found.items():
         check_refused(lambda path: list(load_problems(path)), {"path": tmp_path / name}, (name, part))
     Dataset.from_list([{"prompt": "a"}]).to_parquet(tmp_path / "c.parquet")
@@ -357,7 +344,6 @@ BAD_PAIRS = [
     ({**PAIR, "chosen": ["a"]}, "chosen", "['a']"),
     ({**PAIR, "prompt": [{"role": "user"}]}, "message 1", "content"),
     ({**PAIR, "rejected": [ANSWER, ANSWER]}, "rejected"),
-    ({**PAIR, "chosen": [USER]}, "chosen"),
     ({"chosen": [USER, ANSWER], "rejected": [ANSWER, ANSWER]}, "the same conversation"),
     ({**PAIR, "chosen": "b"}, "chosen", "rejected", "same"),
     ({"chosen": "a"}, "rejected", "None"),

@@ -21,7 +21,6 @@ from rlenv.tokenizer import character_tokenizer
 # `run`. See `write_inputs` for the files.
 ROWS = r"""
 trian | 'did you mean' train
-zzzz | --help
 train --verifier arit | 'arit' arith
 train --verifier exact --verifier=arith | --verifier twice =0.5
 train --agent reinforce-base | reinforce-baseline
@@ -32,28 +31,10 @@ train --timesteps 9 --episodes 9 | --timesteps --episodes
 train --episodes 0 | 0 x>=1
 train --env broken.py:Mine | broken.py:Mine division
 train --env world.py:Bare | Bare "action space" Discrete(2)
-train --env world.py:Ordinary | Ordinary gymnasium.Env
-train --env world.py:Bare --env-arg size=3 | Bare size
 train --agent reinforce --baseline none | --baseline
 train --env CartPole-v1 --verifier arith | --verifier CartPole-v1
 train --dtype nonsense | nonsense float32
-train --policy-arg lora_rank=4 | --lora-rank
-train --env CartPole-v1 --lora-rank 4 | --lora-rank CartPole-v1
-train --env CartPole-v1 --engine vllm | --engine CartPole-v1
-train --engine vlm | 'vlm' 'did you mean' vllm
-train --engine-url http://localhost:8000 | engine_url 'without engine'
-train --engine-arg block_size=16 | engine_kwargs block_size 'without engine'
-train --engine vllm --engine-url http://localhost:8000 --staleness 2 | staleness 2 'at most 1'
-train --sft-steps -1 | --sft-steps -1
-train --max-new-tokens 10000000 | max_new_tokens
-train --verifier guess --max-turns 0 | max_turns 0
-train --verifier guess --max-reply-tokens 0 | max_reply_tokens
-train --verifier guess --max-context-tokens 5 | max_context_tokens 7
-train --max-prompt-tokens 10101010101010101010101010 | --max-prompt-tokens 92233
-train --num-envs 10000000 | num_envs 1048576
 train --seed 9999999999999999999999 | --seed 9223372036854775807
-train --sft-batch-size 999999999999999999 | --sft-batch-size
-train --sft-learning-rate 1e300 | --sft-learning-rate
 train --lerning-rate 1 | --learning-rate
 train --config no-such-file.json | no-such-file.json
 train --config typo.json | learning_rate
@@ -74,86 +55,45 @@ train --model weightless | weights
 train --model {text} --tokenizer tokenizer | vocabulary model
 train --model {text} --max-new-tokens 2000 | context
 train --log-dir thesis.tex/run | thesis.tex folder
-sft --log-dir /dev/null/run | /dev/null folder
 train --log-dir {pole} | --overwrite
 train --log-dir papers --overwrite | 'not a run folder'
 train --log-dir {pole} --overwrite --learning-rate nan | --learning-rate
 train --log-dir bad{surrogate} | UTF-8
 sft --env CartPole-v1 | CartPole-v1 demonstrations
 train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
-compare --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
 train --problems none.jsonl | none.jsonl
 train --problems hf:sums | 'hf:sums' hf:org/name/config
 train --task gsm8 | 'gsm8' 'did you mean' gsm8k
-train --task gsm8k --env CartPole-v1 | --task CartPole-v1
 train --resume {text} --task gsm8k | --task --resume
-evaluate {text} --task zzzz | 'zzzz' known gsm8k math
 evaluate {text} --lm-eval | --lm-eval --task
 evaluate {text} --task countdown --lm-eval | 'countdown' gsm8k math500
-tasks gsm8 | 'gsm8' 'did you mean' gsm8k
-train --problems my.py | .py .jsonl
-train --problems . | read
-train --problems sums.jsonl | column prompt question target
-train --problems sums.jsonl --column prompt=qestion | --column prompt=question
 train --problems sums.jsonl --column question | question COLUMN=NAME
-train --prompt-template {{question}} | --prompt-template --problems
 train --column prompt=question | --column --problems
-train {sums} --max-prompt-tokens 3 --long-prompts error | line 3 max_prompt_tokens
-train --verifier my.py:right | --problems
-train --verifier my.py:right --problems flat.csv | solution
-train --env CartPole-v1 --column a=b | --column CartPole-v1
 train --env-arg problems=sums.jsonl | --env-arg problems
 train {sums} --eval-episodes 0 --eval-every 1 | --eval-episodes --eval-every
-train {sums} --eval-episodes 0 --stop-reward 1 | --eval-episodes --stop-reward
-train --verifier exact --problems talks.jsonl | template --chat-template
-train --system-prompt brief | template
-train --verifier exact --problems talks.jsonl --tokenizer train:900 | text
-train --env CartPole-v1 --stop-token a | --stop-token CartPole-v1
-train --env CartPole-v1 --no-chat | --chat CartPole-v1
 train --model {text} --tokenizer train:280 | --tokenizer
 train --clip-range 1 | --agent-arg clip_range=
 train --n-steps 2048 | n_steps --episodes-per-update episodes
 train --batch-size=64 | '--agent-arg num_minibatches=' stable-baselines3.md
 train --num-generations 8 | TRL --group-size
 train --agent ppo --agent-arg n_epochs=3 | '--agent-arg num_epochs=3'
-train --agent ppo --agent-arg use_sde=true | '--policy-arg use_sde=true'
 sft --lr 1 | --lr
 train --agent distillation --teacher {text} --log-kl | --log-kl
-train --agent sdpo --log-kl | --log-kl
-train --agent rloo --teacher {text} | rloo --teacher
 train {pole_env} --agent my.py | my.py:MyAgent
 train {pole_env} --agent my.py:Halfed | Halfed
 train {pole_env} --agent my.py:right | agents.Agent
-train {pole_env} --agent no_such_file.py:Mine | no_such_file.py exist
-compare {pole_env} --agents my.py:right | agents.Agent
 train --track nobody | nobody wandb
 sft --epochs 1 | --epochs
 sft {sums} --epochs 1 --sft-steps 1 | --epochs --sft-steps
-reward-model | --pairs
-reward-model --pairs none.jsonl | none.jsonl
-reward-model --pairs asked.jsonl | chosen
-reward-model --pairs pairs.jsonl --model tinny | tinny tiny
 reward-model --pairs pairs.jsonl --learning-rate 0 | learning_rate
-reward-model --pairs pairs.jsonl --lora-rank 999 | lora_rank=999 width
-reward-model --pairs pairs.jsonl --lora-alpha 2 | lora_alpha lora_rank
 reward-model --pairs pairs.jsonl --test-fraction 2 | test_fraction
-compare --agents reinforce,rlo | rlo rloo
 compare --agents rloo,grpo,rloo | rloo 2
-compare --seeds 0 | seeds
-compare --episodes 5 --timesteps 5 | --timesteps --episodes
 compare --group-size 1 --agents reinforce,rloo | group_size
-compare {pole_env} --group-size 4 | group_size=4
-compare {pole_env} --sft-steps 5 | --sft-steps
-compare --sft-examples 0 | --sft-examples 0
-compare {pole_env} --log-dir papers | compare.json
 compare {pole_env} --log-dir papers --overwrite | compare.json
-evaluate none | none 'run folder' --verifier
 evaluate papers | papers 'run folder' --verifier
-evaluate {text} --column prompt=q | --column
 evaluate {text} --temperature 0.5 | --temperature --samples
 evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
-evaluate {text} --policy-arg dtype=bfloat16 | --policy-arg
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} --activation-checkpointing | training
 evaluate {text} --out notes.jsonl --episodes 2 | notes.jsonl --overwrite
@@ -162,58 +102,33 @@ evaluate {text}/checkpoint/policy/model | --verifier
 evaluate {pole} --samples 2 | --samples CartPole-v1
 evaluate runs | {runs}
 report runs | {runs}
-doctor runs | {runs}
-play runs | {runs}
-export runs out | {runs}
 train --resume runs | {runs}
-doctor | RUNS
 doctor many | many/19 '3 more'
-doctor papers | config.json
 doctor torn | damaged
-report torn | config.json
 export torn out | checkpoint/agent.json
-train --resume torn | config.json
 compare --env CartPole-v1 --agents ppo --log-dir study | compare.json damaged
 report many/00 | 'rlenv train'
 report runs/first | figures
-report papers | 'run folder'
 report {text} {pole} | environments
 report {text} --out notes.jsonl | report
 play --watch | --watch policy
-play --top-p 0.5 | --top-p policy
 play --env Pendulum-v1 | Pendulum-v1 discrete
-play --env CartPole-v1 --verifier arith | --verifier
 play --env CartPole-v1 --split train | --split
 play --env CartPole-v1 --env-arg a=1 | CartPole-v1
-play --env Cartpole-v7 | Cartpole-v7
 play --stochastic | --stochastic --watch
-play nowhere | nowhere
 play {pole} --env CartPole-v1 | --env
-play {pole} --top 27 | --top 26
 play {pole} --top 2 | --top
 play {pole} --temperature 2 | --temperature
 export {pole} out | 'language model'
 export {text} out --adapter | adapter
 export {text} out --private | --private
-export {text} {text} --overwrite | folder
 export {text} {text}/checkpoint/policy --overwrite | folder
 export {text} {text}/.. --overwrite | folder
 export {text} papers | papers empty
-lab nosuch | nosuch snr bandit
 lab bandti | bandit
-bench generat | generate
-lab bandit --seed -1 | --seed
-check-gradient nope | nope
 check-gradient rloo --agent-arg foo=1 | foo
-completion tcsh | tcsh bash zsh fish
 verifiers lint | --all
-verifiers lint arith --all | --all
-verifiers lint arit | arit arith
-verifiers show arit | arit arith
 verifiers lint my.py:right | --problems
-verifiers show my.py:right | --problems
-verifiers lint my.py:right --problems none.jsonl | none.jsonl
-verifiers lint my.py:right --column prompt=question | --problems
 """
 TABLE = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in ROWS.strip().splitlines()]
 
@@ -225,18 +140,16 @@ def write_inputs(folder):
     tables = {
         "sums": sums,
         "asked": [{"prompt": f"say {number}"} for number in range(20)],
-        "talks": [{"messages": [{"role": "user", "content": "a"}], "answer": "a"}] * 2,
         "pairs": [{"prompt": f"{number}>", "chosen": "a", "rejected": "b"} for number in range(20)],
     }
     for name, rows in tables.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {
         "my.py": "def right(completions, solution):\n    return [0.0] * len(completions)\n",
-        "flat.csv": "prompt,answer\n" + "".join(f"{n}+0=,{n}\n" for n in range(40)),
         "typo.json": '{"lerning_rate": 1e-3}',
         "broken.yaml": "a: [1\nb: }",
         "broken.py": "1 / 0",
-        "world.py": "from gymnasium import Env\nclass Bare(Env): pass\nclass Ordinary: pass\n",
+        "world.py": "from gymnasium import Env\nclass Bare(Env): pass\n",
         "list.yaml": "- 1\n",
         "value.yaml": "seed: [1]\n",
         "code.yaml": "seed: !!python/object/apply:os.getcwd []\n",
