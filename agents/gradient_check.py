@@ -80,7 +80,7 @@ class GradientCheck:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What contradicts what the agent's class says, in words."""
+        """The contradictions to the agent's class, in words."""
         wrong = (WRONG_DISCOUNT,) if self.discount == WRONG_DISCOUNT else ()
         return wrong + (() if self.update is None else self.update.faults)
 
@@ -394,7 +394,7 @@ def _weighing(agent: Agent, rollouts: Sequence[Rollout]) -> str:
 def _coverage(
     agent: Any, random_rewards: bool, discount: str, update: UpdateCheck
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what was checked and what was not, in words."""
+    """Return the parts that were checked, and those that were not, in words."""
     prompts, several = agent.env.prompts, update.steps > 1
     said = {  # whether it was checked
         f"every rollout of {prompts} prompt{'s' * (prompts > 1)} with {agent.group_size} episodes each": True,

@@ -118,7 +118,7 @@ def advice(
     allowed: Collection[str] | None = None,
     written: Callable[[str, str], str] = in_python,
 ) -> str:
-    """Return what to write instead of arguments of stable-baselines3 and TRL, and the page that has more.
+    """Return the settings that stand for arguments of stable-baselines3 and TRL, and the page that has more.
 
     Args:
         given: their names and values, as they are written, "..." if only the name is known; others are ignored.

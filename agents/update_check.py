@@ -70,7 +70,7 @@ def _percent(share: float) -> str:
 
 
 def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
-    """Return what an agent's passes, ratios and claims are on some rollouts that it collected.
+    """Return the check of an agent's passes, ratios and claims on some rollouts that it collected.
 
     Args:
         agent: with a `TablePolicy`; it is left as it is.
@@ -222,13 +222,13 @@ class _Steps:
         return made
 
     def begin(self, prepare: Callable[[Rollout], Batch], rollout: Rollout) -> Batch:
-        """Return what `prepare` does; note the log-probabilities."""
+        """Return the result of `prepare`; note its log-probabilities."""
         prepared = prepare(rollout)
         self.before = prepared.log_probs[prepared.learnable]
         return prepared
 
     def look(self, agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> dict[str, float]:
-        """Return what `Update.backward` does; note how its gradient compares."""
+        """Return the result of `Update.backward`; note how its gradient compares."""
         self.forgets |= not bool(torch.isin(batch.log_probs[batch.learnable], self.before).all())
         with torch.no_grad():
             moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()

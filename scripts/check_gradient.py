@@ -81,7 +81,7 @@ def check_gradient(
 
 
 def _listed(said: Mapping[str, Sequence[str]]) -> str:
-    """Return what is said of all agents, and after each other item, of which it is said."""
+    """Return the items of all agents, then each other item with its agents."""
     items = dict.fromkeys(item for items in said.values() for item in items)
     lacking = {item: [name for name, items in said.items() if item not in items] for item in items}
     listed = []

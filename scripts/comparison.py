@@ -73,7 +73,7 @@ def _write_table(path: Path, figure: str, rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the row of an agent, or that before training, has beside its figure.
+    """Return the further cells of the row of an agent, or of that before training.
 
     Returns:
         `mean_reward`, the interquartile mean over the runs, and for text `problems`, the fewest that a run was asked.

@@ -162,7 +162,7 @@ def free_for(given: dict[str, Any], device: str) -> int | None:
 
 
 def _remedies(config: Any, work: Any, over: list[str], free: int, given: dict[str, Any]) -> dict[str, str]:
-    """Return what makes each of these phases fit: less at once, else other options with the least at once."""
+    """Return the options that make each of these phases fit: less at once, else others with the least at once."""
     most = memory.fitting(config, work, free)
     anchored = given.get("kl_coef") and not given["log_kl"]
     changes: dict[str, dict[str, Any]] = {

@@ -97,7 +97,7 @@ def _check_first(env: gym.Env, name: str) -> None:
 
 
 def _called(env: gym.Env, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Return what a method returns; an exception of the user's code becomes the cause of ours."""
+    """Return the result of a method; an exception of the user's code becomes the cause of ours."""
     try:
         return method(*args, **kwargs)
     except UserCodeError:  # of a layer within
@@ -136,7 +136,7 @@ def _fault(env: gym.Env, said: str) -> UserCodeError:
 
 
 def _wrong_parts(env: gym.Env, name: str, returned: Any) -> str:
-    """Return what is wrong with what a method returned, and what is allowed; empty if nothing is."""
+    """Return the fault of a method's result, and what is allowed; empty without a fault."""
     count, must = PARTS[name].count(",") + 1, f"it must return the tuple {PARTS[name]}"
     if not isinstance(returned, tuple):
         return f"{_shown(returned)}; {must}"

@@ -41,7 +41,7 @@ SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout ma
 
 
 def _advantages_stay(cls: type) -> bool:
-    """Return what the class body with the surrogate says, unless one of its children denies it."""
+    """Return the claim of the class body with the surrogate; False if one of its children denies it."""
     for base in cls.__mro__:
         body = vars(base)
         if "surrogate" in body or "loss" in body:

@@ -142,7 +142,7 @@ def _problems(runs: Sequence[Run]) -> str:
 
 
 def _few_problems(runs: Sequence[Run]) -> list[str]:
-    """Return what evaluations say of too few problems, each line once."""
+    """Return the lines of evaluations about too few problems, each once."""
     evals = [run.result.get(name) or {} for run in runs for name in ("initial_eval", "eval")]
     return list(dict.fromkeys(each["few_problems"] for each in evals if "few_problems" in each))
 
