@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import signal
 import sys
 import warnings
@@ -39,6 +40,8 @@ COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is impo
 }
 LONGEST = 960  # characters of a message
 IN_SEVERAL = ("train", "sft", "evaluate")  # what torchrun may start
+# Turn off other libraries' progress bars; they read these when they are imported.
+NO_BARS = ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
 
 
 class Commands(Group):
@@ -73,6 +76,8 @@ class Commands(Group):
         """Run a command and exit; see the class about errors."""
         run: Any = super().main
         warnings.formatwarning = one_line
+        if not os.isatty(2):  # standard error, where each state of a bar would be a line of a log
+            os.environ |= {name: os.environ.get(name, "1") for name in NO_BARS}
         try:
             code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
         except click.ClickException as error:

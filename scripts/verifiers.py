@@ -216,8 +216,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield from (f"{what}: {form!r} is paid for, {count} times" for form, count in found.items())
     if report.without_demonstration:
         yield (
-            f"{report.without_demonstration} of {report.problems} problems have no reference answer; "
-            "whether right answers to them are paid for was not checked"
+            f"{report.without_demonstration} of {report.problems} problems have no reference answer: whether right "
+            "answers to them are paid for was not checked; if another column has them, add --column answer=NAME"
         )
     if report.partial:
         yield f"{report.partial} attacks earn part of a success, at most {report.most:g}"

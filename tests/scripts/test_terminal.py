@@ -4,12 +4,13 @@ import json
 import os
 import pty
 import re
+import subprocess
 import sys
 import threading
 
 import pytest
 from _rlenv_scripts import progress, session
-from _rlenv_scripts.main import main
+from _rlenv_scripts.main import NO_BARS, main
 from _rlenv_scripts.progress import progress_bar, say
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
@@ -72,6 +73,26 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written):
     plain = COLOR.sub("", said)
     assert "100%" in plain and "reward [0.5], 7 tokens/s" in plain and "0:00:0" in plain
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_bars_of_other_libraries_need_a_terminal(is_terminal, tmp_path, monkeypatch):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = {"prompt": [f"{n}+1=" for n in range(30)], "answer": [f"{n + 1}" for n in range(30)]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "next.parquet")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))  # a table that is there already has no bar
+    for name in NO_BARS:
+        monkeypatch.delenv(name, raising=False)
+    command = "from _rlenv_scripts.main import main; main()", "verifiers", "lint", "exact", "--problems", "next.parquet"
+    reading, writing = pty.openpty() if is_terminal else os.pipe()
+    subprocess.run(
+        [sys.executable, "-c", *command], stdout=subprocess.DEVNULL, stderr=writing, cwd=tmp_path, check=True
+    )
+    os.write(writing, b"the end")
+    said = os.read(reading, 65536).decode()
+    os.close(reading)
+    os.close(writing)
+    assert (said == "the end") != is_terminal  # on one without a width, a bar is an empty line
 
 
 VERIFIER = """

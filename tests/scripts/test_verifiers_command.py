@@ -52,6 +52,16 @@ def test_lint_ends_with_1_where_a_rule_is_broken(tmp_path):
     assert (good["passed"], bad["passed"]) == (True, False) and bad["false_accepts"] > 10
 
 
+def test_lint_names_the_option_for_answers_in_another_column(tmp_path):
+    (tmp_path / "towns.jsonl").write_text('{"prompt": "Capital of Peru?", "town": "Lima"}\n')
+    (tmp_path / "f.py").write_text(
+        "def lima(prompts, completions, **columns):\n    return [float(text == 'Lima') for text in completions]\n"
+    )
+    given = [f"{tmp_path / 'f.py'}:lima", "--problems", tmp_path / "towns.jsonl"]
+    assert "--column answer=" in run("lint", *given).stdout
+    assert "--column answer=" not in run("lint", *given, "--column", "answer=town").stdout
+
+
 def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkeypatch):
     class Needy(Verifier):
         """Needs a number."""
