@@ -203,22 +203,16 @@ ROWS = [
     row(chat, {"chat_template": "nowhere.jinja"}, "'nowhere.jinja'", "No such file"),
     row(chat, {"chat": True, "tokenizer": character_tokenizer("a")}, "tokenizer", "chat template", "pass"),
     row(chat, {"problems": [[USER]], "tokenizer": None}, "tokenizer", "chat template", "pass"),
-    row(chat, {"problems": ["a", [ANSWER]]}, "problem 2", "role"),
-    row(chat, {"problems": [[{**USER, "content": "a\ud83d"}]]}, "problem", "Unicode"),
     row(chat, {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"}, "'a!'", "'!'"),
     row(chat, {"problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
-    row(rendered, {"template": "{{ messages[-1].content }}"}, "chat template", "message 1", "system"),
     row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),
     row(rendered, {"template": BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}"}, "message 2", "'b'"),
     row(rendered, {"template": BOTH + "{% if 'a' in first and 'b' in second %}c{% endif %}"}, "what the messages"),
     row(rendered, {"template": "{{ raise_exception('no system role\nhere') }}"}, "system, user", "no system role"),
-    row(rendered, {"template": "{% for %}"}, "chat template", "system, user"),
-    row(rendered, {"template": None}, "tokenizer", "no chat template", "pass"),
     row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
     row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
     row(demonstration, {"answer": "x6", "tokenizer": character_tokenizer(Arith().alphabet)}, "demonstration 'x6'"),
     row(demonstration, {"answer": "a</think>b", "tokenizer": qwen3(), "stop_tokens": "</think>"}, "stop token"),
-    row(demonstrated, {"turns": ("d", "a")}, "2 turns", "1"),
     row(demonstrated, {"turns": ("a", "a", "d"), "max_turns": 2}, "3 turns", "max_turns=2"),
     row(demonstrated, {"turns": ("abc", "d"), "max_reply_tokens": 5}, "1", "max_reply_tokens=5"),
     row(demonstrated, {"turns": ("a", "ab"), "max_context_tokens": 8, "max_prompt_tokens": 3}, "8 tokens of context"),
@@ -230,9 +224,7 @@ ROWS = [
     row(talking, {"max_context_tokens": 6}),
     row(talking, {"verifier": Chance(), "verifier_workers": 1}, "Hashing", "deterministic", "verifier_workers"),
     row(single, {"max_turns": 9}, "max_turns=9", "Arith"),
-    row(single, {"tools": ["tools.py:double"], "trust": False}, "tool", "--trust"),
     *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
-    row(as_problem, {"item": ["a"]}, "message 1", "'a'"),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
     row(stream, {"split": "test", **ALL}, "none was in the test split", "test_fraction=0.0"),
     row(stream, {"fits": lambda problem: False}, "10000 problems", "train", "short enough"),
@@ -244,7 +236,6 @@ ROWS = [
     row(stream, {"prompt_choice": "thompson", "problems": ["a"], "test_fraction": 0.0}, "thompson", "1"),
     *(row(Curriculum, {"threshold": value, "levels": [1, 2]}, "curriculum", repr(value)) for value in (0, 1.01, "0.8")),
     row(Curriculum, {"levels": [3, 3], "threshold": 0.8}, "two levels", "[3]"),
-    row(restored, {"problems": ["a"]}, "problems have changed"),
     row(restored, {}, "another curriculum"),
     row(split_pairs, {"pairs": [Pair("a", "b", "c", "test")], "test_fraction": 0.0}, "1 pairs", "train"),
     *(row(judged, {"verdicts": given}, "Answers: verify", "each of 2 completions") for given in VERDICTS),
@@ -367,6 +358,6 @@ def test_other_files_that_cannot_be_used_are_named(tmp_path):
     (tmp_path / "t.jinja").write_text("hello")
     check_refused(read_template, {"template": tmp_path / "t.jinja"}, ("chat template",))
     character_tokenizer("abc").save_pretrained(tmp_path)
-    for content in ("[", '{"eos_token_id": "x"}', '{"eos_token_id": [true]}'):
+    for content in ("[", '{"eos_token_id": [true]}'):
         (tmp_path / "generation_config.json").write_text(content)
         check_refused(task, {"tokenizer": str(tmp_path)}, ("generation_config.json",))

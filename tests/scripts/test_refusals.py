@@ -62,8 +62,6 @@ train --log-dir bad{surrogate} | UTF-8
 sft --env CartPole-v1 | CartPole-v1 demonstrations
 train --verifier regex --verifier-arg pattern=[0-9]+ --problems asked.jsonl --sft-steps 3 | Regex --sft-steps
 train --problems none.jsonl | none.jsonl
-train --problems hf:sums | 'hf:sums' hf:org/name/config
-train --task gsm8 | 'gsm8' 'did you mean' gsm8k
 train --resume {text} --task gsm8k | --task --resume
 evaluate {text} --lm-eval | --lm-eval --task
 evaluate {text} --task countdown --lm-eval | 'countdown' gsm8k math500
@@ -98,7 +96,6 @@ evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} --activation-checkpointing | training
 evaluate {text} --out notes.jsonl --episodes 2 | notes.jsonl --overwrite
 evaluate {text} {pole} --out new.jsonl | --out 2
-evaluate {text}/checkpoint/policy/model | --verifier
 evaluate {pole} --samples 2 | --samples CartPole-v1
 evaluate runs | {runs}
 report runs | {runs}
