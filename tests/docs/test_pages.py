@@ -20,6 +20,7 @@ from verifiers.plugins import registry
 GUIDES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")]
 FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
+EXTRAS = set(re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE))
 MAKER = loaded("docs/make_notebooks.py")
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
 REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
@@ -68,14 +69,13 @@ def test_the_page_runs_as_it_is_printed(name):
 @pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_the_page_could_run_and_its_comments_are_known(name):
     targets = re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    extras = re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE)
     for block in blocks(PAGES[name]):
         if block.language == "python":
             ast.parse(block.text)
         for words in commands(block):
             program, line = Path(words[0]).name, shlex.join(words)
             named = re.findall(r"\[([\w,-]+)\]", line) if program == "pip" else []
-            assert set(",".join(named).split(",")) <= {"", *extras}, line
+            assert set(",".join(named).split(",")) <= {"", *EXTRAS}, line
             assert program != "make" or {word for word in words[1:] if "=" not in word} <= {*targets}, line
             assert not (program == "python" and words[1].count("/")) or (ROOT / words[1]).exists(), line
             if program == "rlenv" or "rlenv" in words[1:]:
@@ -106,7 +106,7 @@ def test_the_cells_of_a_notebook_run(name):
         for printed, smaller in (map(str.strip, pair.split("->")) for pair in pairs):
             source = source.replace(printed, smaller)
         first, _, rest = source.partition("\n")
-        if cell["cell_type"] != "code" or first.startswith("%pip "):
+        if cell["cell_type"] != "code" or "\n%pip " in source:
             continue
         if first.startswith("%%writefile "):
             Path(first.split()[1]).write_text(rest, encoding="utf-8")
@@ -147,9 +147,20 @@ b = 2
 """
 
 
+def test_a_notebook_installs_the_repository_in_which_it_lies(monkeypatch):
+    first = "".join(json.loads(MAKER.notebook("a-tool", PAGE))["cells"][1]["source"])
+    (line,) = [shlex.split(line) for line in first.splitlines() if line.startswith("%pip ")]
+    folder, _, extras = line[line.index("--editable") + 1].partition("[")
+    here = ROOT / "docs" / "tutorials"
+    assert (here / folder).resolve() == ROOT and (here / line[line.index("--constraint") + 1]).is_file()
+    assert set(extras.rstrip("]").split(",")) <= EXTRAS
+    monkeypatch.setattr(MAKER, "repository", lambda: "https://github.com/us/it")
+    assert "git+https://github.com/us/it'" in MAKER.notebook("a-tool", PAGE)
+
+
 def test_a_page_becomes_a_notebook(monkeypatch):
     cells = json.loads(MAKER.notebook("a-tool", PAGE))["cells"]
-    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells if "%pip" not in cell["source"][0]] == [
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells if cell is not cells[1]] == [
         ("markdown", "# A page"),
         ("markdown", "See [tools](../tools.md#calls)."),
         ("code", "%%writefile f.py\na = 1\n\nb = 2"),
