@@ -14,7 +14,6 @@ from inprocess import error_of, run
 from tiny_models import tiny_model
 
 from agents import AGENTS
-from rlenv.tokenizer import character_tokenizer
 
 # A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of
 # the test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder
@@ -49,11 +48,6 @@ train --dry-run --plan-memory 80 | '80' 80G
 train --dry-run --plan-processes 3 | episodes_per_update 256 3
 train --dry-run --shard | --shard --plan-processes
 train --model t5 | t5 "causal language model"
-train --model mamba | mamba recurrent
-train --model own | own 'never runs code'
-train --model weightless | weights
-train --model {text} --tokenizer tokenizer | vocabulary model
-train --model {text} --max-new-tokens 2000 | context
 train --log-dir thesis.tex/run | thesis.tex folder
 train --log-dir {pole} | --overwrite
 train --log-dir papers --overwrite | 'not a run folder'
@@ -94,7 +88,6 @@ evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
 evaluate {text} --dtype bfloat16 | --dtype
 evaluate {text} --activation-checkpointing | training
-evaluate {text} --out notes.jsonl --episodes 2 | notes.jsonl --overwrite
 evaluate {text} {pole} --out new.jsonl | --out 2
 evaluate {pole} --samples 2 | --samples CartPole-v1
 evaluate runs | {runs}
@@ -121,7 +114,6 @@ export {text} out --adapter | adapter
 export {text} out --private | --private
 export {text} {text}/checkpoint/policy --overwrite | folder
 export {text} {text}/.. --overwrite | folder
-export {text} papers | papers empty
 lab bandti | bandit
 check-gradient rloo --agent-arg foo=1 | foo
 verifiers lint | --all
@@ -156,17 +148,12 @@ def write_inputs(folder):
         "torn/config.json": "{",
         "study/compare.json": "{",
         "t5/config.json": '{"model_type": "t5"}',
-        "mamba/config.json": '{"model_type": "mamba"}',
-        "own/config.json": '{"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}',
     }
     files |= {f"runs/{name}/config.json": '{"env_id": "TextGen-v0", "agent": "grpo"}' for name in RUNS}
     files |= {f"many/{number:02}/config.json": '{"env_id": "CartPole-v1"}' for number in range(23)}
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    tiny_model("llama").save_pretrained(folder / "weightless")
-    (folder / "weightless" / "model.safetensors").unlink()
-    character_tokenizer("0123456789+-*=abcdefgh").save_pretrained(folder / "tokenizer")
 
 
 RUNS = ("compared/seed-0", "first", "second")
