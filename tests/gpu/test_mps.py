@@ -34,8 +34,8 @@ def test_every_agent_trains_without_double_precision(name):
 
 
 def test_an_agent_learns_and_is_evaluated_there_and_moves_to_the_cpu(tmp_path):
-    env_kwargs = {"env_kwargs": {"verifier": "arith"}}
-    agent = ReinforceBaseline("tiny", "TextGen-v0", **env_kwargs, device="mps").learn(total_episodes=16)
+    settings = {"env_kwargs": {"verifier": "arith"}, "episodes_per_update": 16, "device": "mps"}
+    agent = ReinforceBaseline("tiny", "TextGen-v0", **settings).learn(total_episodes=16)
     assert is_finite(agent)
     figures, _ = agent.evaluate("TextGen-v0", 8, seed=0)
     agent.save(tmp_path / "agent")
