@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 IN_README = {  # in three rows: a benchmark, which of its rows, and what it is called there
     "GRPO on long prompts, against TRL": ("trl-prompt", 0),
     "GRPO on short answers, against TRL": ("trl-grpo", 0),
-    "CartPole to a return of 475, against stable-baselines3's PPO": ("sb3", 0),
+    "CartPole to a return of 475, against stable-baselines3's PPO ¹": ("sb3", 0),
 }
 
 

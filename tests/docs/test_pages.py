@@ -1,9 +1,12 @@
 """Every code block of README.md, the guides and docs/**/*.md runs, or could (see support/pages.py); links resolve."""
 
 import ast
+import csv
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +25,7 @@ FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in FILES}
 EXTRAS = set(re.findall(r"^([\w-]+) =$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE))
 MAKER = loaded("docs/make_notebooks.py")
+VERIFIERS = loaded("docs/make_verifiers.py")
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
 REAL = {"docs/tutorials/teach-a-real-model.md"}  # as it is printed, it needs SmolLM2: tests/real/test_real_policy.py
 SMALLER = [n for n in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[n]))]
@@ -83,6 +87,29 @@ def test_the_blocks_of_the_page_could_run_and_its_comments_are_known(name):
     near = re.findall(r"^ *<!-- (?:not run|slow|in test|file|run|output).*", PAGES[name], re.MULTILINE)
     assert all(map(DIRECTIVE.fullmatch, near))
     assert len(near) == sum(len(block.directives) for block in blocks(PAGES[name])), "each stands over a block"
+
+
+def test_the_readme_counts_the_verifiers():
+    count = re.search(r"\[(\d+)\]\(docs/verifiers.md\)", PAGES["README.md"])[1]
+    assert int(count) == len(VERIFIERS.ours())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_shell_block_of_the_readme_does_what_its_comments_say(tmp_path):
+    (block,) = [block.text for block in blocks(PAGES["README.md"]) if block.text.startswith("seq")]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    script = ["bash", "-euo", "pipefail", "-c", block]
+    done = subprocess.run(script, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    (before, first, last) = map(float, re.findall(r"^(?:before|after): +success ([\d.]+)", said, re.MULTILINE))
+    assert before < 0.6 and first > before + 0.1 and last > first + 0.05, "imitation, the reward, the reward for longer"
+    with (tmp_path / "runs/next/progress.csv").open(newline="") as log:
+        episodes = [int(row["time/episodes"]) for row in csv.DictReader(log) if row["time/episodes"]]
+    assert episodes == sorted(episodes) and episodes[0] <= 16384 < episodes[-1] == 65536, "it went on, in one log"
+    assert "runs/next: nothing found" in said
+    assert re.search(rf"success +\| {last:.3f} ", said) and "pass@16" in said and "maj@16" in said
 
 
 def test_every_link_leads_to_a_file():
