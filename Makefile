@@ -3,6 +3,7 @@ PYTHON ?= python3
 SEED ?= 0
 SEEDS ?= $(shell seq 20)
 BIN := .venv/bin
+export PYTHONSAFEPATH := 1  # the folders at the root are no packages of their own
 SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
@@ -26,11 +27,11 @@ size: .venv/.dev  ## how much there is to read: the path of three jobs, each pac
 	$(BIN)/python tests/test_size.py
 
 record: .venv/.real  ## the seconds to a score of TASK=demo, cartpole or smollm2, appended to its records if it is one
-	$(BIN)/python -m benchmarks.record $(TASK)
+	$(BIN)/python -m rlenv._benchmarks.record $(TASK)
 	$(BIN)/python docs/make_performance.py
 
 record-check: .venv/.real  ## fails if the last commit takes 15 % longer than the last record of TASK, measured in turn
-	$(BIN)/python -m benchmarks.record $(TASK) --check
+	$(BIN)/python -m rlenv._benchmarks.record $(TASK) --check
 
 surface: .venv/.dev  ## writes tests/surface.txt, the names that people rely on, from the code
 	$(BIN)/python tests/test_surface.py

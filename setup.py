@@ -1,13 +1,16 @@
 """Where the packages are; everything else is in setup.cfg.
 
-src/ holds links with the installed names, so that an editable install is one folder on the path, where type checkers
-find the packages. Archives and file systems without links get the same names without it.
+src/rlenv and, in rlenv/, the names of the other folders are links, so that an editable install is one folder on the
+path, where type checkers and editors find the packages. Archives and file systems without links get the same names
+without it.
 """
 
 from pathlib import Path
 
 from setuptools import setup
 
-PRIVATE = {"_rlenv_benchmarks": "benchmarks", "_rlenv_labs": "labs", "_rlenv_scripts": "scripts"}
+FOLDERS = {"rlenv": "rlenv", "rlenv.agents": "agents", "rlenv.verifiers": "verifiers"}
+FOLDERS |= {"rlenv._benchmarks": "benchmarks", "rlenv._labs": "labs", "rlenv._scripts": "scripts"}
+LINKED = Path(__file__).with_name("src") / "rlenv" / "agents" / "__init__.py"
 
-setup(package_dir={"": "src"} if Path(__file__).with_name("src").joinpath("rlenv").is_dir() else PRIVATE)
+setup(package_dir={"": "src"} if LINKED.is_file() else FOLDERS)

@@ -5,47 +5,50 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from .algorithms import TABLE, find_agent
-from .errors import DivergedError, EngineError, VerifierError
-from .settings import setting
+from rlenv.agents.algorithms import TABLE, find_agent
+from rlenv.agents.errors import DivergedError, EngineError, VerifierError
+from rlenv.agents.settings import setting
+
+if __name__ == "agents":  # the folder, from the root of a checkout: its names are those of rlenv.agents
+    __path__ = []  # and its modules are not imported a second time
 
 if TYPE_CHECKING:
-    from .algorithms import AGENTS
-    from .algorithms.a2c import A2C
-    from .algorithms.cispo import CISPO
-    from .algorithms.covariance import ClipCov, KLCov
-    from .algorithms.dapo import DAPO
-    from .algorithms.delightful import Delightful
-    from .algorithms.distillation import Distillation
-    from .algorithms.dppo import DPPO
-    from .algorithms.dr_grpo import DrGRPO
-    from .algorithms.gdpo import GDPO
-    from .algorithms.gmpo import GMPO
-    from .algorithms.grpo import GRPO
-    from .algorithms.gspo import GSPO
-    from .algorithms.luspo import LUSPO
-    from .algorithms.maxrl import MaxRL
-    from .algorithms.pkpo import PKPO
-    from .algorithms.ppo import PPO
-    from .algorithms.reinforce import Reinforce
-    from .algorithms.reinforce_baseline import ReinforceBaseline
-    from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
-    from .algorithms.rloo import RLOO
-    from .algorithms.sapo import SAPO
-    from .algorithms.sdpo import SDPO
-    from .algorithms.topr import TOPR
-    from .algorithms.vapo import VAPO
-    from .algorithms.vespo import VESPO
-    from .language.nucleus import SampledPolicy
-    from .language.policy import LanguageModelPolicy
-    from .policies import ControlPolicy, Policy, make_policy
-    from .policies.token_extractor import TokenExtractor
-    from .rollout import Batch, Rollout
-    from .rollouts.collector import Collector
-    from .rollouts.envs import make_envs
-    from .rollouts.sb3_envs import as_vec_env
-    from .training.agent import Agent
-    from .training.supervised import warm_start
+    from rlenv.agents.algorithms import AGENTS
+    from rlenv.agents.algorithms.a2c import A2C
+    from rlenv.agents.algorithms.cispo import CISPO
+    from rlenv.agents.algorithms.covariance import ClipCov, KLCov
+    from rlenv.agents.algorithms.dapo import DAPO
+    from rlenv.agents.algorithms.delightful import Delightful
+    from rlenv.agents.algorithms.distillation import Distillation
+    from rlenv.agents.algorithms.dppo import DPPO
+    from rlenv.agents.algorithms.dr_grpo import DrGRPO
+    from rlenv.agents.algorithms.gdpo import GDPO
+    from rlenv.agents.algorithms.gmpo import GMPO
+    from rlenv.agents.algorithms.grpo import GRPO
+    from rlenv.agents.algorithms.gspo import GSPO
+    from rlenv.agents.algorithms.luspo import LUSPO
+    from rlenv.agents.algorithms.maxrl import MaxRL
+    from rlenv.agents.algorithms.pkpo import PKPO
+    from rlenv.agents.algorithms.ppo import PPO
+    from rlenv.agents.algorithms.reinforce import Reinforce
+    from rlenv.agents.algorithms.reinforce_baseline import ReinforceBaseline
+    from rlenv.agents.algorithms.reinforce_plus_plus import ReinforcePlusPlus
+    from rlenv.agents.algorithms.rloo import RLOO
+    from rlenv.agents.algorithms.sapo import SAPO
+    from rlenv.agents.algorithms.sdpo import SDPO
+    from rlenv.agents.algorithms.topr import TOPR
+    from rlenv.agents.algorithms.vapo import VAPO
+    from rlenv.agents.algorithms.vespo import VESPO
+    from rlenv.agents.language.nucleus import SampledPolicy
+    from rlenv.agents.language.policy import LanguageModelPolicy
+    from rlenv.agents.policies import ControlPolicy, Policy, make_policy
+    from rlenv.agents.policies.token_extractor import TokenExtractor
+    from rlenv.agents.rollout import Batch, Rollout
+    from rlenv.agents.rollouts.collector import Collector
+    from rlenv.agents.rollouts.envs import make_envs
+    from rlenv.agents.rollouts.sb3_envs import as_vec_env
+    from rlenv.agents.training.agent import Agent
+    from rlenv.agents.training.supervised import warm_start
 else:
     _PLACES = {place.partition(":")[2]: f"algorithms.{place}" for place in TABLE.values()} | {
         "AGENTS": "algorithms:AGENTS",
@@ -67,19 +70,17 @@ else:
     def __getattr__(name: str) -> Any:
         """Import what needs torch, which takes seconds, when it is asked for."""
         if name in _PLACES:
-            found = resolve_name(f"{__name__}.{_PLACES[name]}")
-        elif name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
+            found = resolve_name(f"rlenv.agents.{_PLACES[name]}")
+        elif name.startswith("_") or find_spec(f"rlenv.agents.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         else:
-            found = import_module(f".{name}", __name__)
+            found = import_module(f"rlenv.agents.{name}")
         return globals().setdefault(name, found)
 
     def __dir__() -> list[str]:
         """Return the names that completion offers, also those that are imported when asked for."""
         return sorted({*globals(), *__all__})
 
-
-__rlenv_package__ = True
 
 __all__ = [
     "A2C",

@@ -162,7 +162,7 @@ def declare(cls: type) -> None:
         if strays := [] if "_own_settings" in vars(base) else _declarations(base):
             raise TypeError(
                 f"{base.__name__}.{next(iter(strays))} is a setting of a class without settings: "
-                f"write class {base.__name__}(AgentSettings), from agents.training.settings"
+                f"write class {base.__name__}(AgentSettings), from rlenv.agents.training.settings"
             )
     given, parents, written = _declarations(cls), _merged(cls.__mro__[1:]), inspect.get_annotations(cls)
     _check_free(cls, given, parents)
@@ -276,7 +276,7 @@ def _check_free(cls: type, given: Iterable[str], parents: Mapping[str, Setting])
 
 
 def _is_ours(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return cls.__module__.startswith("rlenv.agents.")
 
 
 def _made(cls: type, name: str, facts: Mapping[str, Any], parent: Setting | None) -> Setting:

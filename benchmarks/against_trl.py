@@ -19,8 +19,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from transformers import AutoModelForCausalLM
 
-from agents import Agent, find_agent
-from agents.language.loading import load_model
+from rlenv.agents import Agent, find_agent
+from rlenv.agents.language.loading import load_model
 
 from . import worlds
 from .floors import product_speed, read_once, size

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from agents import LanguageModelPolicy, make_envs
-from agents.policies import ControlPolicy, Policy
-from agents.rollouts.collector import Collector
+from rlenv.agents import LanguageModelPolicy, make_envs
+from rlenv.agents.policies import ControlPolicy, Policy
+from rlenv.agents.rollouts.collector import Collector
 
 from .measure import Case, clock
 from .worlds import arith_envs, endless_model, letter_envs, letter_prompts, warm_model

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from agents import Rollout
+from rlenv.agents import Rollout
 
 from .measure import clock
 

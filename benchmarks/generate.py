@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from agents import LanguageModelPolicy
-from agents.policies.base import actor_parameters
-from agents.rollouts.collector import Collector
+from rlenv.agents import LanguageModelPolicy
+from rlenv.agents.policies.base import actor_parameters
+from rlenv.agents.rollouts.collector import Collector
 
 from .floors import acting_floor
 from .measure import Case, clock, in_turn

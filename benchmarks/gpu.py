@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agents import find_agent
+from rlenv.agents import find_agent
 
 from .generate import Sampling, case
 from .measure import Case, in_turn, peak_of_gpu

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 DELAY = 0.05
 

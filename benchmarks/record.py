@@ -1,7 +1,7 @@
 """Records: the seconds that a job of this repository takes to reach a score on two CPU cores.
 
-    python -m benchmarks.record demo          # make record TASK=demo
-    python -m benchmarks.record demo --check  # make record-check TASK=demo
+    python -m rlenv._benchmarks.record demo          # make record TASK=demo
+    python -m rlenv._benchmarks.record demo --check  # make record-check TASK=demo
 
 Both measure the last commit, seed by seed in turn with that of the last record. docs/results.md says what counts.
 """
@@ -147,7 +147,7 @@ def git(*arguments: str) -> bytes:
 
 def main() -> None:
     """Measure a task; exit with 1 if it is not a record, or if the check fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m rlenv._benchmarks.record", description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--check", action="store_true", help=f"only fail above {SLOWER:g} times the last record")
     given = parser.parse_args()

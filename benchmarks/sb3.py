@@ -13,7 +13,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from agents import ReinforceBaseline, make_envs
+from rlenv.agents import ReinforceBaseline, make_envs
 
 from .measure import Case
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-from agents import Rollout
+from rlenv.agents import Rollout
 
 from .against_trl import JOBS, our_agent
 from .floors import product_speed, read_once, size

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from agents import LanguageModelPolicy
-from agents.rollouts.collector import Collector
-from verifiers import make_verifier
+from rlenv.agents import LanguageModelPolicy
+from rlenv.agents.rollouts.collector import Collector
+from rlenv.verifiers import make_verifier
 
 from .judges import DELAY, Indifferent, Slow
 from .measure import Case, clock, in_turn

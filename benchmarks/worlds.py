@@ -23,11 +23,11 @@ from transformers import (
 )
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
-from agents.language.gguf import model_folder
-from agents.language.loading import load_model
+from rlenv.agents import LanguageModelPolicy, Rollout, make_envs, warm_start
+from rlenv.agents.language.gguf import model_folder
+from rlenv.agents.language.loading import load_model
 from rlenv.demonstrations import demonstrate
-from verifiers import FunctionVerifier, Problem
+from rlenv.verifiers import FunctionVerifier, Problem
 
 GROUPS, K = 32, 8
 LETTERS = "abcdefghijklmno"

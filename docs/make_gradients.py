@@ -56,7 +56,7 @@ from tabular import (  # noqa: E402 (its folder is no package)
     updated_policies,
 )
 
-from agents import (  # noqa: E402
+from rlenv.agents import (  # noqa: E402
     A2C,
     CISPO,
     DAPO,
@@ -87,11 +87,11 @@ from agents import (  # noqa: E402
     ReinforcePlusPlus,
     Rollout,
 )
-from agents.estimators import aggregation  # noqa: E402
-from agents.estimators.kl import RATIOS  # noqa: E402
-from agents.estimators.mismatch import MODES  # noqa: E402
-from agents.exact import World  # noqa: E402
-from agents.gradient_check import check_gradient  # noqa: E402
+from rlenv.agents.estimators import aggregation  # noqa: E402
+from rlenv.agents.estimators.kl import RATIOS  # noqa: E402
+from rlenv.agents.estimators.mismatch import MODES  # noqa: E402
+from rlenv.agents.exact import World  # noqa: E402
+from rlenv.agents.gradient_check import check_gradient  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -114,8 +114,8 @@ along the true gradient acts like a learning rate.
 
 ## How to read the tables
 
-[The agents](#the-agents) are checked by `agents.gradient_check.check_gradient`, with two prompts of four answers each
-and two episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random
+[The agents](#the-agents) are checked by `rlenv.agents.gradient_check.check_gradient`, with two prompts of four answers
+each and two episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random
 numbers.
 
 The other tables have a larger reference case: two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from _rlenv_benchmarks.record import TASKS, median, times_as_long
+from rlenv._benchmarks.record import TASKS, median, times_as_long
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -6,12 +6,11 @@ import math
 import re
 from pathlib import Path
 
-from _rlenv_scripts.defaults import KINDS, by_agent, shown_default
-
-from agents import AGENTS
-from agents.peer_names import POLICY, SB3
-from agents.settings import ANY, Setting, declared_by
-from agents.training.settings import AgentSettings
+from rlenv._scripts.defaults import KINDS, by_agent, shown_default
+from rlenv.agents import AGENTS
+from rlenv.agents.peer_names import POLICY, SB3
+from rlenv.agents.settings import ANY, Setting, declared_by
+from rlenv.agents.training.settings import AgentSettings
 
 PAGE, OF_SB3 = (Path(__file__).with_name(name) for name in ("settings.md", "stable-baselines3.md"))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verifiers import Verifier, list_verifiers
-from verifiers.dialogues.tools import WithTools
-from verifiers.lint.attacks import ATTACKS
-from verifiers.lint.report import RULES
-from verifiers.plugins.registry import find_verifier, verifier_origin
+from rlenv.verifiers import Verifier, list_verifiers
+from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.lint.attacks import ATTACKS
+from rlenv.verifiers.lint.report import RULES
+from rlenv.verifiers.plugins.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent
 OF_OTHERS = {  # what verifiers that rest on tests, a form, a model, a server, a game or other verifiers do not catch

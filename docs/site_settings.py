@@ -11,10 +11,10 @@ from typing import Any
 
 import griffe
 
-from agents.training.agent import Agent
-from agents.training.settings import AgentSettings
+from rlenv.agents.training.agent import Agent
+from rlenv.agents.training.settings import AgentSettings
 
-PLACES = ("agents.algorithms.", "agents.training.")
+PLACES = ("rlenv.agents.algorithms.", "rlenv.agents.training.")
 
 
 class Settings(griffe.Extension):

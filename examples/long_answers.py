@@ -17,8 +17,8 @@ import gymnasium as gym
 import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import PPO, VAPO, Agent
-from verifiers import FunctionVerifier
+from rlenv.agents import PPO, VAPO, Agent
+from rlenv.verifiers import FunctionVerifier
 
 LETTERS, LONGEST = "abcd", 32
 AGENTS: dict[str, tuple[type[Agent], dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from torch.distributions import Categorical
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import make_envs
+from rlenv.agents import make_envs
 
 PROMPTS, LENGTH = ["a>", "b>", "c>", "d>"], 8
 

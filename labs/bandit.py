@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from agents import Agent, Reinforce, ReinforceBaseline
-from agents.exact import TablePolicy, World, WorldEnv, episodes, gradient
+from rlenv.agents import Agent, Reinforce, ReinforceBaseline
+from rlenv.agents.exact import TablePolicy, World, WorldEnv, episodes, gradient
 
 from .base import Check, Finding, Panel, column, where
 from .enumerable import make_agent

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents import Agent, ReinforceBaseline
-from agents.estimators.baselines import BASELINES
-from agents.exact import TablePolicy, World, episodes
+from rlenv.agents import Agent, ReinforceBaseline
+from rlenv.agents.estimators.baselines import BASELINES
+from rlenv.agents.exact import TablePolicy, World, episodes
 
 from .base import Check, Finding, Panel
 from .enumerable import make_agent, scores

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents import A2C, Agent, ReinforceBaseline, Rollout
-from agents.estimators.aggregation import sequence_sum
-from agents.policies.base import actor_parameters
-from verifiers import Problem, Verdict, Verifier
+from rlenv.agents import A2C, Agent, ReinforceBaseline, Rollout
+from rlenv.agents.estimators.aggregation import sequence_sum
+from rlenv.agents.policies.base import actor_parameters
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel
 from .training import fit_critic, make_agent, sample, seeds_of, train, warm_model

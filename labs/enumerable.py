@@ -1,4 +1,4 @@
-"""Gradients of real agents in the world of `agents.exact`, many rollouts at a time.
+"""Gradients of real agents in the world of `rlenv.agents.exact`, many rollouts at a time.
 
 V tokens, T steps, S prefixes, C completions, R copies of the policy's table, N episodes. An episode of copy r moves the
 logits of that copy only, so one backward pass over many rollouts, each with its own copy, gives the gradient of each.
@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from agents import Agent
-from agents.exact import TablePolicy, World, WorldEnv
+from rlenv.agents import Agent
+from rlenv.agents.exact import TablePolicy, World, WorldEnv
 
 
 def make_agent(cls: type[Agent], world: World, logits: torch.Tensor, copies: int = 1, **settings: Any) -> Agent:

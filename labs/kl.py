@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from agents import RLOO, Agent, LanguageModelPolicy, Rollout
+from rlenv.agents import RLOO, Agent, LanguageModelPolicy, Rollout
 from rlenv.task import TextGenTask
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel, mean_of
 from .training import make_agent, sample, seeds_of, warm_model

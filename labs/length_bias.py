@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from agents import DAPO, GRPO, Agent, DrGRPO, LanguageModelPolicy
-from agents.estimators import aggregation
+from rlenv.agents import DAPO, GRPO, Agent, DrGRPO, LanguageModelPolicy
+from rlenv.agents.estimators import aggregation
 from rlenv.task import TextGenTask
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel, mean_of
 from .training import make_agent, seeds_of, train, warm_model

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from agents import GRPO, PKPO, RLOO, Agent, MaxRL
-from agents.exact import World, episodes
+from rlenv.agents import GRPO, PKPO, RLOO, Agent, MaxRL
+from rlenv.agents.exact import World, episodes
 
 from .base import Check, Finding, Panel, column, where
 from .enumerable import make_agent

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents import RLOO, Agent, Reinforce
-from agents.exact import World, episodes, gradient, true_gradient
+from rlenv.agents import RLOO, Agent, Reinforce
+from rlenv.agents.exact import World, episodes, gradient, true_gradient
 
 from .base import Check, Finding, Panel, column, where
 from .enumerable import make_agent, scores

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
-from agents.policies.base import critic_parameters
+from rlenv.agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
+from rlenv.agents.policies.base import critic_parameters
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
-from verifiers import Verifier
+from rlenv.verifiers import Verifier
 
 ENV = "TextGen-v0"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agents import GRPO
-from verifiers import Problem, Verdict, Verifier
+from rlenv.agents import GRPO
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding, Panel, mean_of
 from .training import make_agent, seeds_of, train, warm_model

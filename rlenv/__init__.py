@@ -1,21 +1,55 @@
-"""Text generation as a Gymnasium environment: importing this package registers TextGen-v0."""
+"""Text generation as a Gymnasium environment, agents that learn in it (`rlenv.agents`), and judges (`rlenv.verifiers`).
 
-from gymnasium.envs.registration import register
+Importing this package registers TextGen-v0, as soon as Gymnasium is imported: commands that need neither, and worker
+processes, start without it.
+"""
 
-from ._neighbours import check_neighbours
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
 from .version import __version__
 
-check_neighbours("agents", "verifiers")
 
-from verifiers.conversation import register_encoder  # noqa: E402 (the check comes first)
+def register_envs() -> None:
+    """Register TextGen-v0 with Gymnasium."""
+    from gymnasium.envs.registration import register
 
-register(
-    id="TextGen-v0",
-    entry_point="rlenv.textgen:TextGenEnv",
-    vector_entry_point="rlenv.autoreset:make_vector_env",
-)
+    register(
+        id="TextGen-v0",
+        entry_point="rlenv.textgen:TextGenEnv",
+        vector_entry_point="rlenv.autoreset:make_vector_env",
+    )
 
-register_encoder("rlenv.encoder:Encoder")
+
+class _OnGymnasium(MetaPathFinder):
+    """Registers the environments after the first import of Gymnasium."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                register_envs()
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    register_envs()
+else:
+    sys.meta_path.insert(0, _OnGymnasium())
 
 __rlenv_package__ = True  # `rlenv` on PyPI is a package of somebody else
 

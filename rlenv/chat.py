@@ -16,10 +16,10 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import get_json_schema
 
-from verifiers.base import first_line
-from verifiers.conversation import Message, shown, with_calls
-from verifiers.dialogues.calls import MOST_CALLS, Call, as_call
-from verifiers.text import conclusion
+from rlenv.verifiers.base import first_line
+from rlenv.verifiers.conversation import Message, shown, with_calls
+from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, as_call
+from rlenv.verifiers.text import conclusion
 
 from .tokenizer import added_tokens, control_tokens
 

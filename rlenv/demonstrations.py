@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from verifiers import Problem
-from verifiers.conversation import shown
+from rlenv.verifiers import Problem
+from rlenv.verifiers.conversation import shown
 
 from .dialogues import Turn
 from .encoder import STOP, STRING

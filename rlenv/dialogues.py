@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from verifiers import Problem, Reply, Verdict
-from verifiers.base import in_range
-from verifiers.conversation import Message, text_of
+from rlenv.verifiers import Problem, Reply, Verdict
+from rlenv.verifiers.base import in_range
+from rlenv.verifiers.conversation import Message, text_of
 
 from .encoder import CUT
 from .encoding import Encoding

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from verifiers.conversation import Message, shown, text_of
+from rlenv.verifiers.conversation import Message, shown, text_of
 
 from .chat import Chat, Piece, any_of, chat_tokens
 from .texts import NOT_UNICODE, PromptText, is_unicode, with_request

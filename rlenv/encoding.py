@@ -14,10 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Problem, Verifier
-from verifiers.base import Completion
-from verifiers.conversation import ROLES, shown
-from verifiers.dialogues.calls import Call, read_calls
+from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers.base import Completion
+from rlenv.verifiers.conversation import ROLES, shown
+from rlenv.verifiers.dialogues.calls import Call, read_calls
 
 from .chat import Chat, read_template, written_calls
 from .encoder import STOP, STRING, Encoder

@@ -10,9 +10,9 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import logging
 
-from verifiers.base import first_line
-from verifiers.plugins.arguments import require
-from verifiers.plugins.registry import require_trust
+from rlenv.verifiers.base import first_line
+from rlenv.verifiers.plugins.arguments import require
+from rlenv.verifiers.plugins.registry import require_trust
 
 from .tasks import TASKS
 

@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
-from verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
-from verifiers.conversation import Message
-from verifiers.dialogues import begin, reply_to, verdict_without_budget
-from verifiers.dialogues.tools import WithTools
-from verifiers.plugins.registry import trusting
+from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
+from rlenv.verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
+from rlenv.verifiers.conversation import Message
+from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.plugins.registry import trusting
 
 from .problems import is_level
 from .stream import arm_of

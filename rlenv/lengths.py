@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from verifiers import Problem, Verifier
-from verifiers.conversation import last_of, shown
-from verifiers.dialogues.toolbox import MOST_CALLS
+from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers.conversation import last_of, shown
+from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 
 from .encoder import CUT, UNREAD, Encoder
 from .problems import Problems, turns_of

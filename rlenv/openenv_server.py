@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from rlenv.judge import verdict_info
 from rlenv.posing import SEEDS, Episode, Posed, as_text
-from verifiers.conversation import Message, text_of
+from rlenv.verifiers.conversation import Message, text_of
 
 PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none
 REFUSED, TOO_OLD, TOO_LONG = 1008, 1001, 1009  # codes that WebSockets are closed with

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verifiers import Isolated, Problem, Reply, Verdict, Verifier, isolate
-from verifiers.base import in_range
+from rlenv.verifiers import Isolated, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers.base import in_range
 
 from .judge import Exchange, Judge
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verifiers.conversation import as_conversation, shown, text_of
-from verifiers.problem import NAMED_SPLITS
+from rlenv.verifiers.conversation import as_conversation, shown, text_of
+from rlenv.verifiers.problem import NAMED_SPLITS
 
 from .encoder import Encoder
 from .problems import in_test_split

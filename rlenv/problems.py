@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verifiers import Problem, Verifier
-from verifiers.conversation import shown
-from verifiers.problem import NAMED_SPLITS, template_parts
+from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers.conversation import shown
+from rlenv.verifiers.problem import NAMED_SPLITS, template_parts
 
 from .hub import is_hub
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from verifiers.base import first_line
-from verifiers.conversation import shown
-from verifiers.plugins.arguments import require
-from verifiers.problem import NAMED_SPLITS
+from rlenv.verifiers.base import first_line
+from rlenv.verifiers.conversation import shown
+from rlenv.verifiers.plugins.arguments import require
+from rlenv.verifiers.problem import NAMED_SPLITS
 
 from . import hub
 

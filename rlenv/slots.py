@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from verifiers import Problem, Reply, Verdict
+from rlenv.verifiers import Problem, Reply, Verdict
 
 from .dialogues import Answer, Completions, Dialogues, Turn
 from .judge import Exchange, Judge, verdict_info

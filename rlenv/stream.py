@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verifiers import Problem, Verifier
+from rlenv.verifiers import Problem, Verifier
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SIDES, SPLITS, Problems, hashed_side, level_of

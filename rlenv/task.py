@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Problem, Verdict, Verifier
-from verifiers.dialogues import check_replays
-from verifiers.plugins.registry import trusting
+from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers.dialogues import check_replays
+from rlenv.verifiers.plugins.registry import trusting
 
 from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
@@ -46,7 +46,7 @@ class TextGenTask:
 
     Args:
         verifier: a name, "module:Name", "file.py:name", a Verifier, a reward function or a list of them; see
-            `verifiers.make_verifier`.
+            `rlenv.verifiers.make_verifier`.
         verifier_kwargs: arguments of the verifier's constructor.
         tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
             problems; None for one token per character of the verifier's alphabet and of the listed problems. An agent
@@ -78,7 +78,7 @@ class TextGenTask:
         max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
             have together.
         tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
-            or "module:name"; see `verifiers.dialogues.tools.WithTools`.
+            or "module:name"; see `rlenv.verifiers.dialogues.tools.WithTools`.
         stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
             them in the last token is cut from its text.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer

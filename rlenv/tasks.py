@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from verifiers.plugins.arguments import hint
+from rlenv.verifiers.plugins.arguments import hint
 
 
 class LmEval(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from verifiers import Problem
+from rlenv.verifiers import Problem
 
 from .dialogues import Turn
 from .encoder import CUT
@@ -28,7 +28,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     `verdict_status`, `verdict_reason`, and `level` if the problems have one. The key `episode` is left to
     Gymnasium's `RecordEpisodeStatistics`.
 
-    If the verifier has dialogues (`verifiers.Verifier.dialogue`), an episode has several turns. A turn ends with a stop
+    If the verifier has dialogues (`Verifier.dialogue`), an episode has several turns. A turn ends with a stop
     token, a stop string or at `max_new_tokens`; then the reply is appended, and `length` grows by 1 and the tokens of
     the reply, which are never actions. Every turn may be rewarded. The episode ends with a verdict, or when turns or
     context run out (`terminated` and `truncated`). Info at a turn's end: `turn`, `reply` and `appended`, the number of
@@ -74,7 +74,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start the next episode of the stream; with a seed, the first one of that seed's stream.
 
-        `options["progress"]` tells verifiers that want it how far the training is; see `verifiers.base.Completion`.
+        `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
         """
         self.task.read_options(options)
         if seed is not None or not self._posed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifiers.conversation import Message, last_of
+from rlenv.verifiers.conversation import Message, last_of
 
 WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]

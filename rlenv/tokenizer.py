@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from verifiers.base import first_line
-from verifiers.conversation import shown
+from rlenv.verifiers.base import first_line
+from rlenv.verifiers.conversation import shown
 
 GENERATION_CONFIG = "generation_config.json"
 _ABSENT_IS_FINE = {
@@ -126,7 +126,7 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            how = "pass a folder; a preset has its own: --model PRESET, in Python agents.policies.tokenizer_of(PRESET)"
+            how = "pass a folder; a preset has its own: --model PRESET, in Python policies.tokenizer_of(PRESET)"
             raise ValueError(
                 f"tokenizer {str(spec)!r} cannot be loaded: {first_line(error).rstrip('.')}; {how}"
             ) from None

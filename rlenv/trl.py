@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verifiers import Problem, Verifier, make_verifier
-from verifiers.base import Completion
-from verifiers.conversation import Message, text_of
-from verifiers.plugins.registry import label_of
+from rlenv.verifiers import Problem, Verifier, make_verifier
+from rlenv.verifiers.base import Completion
+from rlenv.verifiers.conversation import Message, text_of
+from rlenv.verifiers.plugins.registry import label_of
 
 from .posing import SEEDS, Episode, Posed, as_text
 
@@ -52,7 +52,7 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
     the function is called or the process ends.
 
     Args:
-        verifier: what `verifiers.make_verifier` takes.
+        verifier: what `rlenv.verifiers.make_verifier` takes.
         kwargs: arguments of the verifier's constructor.
 
     Raises:
@@ -89,7 +89,7 @@ def environment(verifier: Any, **kwargs: Any) -> type:
     the dataset: without it, the completions of a group would have different problems.
 
     Args:
-        verifier: what `verifiers.make_verifier` takes.
+        verifier: what `rlenv.verifiers.make_verifier` takes.
         kwargs: arguments of the verifier's constructor.
 
     Raises:

@@ -133,7 +133,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
-        `options["progress"]` tells verifiers that want it how far the training is; see `verifiers.base.Completion`.
+        `options["progress"]` tells verifiers that want it how far the training is; see `Completion`.
         `options["groups"]`, numbers of groups from infos, poses their prompts again: one episode each in this order,
         here and at the next resets with a mask; the last one also in what they start beyond. A reset without a mask and
         without groups, or `load_state_dict`, goes on in the stream.

@@ -1,3 +1,3 @@
-"""The commands, one per file; installed as `_rlenv_scripts` and started by the console command `rlenv`."""
+"""The commands, one per file; installed as `rlenv._scripts` and started by the console command `rlenv`."""
 
 DISTRIBUTION = "rlenv-lm"  # what pip installs

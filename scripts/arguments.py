@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, peer_names
-from agents.checks import check_choice
-from agents.language.adapters import has_adapter, library
-from agents.policies import tokenizer_of
-from agents.rollouts.envs import find_spec
+from rlenv.agents import Agent, peer_names
+from rlenv.agents.checks import check_choice
+from rlenv.agents.language.adapters import has_adapter, library
+from rlenv.agents.policies import tokenizer_of
+from rlenv.agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 

@@ -34,15 +34,16 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
     libraries come with pip install 'rlenv-lm[peers]'. Nothing else should run on the machine at the same time.
     """
-    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
+    from rlenv._benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
 
     if listed:
         about = {each: what for each, (_, what) in BENCHMARKS.items()}
         click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<19}{what}" for each, what in about.items()))
         return
     import torch
-    from _rlenv_benchmarks.measure import THREADS, rows
     from rich.table import Table
+
+    from rlenv._benchmarks.measure import THREADS, rows
 
     from .terminal import console
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.estimators.kl import k1
-from agents.training.metrics import is_logged
+from rlenv.agents.estimators.kl import k1
+from rlenv.agents.training.metrics import is_logged
 
 from .progress import Interrupt, Rate, before_first_end
 from .run_log import BetweenRollouts

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from agents.algorithms import SETTINGS
+from rlenv.agents.algorithms import SETTINGS
 
 from .command import Command
 from .names import Name, agent_class, short_name
@@ -55,8 +55,8 @@ def check_gradient(
     """
     import torch
 
-    from agents.exact import World
-    from agents.gradient_check import check_gradient as check
+    from rlenv.agents.exact import World
+    from rlenv.agents.gradient_check import check_gradient as check
 
     from .arguments import agent_arguments
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from agents.algorithms import SETTINGS
+from rlenv.agents.algorithms import SETTINGS
 
 from .command import Command
 from .defaults import EPISODES, GROUP, TIMESTEPS

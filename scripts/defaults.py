@@ -9,10 +9,10 @@ from functools import partial
 
 import click
 
-from agents import peer_names
-from agents.algorithms import SETTINGS
-from agents.settings import ANY, Setting, declared_by
-from agents.training.settings import AgentSettings
+from rlenv.agents import peer_names
+from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.settings import ANY, Setting, declared_by
+from rlenv.agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "engine_kwargs", "tensorboard_log", "verbose")
 MISSPELLED = 0.8  # so alike, as difflib has it, are an option and what was typed
@@ -38,7 +38,7 @@ def advice(option: str, command: click.Command) -> str:
         return peer_names.advice({name: "..."}, written=partial(as_option, known))
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
-    from agents import AGENTS  # slow
+    from rlenv.agents import AGENTS  # slow
 
     return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in known else ""
 

@@ -11,11 +11,12 @@ import re
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 from . import torchrun
 
-OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
+PACKAGE = __name__.partition(".")[0]
 USER = 2  # exit code of an error of the user
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -26,10 +27,10 @@ _format_warning = warnings.formatwarning
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """Return the line and the exit code for an error of the user or the disk; None for a bug, here or in a library."""
-    if isinstance(error, ValueError) and _module(error).split(".")[0] in OURS:
+    if isinstance(error, ValueError) and _module(error).split(".")[0] == PACKAGE:
         return str(error), USER
     if isinstance(error, RuntimeError):
-        from agents import DivergedError, EngineError, VerifierError  # already imported if raised
+        from rlenv.agents import DivergedError, EngineError, VerifierError  # already imported if raised
 
         if isinstance(error, (DivergedError, EngineError, VerifierError)):
             return str(error), 1
@@ -42,7 +43,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
 
 def own_traceback(error: BaseException) -> str:
     """Return the traceback of the exception in a user's class that an error is about; empty if it is about none."""
-    from agents.errors import UserCodeError
+    from rlenv.agents.errors import UserCodeError
 
     cause = error.__cause__ if isinstance(error, UserCodeError) else None
     return "" if cause is None else "".join(traceback.format_exception(cause))
@@ -84,7 +85,7 @@ def reader_gone() -> bool:
 
 def one_line(message: Warning | str, category: type[Warning], filename: str, *more: Any, **named: Any) -> str:
     """Return a warning of ours without the place in the code; one of others as Python formats it."""
-    if category is UserWarning and any(f"{os.sep}{package}{os.sep}" in filename for package in OURS):
+    if category is UserWarning and Path(filename).is_relative_to(sys.modules[PACKAGE].__path__[0]):
         return f"warning: {message}\n"
     return _format_warning(message, category, filename, *more, **named)
 

@@ -13,13 +13,13 @@ from typing import Any
 import click
 import torch
 
-from agents import Rollout, SampledPolicy, processes
-from agents.checks import check_count
-from agents.training.evaluation import evaluate
+from rlenv.agents import Rollout, SampledPolicy, processes
+from rlenv.agents.checks import check_count
+from rlenv.agents.training.evaluation import evaluate
 from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
+from rlenv.verifiers.conversation import text_of
 from rlenv.version import __version__
-from verifiers.conversation import text_of
 
 from . import session
 from .arguments import is_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
+from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
 
 Row = Mapping[str, Any]
 

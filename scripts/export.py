@@ -14,7 +14,7 @@ from .command import Command
 from .options import as_json
 
 if TYPE_CHECKING:
-    from agents.training.checkpoint import Checkpoint
+    from rlenv.agents.training.checkpoint import Checkpoint
 
 MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
@@ -44,7 +44,7 @@ def export(
     AutoModelForCausalLM and AutoTokenizer load a language model, and its greedy generation is that of `rlenv evaluate`.
     AutoModelForSequenceClassification loads the reward model of a run of `rlenv reward-model`.
     """
-    from agents.files import write_folder
+    from rlenv.agents.files import write_folder
 
     from .model_card import write_card
     from .run import BEST, checkpoint_of, reward_model_of
@@ -78,8 +78,8 @@ def export(
 
 def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     """Return the writer of a checkpoint's policy into a folder; no environment or verifier is made."""
-    from agents import LanguageModelPolicy
-    from agents.policies import text_spaces
+    from rlenv.agents import LanguageModelPolicy
+    from rlenv.agents.policies import text_spaces
     from rlenv.tokenizer import load_tokenizer
 
     from .run import MODEL
@@ -98,8 +98,8 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
 
 def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
     """Return the writer of a reward model into a folder."""
-    from agents.language.adapters import has_adapter
-    from agents.training.reward_model import make_reward_model, merged, save_reward_model
+    from rlenv.agents.language.adapters import has_adapter
+    from rlenv.agents.training.reward_model import make_reward_model, merged, save_reward_model
     from rlenv.tokenizer import load_tokenizer
 
     if not merge and not has_adapter(source):
@@ -136,7 +136,7 @@ def _upload(folder: Path, repo: str, private: bool) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    from agents.checks import first_line
+    from rlenv.agents.checks import first_line
 
     faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library raises other errors
     hub = HfApi()

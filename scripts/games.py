@@ -13,11 +13,11 @@ import gymnasium as gym
 import numpy as np
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import SampledPolicy
-from agents.checks import first_line
-from agents.rollouts.action_probabilities import Choices, Onlooker
-from agents.rollouts.env_checks import make_checked
-from agents.rollouts.envs import find_spec
+from rlenv.agents import SampledPolicy
+from rlenv.agents.checks import first_line
+from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
+from rlenv.agents.rollouts.env_checks import make_checked
+from rlenv.agents.rollouts.envs import find_spec
 from rlenv.picture import token_text
 
 from . import arguments, session, subject

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from agents import Agent, Rollout, processes
-from agents.checks import check_count
-from agents.training.supervised import WarmStart, demonstration_loss
+from rlenv.agents import Agent, Rollout, processes
+from rlenv.agents.checks import check_count
+from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
 from . import model_defaults, session

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.logger import HParam
 
-from agents import Agent, Rollout, processes
-from agents.files import reading
+from rlenv.agents import Agent, Rollout, processes
+from rlenv.agents.files import reading
 
 from . import samples, session
 from .arguments import is_text, resolved

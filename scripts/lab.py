@@ -31,7 +31,7 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:
 
     Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.
     """
-    from _rlenv_labs import LABS, find_lab
+    from rlenv._labs import LABS, find_lab
 
     if name is None:
         click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))

@@ -9,8 +9,6 @@ import sys
 import warnings
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
-from runpy import run_path
 from typing import Any, NoReturn
 
 import click
@@ -117,13 +115,17 @@ def _fail(message: str, code: int, before: str = "") -> NoReturn:
 
 
 def _check_packages() -> None:
-    """Run the check with which rlenv/__init__.py begins, without importing rlenv, which may be another package."""
-    check = Path(__file__).resolve().parents[1] / "rlenv" / "_neighbours.py"
-    if not check.is_file():
+    """Check that the package above this one is ours: `rlenv` on PyPI is another one, and may have overwritten it.
+
+    Raises:
+        ImportError: naming its file and the commands that help.
+    """
+    package = sys.modules[__name__.partition(".")[0]]
+    if not hasattr(package, "__rlenv_package__"):
         raise ImportError(
-            f"rlenv is not installed completely; run: pip install --force-reinstall --no-deps {DISTRIBUTION}"
+            f"{package.__file__} is of another distribution, rlenv on PyPI; run: pip uninstall rlenv; "
+            f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
         )
-    run_path(str(check))["check_neighbours"]("rlenv", "agents", "verifiers")
 
 
 @click.group(

@@ -15,16 +15,16 @@ from typing import Any
 import click
 import torch
 
-from agents import make_envs, processes
-from agents.files import read_table
-from agents.fsdp import check_shard
-from agents.language import memory
-from agents.language.adapters import base_of, has_adapter
-from agents.language.loading import config_of, find_config
-from agents.language.memory import Workload
-from agents.rollouts.envs import resolve_device
-from agents.settings import declared_by
-from agents.training.teacher import named_teacher
+from rlenv.agents import make_envs, processes
+from rlenv.agents.files import read_table
+from rlenv.agents.fsdp import check_shard
+from rlenv.agents.language import memory
+from rlenv.agents.language.adapters import base_of, has_adapter
+from rlenv.agents.language.loading import config_of, find_config
+from rlenv.agents.language.memory import Workload
+from rlenv.agents.rollouts.envs import resolve_device
+from rlenv.agents.settings import declared_by
+from rlenv.agents.training.teacher import named_teacher
 
 from . import session
 from .arguments import agent_arguments, env_arguments, is_text, policy_arguments
@@ -77,7 +77,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     task = session.task_of(envs)
     asked = agent_arguments(given["agent"], cls, given)
     if "engine" in asked:
-        import_module("agents.engines.player").check_named(asked["engine"], asked.get("engine_url"))
+        import_module("rlenv.agents.engines.player").check_named(asked["engine"], asked.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
     settings = usual | asked
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.files import read_table
-from agents.training.checkpoint import read_facts
+from rlenv.agents.files import read_table
+from rlenv.agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
 from .children import rlenv_command

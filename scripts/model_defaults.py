@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents import Agent
-from agents.policies import NAMES
-from agents.policies.presets import PRESETS
+from rlenv.agents import Agent
+from rlenv.agents.policies import NAMES
+from rlenv.agents.policies.presets import PRESETS
 
 from .arguments import is_text
 from .memory_plan import free_for, workload
@@ -44,7 +44,7 @@ def passes(given: dict[str, Any], together: int = 1) -> int | None:
         given: the options of a run.
         together: how many such runs share the memory.
     """
-    from agents.language import memory
+    from rlenv.agents.language import memory
 
     if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
         return given["micro_batch_tokens"]

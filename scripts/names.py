@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from agents import Agent
+    from rlenv.agents import Agent
 
 
 class Name(click.ParamType):
@@ -40,7 +40,7 @@ class Name(click.ParamType):
 
 def verifiers() -> list[str]:
     """Return the names of verifiers, also those of installed plugins."""
-    from verifiers.plugins.registry import list_verifiers
+    from rlenv.verifiers.plugins.registry import list_verifiers
 
     return list_verifiers()
 
@@ -58,7 +58,7 @@ def short_name(spec: str) -> str:
 def resume_command(run: Path, options: Mapping[str, Any]) -> str:
     """Return the command that continues a run, with `--trust` if that imports a module of the user's."""
     from rlenv.hub import is_allowed
-    from verifiers.plugins.registry import is_listed
+    from rlenv.verifiers.plugins.registry import is_listed
 
     env = str(options.get("env_id") or "").removeprefix("rlenv:")
     named = [str(options.get("agent")), env, *(options.get("tools") or ())]
@@ -74,9 +74,9 @@ def agent_class(name: str) -> type[Agent]:
     Raises:
         ValueError: for an unknown name, with the closest match; a module that cannot be imported; no agent.
     """
-    import agents
-    from verifiers.plugins.registry import reason_of
-    from verifiers.plugins.user_code import import_user_module
+    from rlenv import agents
+    from rlenv.verifiers.plugins.registry import reason_of
+    from rlenv.verifiers.plugins.user_code import import_user_module
 
     module, own, attribute = name.rpartition(":")
     if not own:
@@ -98,7 +98,7 @@ def class_saved(name: str | None, trust: bool) -> type[Agent]:
     Raises:
         ValueError: if the class is the user's, and is not trusted or cannot be imported.
     """
-    import agents
+    from rlenv import agents
 
     if name is None or ":" not in name:
         return agents.Agent
@@ -109,7 +109,7 @@ def class_saved(name: str | None, trust: bool) -> type[Agent]:
 
 def _members(spec: str) -> list[tuple[str, float]]:
     """Return the names in a list of verifiers with their weights; any other name alone."""
-    from verifiers.plugins.registry import split_list, split_weight
+    from rlenv.verifiers.plugins.registry import split_list, split_weight
 
     members = split_list(spec)
     return [(spec, 1.0)] if members is None else list(map(split_weight, members))
@@ -120,8 +120,8 @@ def _renamed(spec: str, rename: Callable[[str], str]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from verifiers.plugins.registry import ENVIRONMENT, is_listed
-    from verifiers.plugins.user_code import find_module_file
+    from rlenv.verifiers.plugins.registry import ENVIRONMENT, is_listed
+    from rlenv.verifiers.plugins.user_code import find_module_file
 
     module, _, attribute = name.rpartition(":")
     if module.startswith(f"{ENVIRONMENT}:"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from agents.checks import MOST_SLOTS
+from rlenv.agents.checks import MOST_SLOTS
 
 from .config_file import read_config
 from .defaults import about, by_agent, shown_default

@@ -50,7 +50,7 @@ def play(run: Path | None, **given: Any) -> None:
     """
     import torch
 
-    from agents.rollouts.action_probabilities import Choices
+    from rlenv.agents.rollouts.action_probabilities import Choices
 
     from .games import Game, open_subject, play_episodes
 

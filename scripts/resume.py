@@ -7,9 +7,9 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from agents import Agent, processes
-from agents.rollouts.envs import full_id, named_by_checkpoint
-from agents.training.checkpoint import Checkpoint
+from rlenv.agents import Agent, processes
+from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
+from rlenv.agents.training.checkpoint import Checkpoint
 
 from . import session
 from .arguments import agent_arguments, resolved

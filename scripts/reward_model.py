@@ -63,7 +63,12 @@ def reward_model(**given: Any) -> None:
     """
     import torch
 
-    from agents.training.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
+    from rlenv.agents.training.reward_model import (
+        default_rate,
+        preference_figures,
+        save_reward_model,
+        train_reward_model,
+    )
 
     from . import arguments
     from .progress import Interrupt, progress_bar
@@ -118,16 +123,16 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """
     from transformers.utils import logging as transformers_logging
 
-    from agents.checks import check_number
-    from agents.language.vocabulary import tokenizer_source
-    from agents.policies import NAMES, check_name
-    from agents.rollouts.envs import resolve_device
-    from agents.training.reward_model import Preferences, make_reward_model
+    from rlenv.agents.checks import check_number
+    from rlenv.agents.language.vocabulary import tokenizer_source
+    from rlenv.agents.policies import NAMES, check_name
+    from rlenv.agents.rollouts.envs import resolve_device
+    from rlenv.agents.training.reward_model import Preferences, make_reward_model
     from rlenv.encoder import Encoder
     from rlenv.preference_pairs import encode_pairs, load_pairs, split_pairs
     from rlenv.tokenizer import load_tokenizer
-    from verifiers.builtin.reward_model import CHAT
-    from verifiers.conversation import text_of
+    from rlenv.verifiers.builtin.reward_model import CHAT
+    from rlenv.verifiers.conversation import text_of
 
     from .run import model_of, reward_model_of
 

@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
-from agents.files import Lock, read_table, sync, versions, whole_folder
+from rlenv.agents.files import Lock, read_table, sync, versions, whole_folder
 
 from . import torchrun
 from .progress import say
 
 if TYPE_CHECKING:
-    from agents.training.checkpoint import Checkpoint
+    from rlenv.agents.training.checkpoint import Checkpoint
 
 T = TypeVar("T")
 CONFIG, RESULT, REPORT, CSV = "config.json", "result.json", "report.html", "progress.csv"
@@ -115,7 +115,7 @@ class Run:
         Raises:
             ValueError: if all are damaged.
         """
-        from agents.training.checkpoint import read_checkpoint  # slow
+        from rlenv.agents.training.checkpoint import read_checkpoint  # slow
 
         faults = []
         for path in self.checkpoints():
@@ -291,7 +291,7 @@ def checkpoint_of(path: Path) -> Checkpoint:
         NotARunError: if it is neither.
         ValueError: if all its checkpoints are damaged.
     """
-    from agents.training.checkpoint import read_checkpoint  # slow
+    from rlenv.agents.training.checkpoint import read_checkpoint  # slow
 
     folder = whole_folder(path)
     if (folder / "agent.json").is_file():

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from agents import Agent, Batch, Rollout
-from agents.rollout import ENV_RETURN, PARTS, STATUSES
+from rlenv.agents import Agent, Batch, Rollout
+from rlenv.agents.rollout import ENV_RETURN, PARTS, STATUSES
 from rlenv.task import TextGenTask
-from verifiers import Problem
-from verifiers.conversation import text_of
+from rlenv.verifiers import Problem
+from rlenv.verifiers.conversation import text_of
 
 from .run import said
 from .run_log import markdown

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from agents import Agent, processes
-from agents.files import whole_folder
-from agents.training.checkpoint import misfit, read_facts
+from rlenv.agents import Agent, processes
+from rlenv.agents.files import whole_folder
+from rlenv.agents.training.checkpoint import misfit, read_facts
 
 from .progress import say
 from .run import BEST, CHECKPOINT, LogPlace, Run

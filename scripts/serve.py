@@ -48,8 +48,8 @@ def serve(
     An action is a turn of the model, an observation what it reads next; the last one has the verdict. docs/worlds.md
     has a client to copy.
     """
-    from verifiers import make_verifier
-    from verifiers.plugins.arguments import require
+    from rlenv.verifiers import make_verifier
+    from rlenv.verifiers.plugins.arguments import require
 
     from .verifiers import from_file
 

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
-from agents import Agent, Rollout, make_envs, processes
-from agents.language.gguf import model_folder
-from agents.policies import NAMES
-from agents.rollouts.envs import LOOP_SETTINGS
+from rlenv.agents import Agent, Rollout, make_envs, processes
+from rlenv.agents.language.gguf import model_folder
+from rlenv.agents.policies import NAMES
+from rlenv.agents.rollouts.envs import LOOP_SETTINGS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask

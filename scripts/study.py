@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import click
 import torch
 
-from agents import AGENTS
-from agents.files import Lock, read_table
-from agents.rollouts.envs import find_spec, resolve_device, traits_of
+from rlenv.agents import AGENTS
+from rlenv.agents.files import Lock, read_table
+from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from . import session
 from .arguments import is_text, resolved

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents import make_envs, make_policy
-from agents.files import MANIFEST
-from agents.language.loading import find_config
-from agents.policies import check_name
-from agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
-from agents.training.checkpoint import Checkpoint
+from rlenv.agents import make_envs, make_policy
+from rlenv.agents.files import MANIFEST
+from rlenv.agents.language.loading import find_config
+from rlenv.agents.policies import check_name
+from rlenv.agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
+from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
 from rlenv.tasks import expanded

@@ -51,7 +51,7 @@ def _first(row: dict[str, Any]) -> dict[str, Any]:
     """Return the prompt and the answer of the first problem."""
     from rlenv.problems import load_problems
     from rlenv.texts import with_request
-    from verifiers import make_verifier
+    from rlenv.verifiers import make_verifier
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))
     problem = verifier.opened(load_problems(row["problems"], row.get("columns"), row.get("template"))[0])

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from stable_baselines3.common.logger import KVWriter
 from typing_extensions import override
 
-from agents.checks import first_line
-from agents.files import read_table
-from verifiers.plugins.arguments import require
+from rlenv.agents.checks import first_line
+from rlenv.agents.files import read_table
+from rlenv.verifiers.plugins.arguments import require
 
 from .progress import say
 from .run import TRACKING, write_json

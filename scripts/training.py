@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from agents import Agent, DivergedError, EngineError, VerifierError, processes
-from agents.checks import first_line
-from verifiers.plugins.registry import trusting
+from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, processes
+from rlenv.agents.checks import first_line
+from rlenv.verifiers.plugins.registry import trusting
 
 from . import model_defaults, session
 from .arguments import is_text

@@ -19,8 +19,8 @@ from .options import as_json, problem_file, problem_file_arguments, verifier_arg
 from .terminal import console, plain
 
 if TYPE_CHECKING:
-    from verifiers import Problem, Verifier
-    from verifiers.lint.report import Report
+    from rlenv.verifiers import Problem, Verifier
+    from rlenv.verifiers.lint.report import Report
 
 
 @click.group(
@@ -51,8 +51,8 @@ def list_command(as_json: bool) -> None:  # fmt: skip
     """List the verifiers that have a name, also those of installed packages."""
     import importlib.util
 
-    from verifiers import list_verifiers
-    from verifiers.plugins.registry import find_verifier, verifier_origin
+    from rlenv.verifiers import list_verifiers
+    from rlenv.verifiers.plugins.registry import find_verifier, verifier_origin
 
     rows = []
     for name in list_verifiers():
@@ -72,7 +72,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
 
 def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
     """Print these columns of what --json prints."""
-    from verifiers.lint.attacks import shorten
+    from rlenv.verifiers.lint.attacks import shorten
 
     def shown(name: str, value: Any) -> str:
         if name in ("prompt", "completion"):
@@ -106,10 +106,10 @@ def show(
     import inspect
     import random
 
-    from verifiers import make_verifier
-    from verifiers.function import FunctionVerifier
-    from verifiers.lint.report import examples
-    from verifiers.sandbox.pool import isolate
+    from rlenv.verifiers import make_verifier
+    from rlenv.verifiers.function import FunctionVerifier
+    from rlenv.verifiers.lint.report import examples
+    from rlenv.verifiers.sandbox.pool import isolate
 
     verifier, rng = make_verifier(name, **dict(verifier_args)), random.Random(seed)
     problems = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
@@ -146,7 +146,7 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
 def _judged(
     verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    from verifiers.lint.attacks import wrong_cases
+    from rlenv.verifiers.lint.attacks import wrong_cases
 
     demonstration = verifier.demonstration(problem)
     texts = [("demonstration", demonstration)] if demonstration else []
@@ -184,8 +184,8 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
 
     The exit code is 0 if all rules hold, else 1.
     """
-    from verifiers import list_verifiers, make_verifier
-    from verifiers.lint.report import lint as examine
+    from rlenv.verifiers import list_verifiers, make_verifier
+    from rlenv.verifiers.lint.report import lint as examine
 
     if everything == bool(names):
         raise ValueError("pass the names of verifiers, or --all")

@@ -30,7 +30,7 @@ from drawn import FEW, MANY
 from gymnasium.utils import seeding
 from hypothesis import settings
 
-import verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
+import rlenv.verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
 
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: os.fstat(descriptor) and None  # no test is about a power cut; a closed file is an error
@@ -139,7 +139,7 @@ def jobs(tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the curves of reports empty."""
-    monkeypatch.setattr("_rlenv_scripts.reports.charts._picture", lambda *given: "data:,")
+    monkeypatch.setattr("rlenv._scripts.reports.charts._picture", lambda *given: "data:,")
 
 
 @pytest.fixture

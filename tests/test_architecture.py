@@ -12,29 +12,50 @@ from pathlib import Path
 import pytest
 from anew import run_anew
 
-from agents import AGENTS, LanguageModelPolicy
+from rlenv.agents import AGENTS, LanguageModelPolicy
 from rlenv.textgen import TextGenEnv
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import list_verifiers
-from verifiers.plugins.registry import find_verifier
+from rlenv.verifiers import list_verifiers
+from rlenv.verifiers.plugins.registry import find_verifier
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("rlenv", "agents", "verifiers", "scripts", "labs", "benchmarks", "examples")
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
-FORBIDDEN = {
+PACKAGES = {  # by folder; examples are no package
+    "rlenv": "rlenv",
+    "agents": "rlenv.agents",
+    "verifiers": "rlenv.verifiers",
+    "scripts": "rlenv._scripts",
+    "labs": "rlenv._labs",
+    "benchmarks": "rlenv._benchmarks",
+}
+MODULES = {
+    ".".join([PACKAGES.get(place, place), *path.relative_to(ROOT / place).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    ): path
+    for place in (*PACKAGES, "examples")
+    for path in sorted((ROOT / place).rglob("*.py"))
+}
+SOURCES = list(MODULES.values())
+PRIVATE = {"scripts", "labs", "benchmarks"}
+FORBIDDEN = {  # by folder: folders, and libraries
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
     "rlenv": {"agents", "stable_baselines3", *PRIVATE},
     "agents": {"rlenv", "verifiers", *PRIVATE},
-    "scripts": PRIVATE,  # its own modules are imported relatively
-    "labs": {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs"},
-    "benchmarks": {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"},
-    "examples": {"scripts", "_rlenv_scripts", "benchmarks", "_rlenv_benchmarks"},
+    "scripts": {"labs", "benchmarks"},
+    "labs": {"scripts", "benchmarks"},
+    "benchmarks": {"scripts", "labs"},
+    "examples": {"scripts", "benchmarks"},
 }
 ALLOWED = {  # imported where it is used
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},
-    "scripts/lab.py": {"_rlenv_labs"},
-    "scripts/bench.py": {"_rlenv_benchmarks"},
+    "scripts/lab.py": {"labs"},
+    "scripts/bench.py": {"benchmarks"},
+}
+DOORS = {  # modules above a file that it names in a text: they are optional, or take long to import
+    "agents/policies/make.py": {"rlenv.agents.language.policy", "rlenv.agents.language.vocabulary"},
+    "agents/training/agent.py": {"rlenv.agents.engines.player"},
+    "agents/training/settings.py": {"rlenv.agents.engines.player"},
+    "verifiers/conversation.py": {"rlenv.encoder"},
+    "verifiers/dialogues/toolbox.py": {"rlenv.verifiers.code.tool", "rlenv.verifiers.dialogues.calculator"},
 }
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 PICKLES = {  # what a process sends to the child that it has started, never back
@@ -62,10 +83,41 @@ def imports(path):
     return [node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
-def imported(found):
-    """Return the top-level names of absolute imports."""
-    names = {alias.name.split(".")[0] for node in found if isinstance(node, ast.Import) for alias in node.names}
-    return names | {node.module.split(".")[0] for node in found if isinstance(node, ast.ImportFrom) and not node.level}
+@cache
+def names_in(path, deferred=True):
+    """Return the modules and libraries that a file imports, and the modules of ours that it names in texts.
+
+    `from package import name` names the module `package.name` if there is one, else the package.
+
+    Args:
+        path: of the file.
+        deferred: whether those in functions count, too.
+    """
+    (module,) = (name for name, file in MODULES.items() if file == path)
+    base = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found = set()
+    for node in imports(path):
+        if not deferred and node not in nodes(path)[0].body:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        else:
+            stem = base[: len(base) - node.level + 1] if node.level else []
+            whole = ".".join([*stem, *filter(None, [node.module])])
+            found |= {inner if (inner := f"{whole}.{alias.name}") in MODULES else whole for alias in node.names}
+    return found | (texts_in(path) - DOORS.get(path.relative_to(ROOT).as_posix(), set()))
+
+
+def texts_in(path):
+    """Return the modules of ours that a file names in texts, such as "rlenv.encoder:Encoder"."""
+    texts = (node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {name for text in texts if (name := text.partition(":")[0]) in MODULES and "." in name}
+
+
+def owner(name):
+    """Return the folder of a module of ours, the name of another library."""
+    folders = {package: folder for folder, package in PACKAGES.items()}
+    return folders.get(".".join(name.split(".")[:2])) or name.split(".")[0]
 
 
 @pytest.fixture(scope="module")
@@ -78,38 +130,31 @@ def test_no_package_imports_one_above_it(sources):
     for path in sources:
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
-        assert not imported(imports(path)) & forbidden, place
+        assert not set(map(owner, names_in(path))) & forbidden, place
 
 
 @pytest.mark.parametrize("place", ALLOWED)
 def test_what_one_file_may_import_is_imported_where_it_is_used(place):
-    found, module = imports(ROOT / place), nodes(ROOT / place)[0]
-    assert ALLOWED[place] <= imported(found)
-    assert not ALLOWED[place] & imported([node for node in found if node in module.body])
+    path = ROOT / place
+    assert ALLOWED[place] <= set(map(owner, names_in(path)))
+    assert not ALLOWED[place] & set(map(owner, names_in(path, deferred=False)))
+
+
+def test_every_door_is_one():
+    assert {place: names & texts_in(ROOT / place) for place, names in DOORS.items()} == DOORS
 
 
 @cache
 def house():
     """Return {module: modules that it imports} of the whole code, nested imports and those for type checkers too.
 
-    `from package import name` depends on the module `package.name` if there is one, else on the package. That a
-    package's __init__.py imports its own files is not counted: they may import each other through it.
+    That a package's __init__.py imports its own files is not counted: they may import each other through it.
     """
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
     graph = {}
-    for name, path in files.items():
-        is_package, found = path.name == "__init__.py", set()
-        base = name.split(".") if is_package else name.split(".")[:-1]
-        for node in imports(path):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            else:
-                stem = base[: len(base) - node.level + 1] if node.level else []
-                module = ".".join([*stem, *filter(None, [node.module])])
-                inner = {alias.name: f"{module}.{alias.name}" for alias in node.names}
-                found |= {full if full in files else module for full in inner.values()}
-        graph[name] = {other for other in found & files.keys() if not (is_package and other.startswith(f"{name}."))}
-        graph[name] -= {name}
+    for name, path in MODULES.items():
+        graph[name] = (names_in(path) & MODULES.keys()) - {name}
+        if path.name == "__init__.py":
+            graph[name] = {other for other in graph[name] if not other.startswith(f"{name}.")}
     return graph
 
 
@@ -144,7 +189,9 @@ def test_imports_have_no_circle():
 
 def test_no_import_runs_back_up():
     """The rooms of each folder stand on those below them, whatever their own rooms import."""
-    packages = sorted({".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES})
+    packages = sorted(
+        {name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in MODULES.items()}
+    )
     assert {folder: ring for folder in packages if (ring := circle(rooms(folder)))} == {}
 
 
@@ -171,9 +218,7 @@ def test_no_class_has_more_than_twenty_public_methods():
 def floors(cls):
     """Return the number of our classes above one, by the longest way up, without algorithms that others extend."""
     ways = [
-        floors(base) + (base not in AGENTS.values())
-        for base in cls.__bases__
-        if base.__module__.partition(".")[0] in FORBIDDEN
+        floors(base) + (base not in AGENTS.values()) for base in cls.__bases__ if base.__module__.startswith("rlenv.")
     ]
     return max(ways, default=0)
 
@@ -252,10 +297,9 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
 
 def test_importing_the_verifiers_imports_nothing_heavy():
     """Nor the built-in ones, without which a worker process starts; they are there as soon as somebody asks."""
-    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "verifiers.builtin"}
-    command = (
-        f"import sys, verifiers; print({heavy} & set(sys.modules)); from verifiers import *; print(Arith().sample)"
-    )
+    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "rlenv.verifiers.builtin"}
+    command = f"import sys, rlenv.verifiers; print({heavy} & set(sys.modules)); "
+    command += "from rlenv.verifiers import *; print(Arith().sample)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()
     assert first == "set()" and "Arith" in second
@@ -263,9 +307,9 @@ def test_importing_the_verifiers_imports_nothing_heavy():
 
 def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
     using = [path for path in sources if re.search("fcntl|killpg", text(path))]
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using]
-    assert {"agents.files", "scripts.children"} <= {*names}
-    imports = "".join(f"import {re.sub('^scripts', '_rlenv_scripts', name)}\n" for name in names)
+    names = [name for name, path in MODULES.items() if path in using]
+    assert {"rlenv.agents.files", "rlenv._scripts.children"} <= {*names}
+    imports = "".join(f"import {name}\n" for name in names)
     run_anew(f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}")
 
 
@@ -299,18 +343,19 @@ def test_no_algorithm_is_branched_on_by_name():
 def test_every_package_is_installed():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = set(config["options"]["packages"].split())
-    installed = [path for path in SOURCES if path.name == "__init__.py" and "examples" not in path.parts]
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in installed}
-    assert listed == {re.sub("^(scripts|labs|benchmarks)", r"_rlenv_\1", name) for name in found}
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py" and "examples" not in path.parts}
+    assert set(config["options"]["packages"].split()) == packages
 
 
 def test_an_editable_install_is_one_folder_with_the_installed_names():
-    """A type checker reads no import hooks, so each installed package is a link in src/, and nothing else is."""
-    places = {name: name for name in ("rlenv", "agents", "verifiers")}
-    places |= {f"_rlenv_{name}": name for name in ("scripts", "labs", "benchmarks")}
+    """A type checker reads no import hooks, so the package is a link in src/, and its other folders are links in it."""
+    inner = {f"rlenv/{package.partition('.')[2]}": folder for folder, package in PACKAGES.items() if folder != "rlenv"}
+    links = {
+        path.relative_to(ROOT).as_posix(): path.resolve() for path in (ROOT / "rlenv").iterdir() if path.is_symlink()
+    }
+    assert links == {name: ROOT.resolve() / folder for name, folder in inner.items()}
     found = {path.name: path.resolve() for path in (ROOT / "src").iterdir() if not path.name.endswith(".egg-info")}
-    assert found == {name: ROOT.resolve() / folder for name, folder in places.items()}
+    assert found == {"rlenv": ROOT.resolve() / "rlenv"}
 
 
 def canonical(requirement: str) -> str:

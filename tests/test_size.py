@@ -15,20 +15,31 @@ import pytest
 
 DEPTH = 2  # folders around a file: package/folder/file
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = {"agents": "agents", "rlenv": "rlenv", "verifiers": "verifiers", "_rlenv_scripts": "scripts"}
-PRODUCT = (*FOLDERS.values(), "labs", "benchmarks")
-ALGORITHMS = [f"agents.algorithms.{path.stem}" for path in sorted((ROOT / "agents" / "algorithms").glob("[!_]*.py"))]
-TEXT = ("rlenv.vector_env", "rlenv.textgen", "verifiers.function")
+FOLDERS = {"agents": "agents", "verifiers": "verifiers", "_scripts": "scripts"}  # of rlenv
+PRODUCT = ("rlenv", *FOLDERS.values(), "labs", "benchmarks")
+ALGORITHMS = [
+    f"rlenv.agents.algorithms.{path.stem}" for path in sorted((ROOT / "agents" / "algorithms").glob("[!_]*.py"))
+]
+TEXT = ("rlenv.vector_env", "rlenv.textgen", "rlenv.verifiers.function")
 JOBS = {
-    "GRPO on text with a reward function": ("agents.algorithms.grpo", *TEXT),
-    "REINFORCE on CartPole": ("agents.algorithms.reinforce",),
-    "rlenv train": ("_rlenv_scripts.train", "agents.training.supervised", *ALGORITHMS, *TEXT),
+    "GRPO on text with a reward function": ("rlenv.agents.algorithms.grpo", *TEXT),
+    "REINFORCE on CartPole": ("rlenv.agents.algorithms.reinforce",),
+    "rlenv train": ("rlenv._scripts.train", "rlenv.agents.training.supervised", *ALGORITHMS, *TEXT),
 }
-CONTROL = ("agents.policies.control", "agents.policies.numpy_actor", "agents.policies.token_extractor")
+CONTROL = (
+    "rlenv.agents.policies.control",
+    "rlenv.agents.policies.numpy_actor",
+    "rlenv.agents.policies.token_extractor",
+)
 DOORS = {
-    "GRPO on text with a reward function": ("verifiers.builtin", "verifiers.dialogues", "agents.engines", *CONTROL),
-    "REINFORCE on CartPole": ("verifiers", "agents.language", "agents.engines"),
-    "rlenv train": ("verifiers.builtin", "verifiers.dialogues", "agents.engines"),
+    "GRPO on text with a reward function": (
+        "rlenv.verifiers.builtin",
+        "rlenv.verifiers.dialogues",
+        "rlenv.agents.engines",
+        *CONTROL,
+    ),
+    "REINFORCE on CartPole": ("rlenv.verifiers", "rlenv.agents.language", "rlenv.agents.engines"),
+    "rlenv train": ("rlenv.verifiers.builtin", "rlenv.verifiers.dialogues", "rlenv.agents.engines"),
 }
 MODULE = re.compile(r"\.?[a-z_]+(\.[a-z_]+)+(:\w+)?")
 
@@ -37,7 +48,9 @@ MODULE = re.compile(r"\.?[a-z_]+(\.[a-z_]+)+(:\w+)?")
 def file_of(module: str) -> Path | None:
     """Return the file of a module of the project; None for anything else."""
     top, *rest = module.split(".")
-    base = ROOT.joinpath(FOLDERS.get(top, "no such folder"), *rest)
+    if top != "rlenv":
+        return None
+    base = ROOT.joinpath(FOLDERS.get(rest[0], f"rlenv/{rest[0]}"), *rest[1:]) if rest else ROOT / "rlenv"
     found = (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file())
     return next(found, None)
 
@@ -149,7 +162,8 @@ def test_the_readme_is_short():
 
 
 GRPO = """
-import agents, rlenv
+import rlenv
+from rlenv import agents
 def sevens(prompts, completions, **columns):
     return [float(completion.count("7")) for completion in completions]
 env_kwargs = {"verifier": sevens, "problems": ["1", "2"], "max_new_tokens": 3}
@@ -158,7 +172,7 @@ settings = {"device": "cpu", "num_envs": 4, "group_size": 2, "episodes_per_updat
 agents.GRPO("auto", "TextGen-v0", env_kwargs=env_kwargs, **settings).learn(total_episodes=4)
 """
 POLE = """
-import agents
+from rlenv import agents
 settings = {"device": "cpu", "num_envs": 2, "episodes_per_update": 2}
 agents.Reinforce("auto", "CartPole-v1", **settings).learn(total_episodes=2)
 """

@@ -12,20 +12,18 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 import gymnasium as gym
-from _rlenv_scripts.main import COMMANDS, main
 from click import Command, Context, Group
 
-import agents
 import rlenv
-import verifiers
-from agents import estimators, policies
-from agents.policies.actor import Actor
-from rlenv import trl
+from rlenv import agents, trl, verifiers
+from rlenv._scripts.main import COMMANDS, main
+from rlenv.agents import estimators, policies
+from rlenv.agents.policies.actor import Actor
 from rlenv.autoreset import make_vector_env
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers.plugins.registry import ENTRY_POINT_GROUP, find_verifier, verifier_origin
+from rlenv.verifiers.plugins.registry import ENTRY_POINT_GROUP, find_verifier, verifier_origin
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTED = ROOT / "tests" / "surface.txt"

@@ -4,17 +4,25 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base import Dialogue, Problem, Reply, Verdict, Verifier
-from .function import FunctionVerifier
-from .plugins.registry import list_verifiers, make_verifier, register_verifier
-from .sandbox.pool import Isolated, isolate
-from .weighted import Weighted
+from rlenv.verifiers.base import Dialogue as Dialogue  # `as` tells type checkers that a name is for others
+from rlenv.verifiers.base import Problem as Problem
+from rlenv.verifiers.base import Reply as Reply
+from rlenv.verifiers.base import Verdict as Verdict
+from rlenv.verifiers.base import Verifier as Verifier
+from rlenv.verifiers.function import FunctionVerifier as FunctionVerifier
+from rlenv.verifiers.plugins.registry import list_verifiers as list_verifiers
+from rlenv.verifiers.plugins.registry import make_verifier as make_verifier
+from rlenv.verifiers.plugins.registry import register_verifier as register_verifier
+from rlenv.verifiers.sandbox.pool import Isolated as Isolated
+from rlenv.verifiers.sandbox.pool import isolate as isolate
+from rlenv.verifiers.weighted import Weighted as Weighted
 
 if TYPE_CHECKING:
-    from . import builtin
-    from .builtin import *  # noqa: F403
+    from rlenv.verifiers import builtin
+    from rlenv.verifiers.builtin import *  # noqa: F403
 
-__rlenv_package__ = True
+if __name__ == "verifiers":  # the folder, from the root of a checkout: its names are those of rlenv.verifiers
+    __path__ = []  # and its modules are not imported a second time
 
 _OWN = [  # `__all__` has the built-in ones, too
     "Dialogue", "FunctionVerifier", "Isolated", "Problem", "Reply", "Verdict", "Verifier", "Weighted", "isolate",
@@ -26,7 +34,7 @@ def __getattr__(name: str) -> Any:
     """Import the built-in verifiers when one is asked for: a worker process starts three times as fast without."""
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    builtin = import_module(".builtin", __name__)
+    builtin = import_module("rlenv.verifiers.builtin")
     if name == "__all__":
         return _OWN + builtin.__all__
     if name == "builtin":

@@ -12,7 +12,6 @@ Message = dict[str, Any]  # a role and a content, and perhaps what MORE names
 ROLES = ("system", "user", "assistant", "tool")
 MORE = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}  # keys of messages in prompts
 REPLYING = ("user", "tool")
-_ENCODER: list[str] = []  # "module:Name" of what knows chat templates, once it has registered
 
 
 def shown(value: Any) -> str:
@@ -80,20 +79,12 @@ def last_of(prompt: str | Sequence[Message]) -> str:
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
-def register_encoder(entry_point: str) -> None:
-    """Name the class that renders conversations, as "module:Name"; it is imported when it is asked for."""
-    _ENCODER[:] = [entry_point]
-
-
 def make_encoder(tokenizer: Any) -> Any:
-    """Return the encoder of conversations with a tokenizer's chat template; None if none has registered.
+    """Return the environment's encoder of conversations with a tokenizer's chat template.
 
     It has `answered(prompts, answers)`, which returns the tokens of each.
     """
-    if not _ENCODER:
-        return None
-    module, _, name = _ENCODER[0].partition(":")
-    return getattr(import_module(module), name)(tokenizer)
+    return import_module("rlenv.encoder").Encoder(tokenizer)  # which imports torch
 
 
 def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[str, Sequence[str]] = MORE) -> Message:

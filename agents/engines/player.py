@@ -240,6 +240,6 @@ def open_engine(agent: Any) -> Engine:
     """Return the engine that an agent's settings name: an object, one in this process, or one at an address."""
     if isinstance(agent.engine, Engine):
         return agent.engine
-    module = import_module("agents.engines." + ("vllm" if agent.engine_url is None else "server"))
+    module = import_module("rlenv.agents.engines." + ("vllm" if agent.engine_url is None else "server"))
     made: Engine = module.open_engine(agent)
     return made

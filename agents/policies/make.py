@@ -30,7 +30,7 @@ class _Kinds(UserDict[str, Any]):
         return resolve_name(found) if isinstance(found, str) else found
 
 
-KINDS = _Kinds({ControlPolicy.kind: ControlPolicy, LANGUAGE: "agents.language.policy:LanguageModelPolicy"})
+KINDS = _Kinds({ControlPolicy.kind: ControlPolicy, LANGUAGE: "rlenv.agents.language.policy:LanguageModelPolicy"})
 
 
 def check_name(spec: Any) -> None:
@@ -58,7 +58,7 @@ def tokenizer_of(spec: Any) -> str | None:
     if spec is None or isinstance(spec, SavedPolicy) or (isinstance(spec, (str, Path)) and str(spec) in NAMES):
         return None
     check_name(spec)
-    vocabulary = import_module("agents.language.vocabulary")  # slow, and not needed for control
+    vocabulary = import_module("rlenv.agents.language.vocabulary")  # slow, and not needed for control
     found: str | None = vocabulary.brought_by(spec)
     return found
 

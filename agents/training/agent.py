@@ -142,7 +142,7 @@ class Agent(Sb3Face):
         self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
         self.updating = False
-        player = Player if self.engine is None else import_module("agents.engines.player").EnginePlayer
+        player = Player if self.engine is None else import_module("rlenv.agents.engines.player").EnginePlayer
         self.player: Player = player(self)
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()

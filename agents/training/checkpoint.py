@@ -226,7 +226,7 @@ def read_facts(path: Path) -> Facts:
     if facts["policy_kind"] not in KINDS:
         raise ValueError(
             f"{file!r} names the unknown kind of policy {facts['policy_kind']!r:.80}; "
-            "import the module first that puts it into agents.policies.KINDS"
+            "import the module first that puts it into rlenv.agents.policies.KINDS"
         )
     return cast(Facts, facts)
 

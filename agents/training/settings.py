@@ -200,7 +200,7 @@ class AgentSettings:
         commands=TRAIN,
         heading="Engine (text)",
         shown="our own decoder",
-        more="Or an `agents.engines.base.Engine`; see docs/engines.md.",
+        more="Or an `rlenv.agents.engines.base.Engine`; see docs/engines.md.",
     )
     engine_url: str | None = setting(
         None,
@@ -281,7 +281,7 @@ class AgentSettings:
         if self.engine is None:
             self.refuse_idle("without engine", "engine_url", "engine_kwargs", "staleness")
         else:
-            import_module("agents.engines.player").check_engine(self)
+            import_module("rlenv.agents.engines.player").check_engine(self)
         if self.mismatch_mode is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
 

@@ -47,8 +47,8 @@ class StartWatch:
             warnings.warn(
                 f"none of the first {self.episodes} answers is right, and those that are compared earn the same (on "
                 f"average {metrics['rollout/ep_rew_mean']:.3g}): nothing is learned from that. Start from a policy "
-                "that is sometimes right (agents.warm_start, or a trained model), pose easier problems, or pay for "
-                "parts of an answer",
+                "that is sometimes right (rlenv.agents.warm_start, or a trained model), pose easier problems, or pay "
+                "for parts of an answer",
                 stacklevel=4,
             )
 

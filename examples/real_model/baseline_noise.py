@@ -18,10 +18,10 @@ import torch
 from sums import Sums
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Collector, LanguageModelPolicy, Rollout, make_envs
-from agents.estimators.baselines import BASELINES
-from agents.estimators.returns import hold_last, return_to_go
-from agents.language.gguf import model_folder
+from rlenv.agents import Collector, LanguageModelPolicy, Rollout, make_envs
+from rlenv.agents.estimators.baselines import BASELINES
+from rlenv.agents.estimators.returns import hold_last, return_to_go
+from rlenv.agents.language.gguf import model_folder
 
 NAMES = ("leave-one-out", "length-weighted", "optimal-token")
 STEP = 5e-4  # of the weights along a direction

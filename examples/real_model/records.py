@@ -14,8 +14,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from verifiers import Problem, Verdict, Verifier
-from verifiers.builtin.json_schema import read_json
+from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers.builtin.json_schema import read_json
 
 NAMES = """
     Amir Anna Bella Ben Carla Cem David Dora Elena Emil Fatma Felix Gina Grace Hana Hugo Irina Ivan Jonas Julia Karim

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 
-from verifiers import Problem
-from verifiers.builtin.numeric import Numeric
-from verifiers.plugins.arguments import whole_number
+from rlenv.verifiers import Problem
+from rlenv.verifiers.builtin.numeric import Numeric
+from rlenv.verifiers.plugins.arguments import whole_number
 
 
 class Sums(Numeric):

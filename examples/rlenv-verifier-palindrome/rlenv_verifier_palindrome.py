@@ -6,7 +6,7 @@ import random
 import string
 from typing import Any
 
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 
 class Palindrome(Verifier):

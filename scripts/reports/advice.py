@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifiers.lint.attacks import shorten
+from rlenv.verifiers.lint.attacks import shorten
 
 from ..run import said
 from .history import History

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents.files import is_locked, read_table
+from rlenv.agents.files import is_locked, read_table
 
 from ..names import resume_command, short_name
 from ..run import CHECKPOINT, CSV, LOCAL, LOCK

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.files import read_table
+from rlenv.agents.files import read_table
 
 from ..run import CONFIG, CSV, Run, read_rows, runs_in
 from .tokens import Row

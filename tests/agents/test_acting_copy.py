@@ -6,9 +6,9 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from agents.language import acting_copy as acting
-from agents.language.acting_copy import ActingLinear, acting_copy, can_pack, refresh
-from agents.language.adapters import adapt
+from rlenv.agents.language import acting_copy as acting
+from rlenv.agents.language.acting_copy import ActingLinear, acting_copy, can_pack, refresh
+from rlenv.agents.language.adapters import adapt
 
 
 @pytest.fixture

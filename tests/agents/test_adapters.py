@@ -17,9 +17,9 @@ from identity_checks import EXACT, ROUNDING, assert_close, check_law, collect
 from tiny_models import ALPHABET, text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
-from agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
-from agents.language import adapters
-from agents.policies.base import actor_parameters, weights_digest
+from rlenv.agents import A2C, AGENTS, RLOO, Agent, LanguageModelPolicy
+from rlenv.agents.language import adapters
+from rlenv.agents.policies.base import actor_parameters, weights_digest
 from rlenv.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2

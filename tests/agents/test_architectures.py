@@ -24,7 +24,7 @@ from identity_checks import assert_close, check_law
 from tiny_models import text_envs
 from transformers import AutoModelForCausalLM
 
-from agents import LanguageModelPolicy, Reinforce
+from rlenv.agents import LanguageModelPolicy, Reinforce
 
 NAMES = {each.name: each for each in ARCHITECTURES}
 SUPPORTED = [each.name for each in ARCHITECTURES if each.refused is None]

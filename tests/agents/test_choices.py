@@ -8,10 +8,10 @@ import torch
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Collector, Reinforce, SampledPolicy
-from agents.language.nucleus import nucleus
-from agents.policies.base import actor_parameters
-from agents.rollouts.action_probabilities import Choices, Onlooker
+from rlenv.agents import Collector, Reinforce, SampledPolicy
+from rlenv.agents.language.nucleus import nucleus
+from rlenv.agents.policies.base import actor_parameters
+from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
 
 SUM = {"verifier": "arith", "max_new_tokens": 5}
 

@@ -7,9 +7,9 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from agents import LanguageModelPolicy, Rollout
-from agents.language import reading as chunks
-from agents.language.acting_copy import is_changed
+from rlenv.agents import LanguageModelPolicy, Rollout
+from rlenv.agents.language import reading as chunks
+from rlenv.agents.language.acting_copy import is_changed
 
 
 class Largest(TorchDispatchMode):

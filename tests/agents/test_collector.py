@@ -16,12 +16,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import text_envs, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import Collector, Reinforce, make_envs
-from agents.policies.draws import EpisodeDraws, uniform
-from agents.policies.numpy_actor import NumpyActor
-from agents.rollouts.env_protocol import EnvSlots
-from agents.rollouts.waiting_envs import WaitingVectorEnv
-from agents.training.update import Update
+from rlenv.agents import Collector, Reinforce, make_envs
+from rlenv.agents.policies.draws import EpisodeDraws, uniform
+from rlenv.agents.policies.numpy_actor import NumpyActor
+from rlenv.agents.rollouts.env_protocol import EnvSlots
+from rlenv.agents.rollouts.waiting_envs import WaitingVectorEnv
+from rlenv.agents.training.update import Update
 
 CPU = torch.device("cpu")
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}

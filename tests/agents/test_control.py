@@ -10,9 +10,9 @@ import torch
 from gymnasium import spaces
 from identity_checks import ROUNDING, assert_close, collect
 
-from agents import PPO, Reinforce, Rollout
-from agents.training.kl_anchor import weights_digest
-from agents.training.reward_scale import RewardScale
+from rlenv.agents import PPO, Reinforce, Rollout
+from rlenv.agents.training.kl_anchor import weights_digest
+from rlenv.agents.training.reward_scale import RewardScale
 
 IMAGE = spaces.Box(0.0, 1.0, (3,), np.float32)
 

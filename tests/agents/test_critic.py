@@ -13,9 +13,9 @@ from gymnasium.vector import SyncVectorEnv, VectorWrapper
 from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tiny_models import text_envs, tiny_model, tiny_policy
 
-from agents import A2C, PPO, make_policy
-from agents.rollout import join
-from agents.training.supervised import warm_start
+from rlenv.agents import A2C, PPO, make_policy
+from rlenv.agents.rollout import join
+from rlenv.agents.training.supervised import warm_start
 
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
 

@@ -7,8 +7,8 @@ import torch
 from identity_checks import collect
 from tiny_models import reward_of, text_envs, tiny_policy
 
-from agents import DAPO
-from agents.rollout import join
+from rlenv.agents import DAPO
+from rlenv.agents.rollout import join
 
 EPISODES, GROUP = 12, 4
 

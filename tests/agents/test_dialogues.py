@@ -10,9 +10,9 @@ from identity_checks import collect
 from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
-from agents import RLOO, Collector, LanguageModelPolicy
-from agents.training.metrics import evaluation_metrics, rollout_metrics
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.agents import RLOO, Collector, LanguageModelPolicy
+from rlenv.agents.training.metrics import evaluation_metrics, rollout_metrics
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 CPU = torch.device("cpu")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
 
-from agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
-from agents.policies.base import actor_parameters, weights_digest
-from agents.training.teacher import frozen_teacher
+from rlenv.agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
+from rlenv.agents.policies.base import actor_parameters, weights_digest
+from rlenv.agents.training.teacher import frozen_teacher
 
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "device": "cpu"}

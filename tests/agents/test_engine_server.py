@@ -12,10 +12,10 @@ import torch
 from fake_server import TOKEN, FakeServer
 from tiny_models import PROMPTS, text_envs, tiny_policy
 
-import agents
-from agents import EngineError, processes
-from agents.engines import server as served
-from agents.engines.base import StaleEngineError, weights_of
+from rlenv import agents
+from rlenv.agents import EngineError, processes
+from rlenv.agents.engines import server as served
+from rlenv.agents.engines.base import StaleEngineError, weights_of
 
 EPISODES = 6
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}

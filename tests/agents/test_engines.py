@@ -16,11 +16,11 @@ from fake_engine import FakeEngine
 from identity_checks import assert_close
 from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
 
-import agents
-from agents import EngineError, processes
-from agents.engines.base import StaleEngineError, weights_of
+from rlenv import agents
+from rlenv.agents import EngineError, processes
+from rlenv.agents.engines.base import StaleEngineError, weights_of
 from rlenv.curriculum import Curriculum
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 EPISODES = 12
 SETTINGS = {"episodes_per_update": EPISODES, "learning_rate": 0.02, "warmup_updates": 0}

@@ -13,10 +13,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from tabular import TabularPolicy, tiny_world
 from tiny_models import text_envs, tiny_model
 
-import agents
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import DAPO, PPO, DrGRPO, Reinforce
-from agents.errors import UserCodeError
+from rlenv import agents
+from rlenv.agents import DAPO, PPO, DrGRPO, Reinforce
+from rlenv.agents.errors import UserCodeError
 
 SMALL = {"episodes_per_update": 4, "device": "cpu"}
 

@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 import torch
 
-from agents import Rollout
-from agents.estimators.baselines import (
+from rlenv.agents import Rollout
+from rlenv.agents.estimators.baselines import (
     RunningMean,
     group_mean,
     james_stein,
     leave_one_out,
     optimal_token,
 )
-from agents.estimators.best_of_k import best_of_k
-from agents.estimators.gates import gamma_kernel, largest
-from agents.estimators.kl import k3
-from agents.estimators.losses import bradley_terry
-from agents.estimators.mismatch import MODES, importance_weights
-from agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
-from agents.estimators.returns import hold_last, overlong_penalty
-from agents.estimators.scaling import group_std, over_group_mean, standardize_parts, whiten
-from agents.policies.choosing import score_norms
-from agents.rollout import ERROR
+from rlenv.agents.estimators.best_of_k import best_of_k
+from rlenv.agents.estimators.gates import gamma_kernel, largest
+from rlenv.agents.estimators.kl import k3
+from rlenv.agents.estimators.losses import bradley_terry
+from rlenv.agents.estimators.mismatch import MODES, importance_weights
+from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k, pass_at_k
+from rlenv.agents.estimators.returns import hold_last, overlong_penalty
+from rlenv.agents.estimators.scaling import group_std, over_group_mean, standardize_parts, whiten
+from rlenv.agents.policies.choosing import score_norms
+from rlenv.agents.rollout import ERROR
 
 NAN = torch.nan
 double = partial(torch.tensor, dtype=torch.float64)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.files import whole_folder, write_folder
+from rlenv.agents.files import whole_folder, write_folder
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 

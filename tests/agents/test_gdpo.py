@@ -11,9 +11,9 @@ from tabular import make_agent
 from updates import N, sample
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GDPO, Agent
-from agents.rollout import ERROR, join
-from verifiers import make_verifier
+from rlenv.agents import GDPO, Agent
+from rlenv.agents.rollout import ERROR, join
+from rlenv.verifiers import make_verifier
 
 SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}
 WEIGHTS = {"arith": 1.0, "length": 0.25}

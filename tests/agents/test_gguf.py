@@ -12,10 +12,10 @@ from gguf_files import write_gguf
 from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents import make_envs
-from agents.language import gguf
-from agents.language.loading import find_config
-from agents.policies import presets, tokenizer_of
+from rlenv.agents import make_envs
+from rlenv.agents.language import gguf
+from rlenv.agents.language.loading import find_config
+from rlenv.agents.policies import presets, tokenizer_of
 from rlenv.tokenizer import train_tokenizer
 
 TEXTS = ["what is twelve plus thirteen", "the answer is 25, is it not?", "hello there, who is it", "a brown fox"] * 9

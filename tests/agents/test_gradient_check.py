@@ -6,7 +6,7 @@ import pytest
 import torch
 from planted import PLANTED
 
-from agents import (
+from rlenv.agents import (
     A2C,
     AGENTS,
     DAPO,
@@ -20,9 +20,9 @@ from agents import (
     ReinforcePlusPlus,
     gradient_check,
 )
-from agents.estimators import aggregation, returns
-from agents.exact import World, true_gradient
-from agents.gradient_check import check_gradient
+from rlenv.agents.estimators import aggregation, returns
+from rlenv.agents.exact import World, true_gradient
+from rlenv.agents.gradient_check import check_gradient
 
 SMALL, DIALOGUES = World(2, 2, end=0), World(2, 2, end=0, turns=2)
 ONE_PROMPT = {"episodes": 3, "group_size": 3, "world": SMALL}

@@ -12,10 +12,10 @@ from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import ALPHABET, PROMPTS, hash_reward, norm_in_double, reward_of, text_envs, tiny_policy
 
-from agents import RLOO, Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline
-from agents.policies import choosing
-from agents.policies.choosing import sample_categorical
-from verifiers.function import FunctionVerifier
+from rlenv.agents import RLOO, Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline
+from rlenv.agents.policies import choosing
+from rlenv.agents.policies.choosing import sample_categorical
+from rlenv.verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)

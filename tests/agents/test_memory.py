@@ -10,8 +10,8 @@ import torch
 from tiny_models import tiny_model
 from transformers import GPT2Config, LlamaConfig
 
-from agents.language import memory
-from agents.language.memory import Workload
+from rlenv.agents.language import memory
+from rlenv.agents.language.memory import Workload
 
 PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
 CLOSE = 0.2

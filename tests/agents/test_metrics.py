@@ -9,9 +9,9 @@ from diagonal import diagonal
 from gymnasium.vector import AutoresetMode
 
 import rlenv  # noqa: F401
-from agents import Collector
-from agents.rollout import ERROR, OK, Batch, Rollout
-from agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
+from rlenv.agents import Collector
+from rlenv.agents.rollout import ERROR, OK, Batch, Rollout
+from rlenv.agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
 
 
 def batch_of(values, targets, **changes):

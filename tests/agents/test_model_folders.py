@@ -10,8 +10,8 @@ from identity_checks import check_law
 from tiny_models import ALPHABET, CONTEXT, text_envs, tiny_model
 from transformers import AutoModelForCausalLM
 
-from agents import RLOO, Reinforce
-from agents.language.loading import find_config
+from rlenv.agents import RLOO, Reinforce
+from rlenv.agents.language.loading import find_config
 from rlenv.tokenizer import character_tokenizer
 
 SMALL = {"episodes_per_update": 8, "device": "cpu"}

@@ -18,10 +18,10 @@ from transformers import (
     RobertaConfig,
 )
 
-from agents import Reinforce
-from agents.language.loading import load_model
-from agents.policies.presets import PRESETS, preset_config
-from agents.training.supervised import warm_start
+from rlenv.agents import Reinforce
+from rlenv.agents.language.loading import load_model
+from rlenv.agents.policies.presets import PRESETS, preset_config
+from rlenv.agents.training.supervised import warm_start
 
 LENGTH = 20  # of the longest context in text_envs
 FOUR = SHAPE | {"num_key_value_heads": 4, "initializer_range": SPREAD}

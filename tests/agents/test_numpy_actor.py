@@ -8,10 +8,10 @@ from counting_env import CountingPolicy, counting_envs
 from diagonal import diagonal
 from gymnasium.vector import AutoresetMode
 
-from agents import Collector, ControlPolicy, make_envs
-from agents.policies.actor import Actor
-from agents.policies.numpy_actor import NumpyActor
-from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
+from rlenv.agents import Collector, ControlPolicy, make_envs
+from rlenv.agents.policies.actor import Actor
+from rlenv.agents.policies.numpy_actor import NumpyActor
+from rlenv.agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 CPU = torch.device("cpu")
 WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]

@@ -7,9 +7,9 @@ import torch
 from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
 
-from agents import ReinforceBaseline
-from agents.errors import DivergedError
-from agents.training.optimizer import PolicyOptimizer
+from rlenv.agents import ReinforceBaseline
+from rlenv.agents.errors import DivergedError
+from rlenv.agents.training.optimizer import PolicyOptimizer
 
 
 def optimizer_of(learning_rate=0.1, schedule="constant", max_grad_norm=1.0, **settings):

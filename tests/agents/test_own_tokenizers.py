@@ -10,8 +10,8 @@ from chat_families import FAMILIES
 from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents import GRPO, LanguageModelPolicy, Reinforce, make_envs
-from agents.policies.base import weights_digest
+from rlenv.agents import GRPO, LanguageModelPolicy, Reinforce, make_envs
+from rlenv.agents.policies.base import weights_digest
 from rlenv.tokenizer import character_tokenizer
 
 ENV = "rlenv:TextGen-v0"

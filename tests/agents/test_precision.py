@@ -7,8 +7,8 @@ import torch
 from identity_checks import collect
 from tiny_models import hash_reward, text_envs, tiny_policy
 
-from agents.training.optimizer import MasterWeights, PolicyOptimizer
-from agents.training.supervised import WarmStart, warm_start
+from rlenv.agents.training.optimizer import MasterWeights, PolicyOptimizer
+from rlenv.agents.training.supervised import WarmStart, warm_start
 
 STEPS = 40
 

@@ -11,9 +11,9 @@ from identity_checks import EXACT, assert_close
 from tabular import gradient, make_agent, random_episodes
 from updates import sample
 
-from agents import AGENTS, PPO, RLOO, DivergedError
-from agents.estimators.mismatch import effective_share, episode_weights
-from agents.training.proximal import PassesAgent
+from rlenv.agents import AGENTS, PPO, RLOO, DivergedError
+from rlenv.agents.estimators.mismatch import effective_share, episode_weights
+from rlenv.agents.training.proximal import PassesAgent
 
 OWN = {
     "ppo": {"gae_lambda": 0.9},

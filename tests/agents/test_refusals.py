@@ -11,7 +11,7 @@ from gymnasium import spaces
 from tiny_models import text_envs, tiny_model, tiny_policy
 from torch.nn import Linear
 
-from agents import (
+from rlenv.agents import (
     A2C,
     AGENTS,
     GRPO,
@@ -28,15 +28,15 @@ from agents import (
     Rollout,
     find_agent,
 )
-from agents.engines.base import Engine
-from agents.estimators import baselines
-from agents.estimators.pass_at_k import bootstrap_mean, maj_at_k, pass_at_k
-from agents.policies.choosing import evaluate_choices
-from agents.policies.token_extractor import TokenExtractor
-from agents.rollouts.action_probabilities import Onlooker
-from agents.rollouts.envs import find_spec, step_limit
-from agents.settings import declared_by, setting
-from agents.training.optimizer import PolicyOptimizer
+from rlenv.agents.engines.base import Engine
+from rlenv.agents.estimators import baselines
+from rlenv.agents.estimators.pass_at_k import bootstrap_mean, maj_at_k, pass_at_k
+from rlenv.agents.policies.choosing import evaluate_choices
+from rlenv.agents.policies.token_extractor import TokenExtractor
+from rlenv.agents.rollouts.action_probabilities import Onlooker
+from rlenv.agents.rollouts.envs import find_spec, step_limit
+from rlenv.agents.settings import declared_by, setting
+from rlenv.agents.training.optimizer import PolicyOptimizer
 
 NAN, INF = float("nan"), float("inf")
 ARITH = {"verifier": "arith"}

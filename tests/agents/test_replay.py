@@ -11,9 +11,9 @@ from dialogues import talking
 from fake_engine import FakeEngine
 from tiny_models import hash_reward, reward_of, text_envs, tiny_policy
 
-from agents import DAPO, RLOO, Agent, ReinforceBaseline
-from agents.rollout import ERROR
-from agents.training.sb3_face import as_callback
+from rlenv.agents import DAPO, RLOO, Agent, ReinforceBaseline
+from rlenv.agents.rollout import ERROR
+from rlenv.agents.training.sb3_face import as_callback
 
 N, K, MOST = 6, 2, 5
 LATE = {"verifier_workers": 1, "late_verdicts": True}

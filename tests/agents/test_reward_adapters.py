@@ -8,7 +8,7 @@ import torch
 from tiny_models import ALPHABET, tiny_model
 from transformers import AutoModelForSequenceClassification
 
-from agents.training.reward_model import (
+from rlenv.agents.training.reward_model import (
     Preferences,
     make_reward_model,
     merged,
@@ -18,7 +18,7 @@ from agents.training.reward_model import (
     train_reward_model,
 )
 from rlenv.tokenizer import character_tokenizer
-from verifiers import Problem, RewardModel
+from rlenv.verifiers import Problem, RewardModel
 
 TOKENIZER = character_tokenizer(ALPHABET)
 VOCAB, PAD = len(TOKENIZER), TOKENIZER.pad_token_id

@@ -9,8 +9,8 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import Rollout
-from agents.rollout import join
+from rlenv.agents import Rollout
+from rlenv.agents.rollout import join
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
 kinds = pytest.mark.parametrize("kind", SEEN)

@@ -10,7 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.preprocessing import preprocess_obs
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import TokenExtractor, as_vec_env
+from rlenv.agents import TokenExtractor, as_vec_env
 
 ID, SUMS = "rlenv:TextGen-v0", {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 CONTEXTS = spaces.Dict({"tokens": spaces.Box(0, 4, (6,), np.int64), "length": spaces.Discrete(7)})

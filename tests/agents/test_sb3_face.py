@@ -19,13 +19,13 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from tiny_models import text_envs, tiny_model, tiny_policy
 
-import agents
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
-from agents.files import seal
-from agents.peer_names import BY_NAME, POLICY, SB3, TRL
-from agents.policies.base import weights_digest
-from agents.training.saved_spaces import described, space_of
+from rlenv import agents
+from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
+from rlenv.agents.files import seal
+from rlenv.agents.peer_names import BY_NAME, POLICY, SB3, TRL
+from rlenv.agents.policies.base import weights_digest
+from rlenv.agents.training.saved_spaces import described, space_of
 
 CPU = {"device": "cpu"}
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}

@@ -13,11 +13,11 @@ from dialogues import talking
 from identity_checks import collect, contexts
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
 
-from agents import SDPO, Agent, LanguageModelPolicy
-from agents.language.hints import RIGHT, WRONG, feedback_speller, spelled
-from agents.rollout import ERROR
-from verifiers import Verdict
-from verifiers.function import FunctionVerifier
+from rlenv.agents import SDPO, Agent, LanguageModelPolicy
+from rlenv.agents.language.hints import RIGHT, WRONG, feedback_speller, spelled
+from rlenv.agents.rollout import ERROR
+from rlenv.verifiers import Verdict
+from rlenv.verifiers.function import FunctionVerifier
 
 DOUBLE = {"rtol": 0, "atol": 1e-10}
 

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
-from agents.algorithms import SETTINGS, reinforce_baseline
-from agents.estimators import baselines, best_of_k, kl, mismatch, scaling
-from agents.policies.base import actor_parameters
-from agents.settings import declared_by, default_of, setting
-from agents.training import kl_anchor, optimizer
+from rlenv.agents import AGENTS, DAPO, GRPO, PPO, Reinforce, ReinforceBaseline
+from rlenv.agents.algorithms import SETTINGS, reinforce_baseline
+from rlenv.agents.estimators import baselines, best_of_k, kl, mismatch, scaling
+from rlenv.agents.policies.base import actor_parameters
+from rlenv.agents.settings import declared_by, default_of, setting
+from rlenv.agents.training import kl_anchor, optimizer
 
 
 def keywords(cls):

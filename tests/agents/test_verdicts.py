@@ -11,12 +11,12 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import tiny_model
 
-from agents import Collector, Distillation, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
-from agents.training.metrics import rollout_metrics
-from agents.training.start import StartWatch
+from rlenv.agents import Collector, Distillation, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
+from rlenv.agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
+from rlenv.agents.training.metrics import rollout_metrics
+from rlenv.agents.training.start import StartWatch
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Arith, Problem, Verdict, Verifier
+from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
 

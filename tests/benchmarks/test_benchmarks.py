@@ -8,9 +8,13 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-import _rlenv_benchmarks
 import pytest
-from _rlenv_benchmarks import (
+from inprocess import result_of, run
+from loaded import loaded
+from pages import check_rlenv
+
+from rlenv import _benchmarks
+from rlenv._benchmarks import (
     against_trl,
     env,
     floors,
@@ -24,10 +28,7 @@ from _rlenv_benchmarks import (
     verifier,
     worlds,
 )
-from _rlenv_benchmarks.measure import Case, measured
-from inprocess import result_of, run
-from loaded import loaded
-from pages import check_rlenv
+from rlenv._benchmarks.measure import Case, measured
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def test_pairs_are_taken_in_turn_and_the_ratio_is_above_one_where_ours_is_better
 
 def test_the_command_writes_rows_with_machine_versions_and_command(monkeypatch, tmp_path):
     cases = lambda name: iter([Case(name, "s", lambda: (1.0, 2.0))])  # noqa: E731
-    monkeypatch.setattr(_rlenv_benchmarks, "find_benchmark", lambda name: cases)
+    monkeypatch.setattr(_benchmarks, "find_benchmark", lambda name: cases)
     found = result_of(run("bench", "generate", "--pairs", 7, "--out", tmp_path / "new", "--json"))
     [row] = json.loads((tmp_path / "new" / "generate.json").read_text())
     assert row["pairs"] == 7 and row["command"] == "rlenv bench generate --pairs 7"

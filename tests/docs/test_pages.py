@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from loaded import loaded
 from pages import DIRECTIVE, MODEL, ROOT, Block, blocks, check_rlenv, commands, run_page
 from tiny_models import write_chat_model
 
-from agents import AGENTS
-from verifiers.plugins import registry
+from rlenv._scripts.main import main
+from rlenv.agents import AGENTS
+from rlenv.verifiers.plugins import registry
 
 GUIDES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")]
 FILES = [*GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,7 +45,7 @@ LONG = {  # more than half a second each; their commands and their Python are ch
 @pytest.fixture
 def page_folder(monkeypatch, tmp_path):
     """A folder of its own, and registries that forget what a page adds: other tests list all there are."""
-    monkeypatch.setattr("verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr("rlenv.verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a session of Python
     known = dict(AGENTS)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from loaded import loaded
 
-import agents
-import verifiers
+from rlenv import agents, verifiers
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

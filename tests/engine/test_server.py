@@ -15,11 +15,11 @@ from engine_models import policy_for
 from tiny_models import PROMPTS, VOCABULARY, text_envs
 from vllm_serve import VllmServe
 
-import agents
-from agents import EngineError
-from agents.engines import player as guarded
-from agents.engines.server import START, TOKEN
-from agents.policies.base import weights_digest
+from rlenv import agents
+from rlenv.agents import EngineError
+from rlenv.agents.engines import player as guarded
+from rlenv.agents.engines.server import START, TOKEN
+from rlenv.agents.policies.base import weights_digest
 from rlenv.tokenizer import character_tokenizer
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]

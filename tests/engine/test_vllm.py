@@ -10,10 +10,10 @@ from dialogues import calling, talking
 from engine_models import check_greedy, check_replayed, policy_for
 from tiny_models import PROMPTS, VOCABULARY, text_envs
 
-import agents
-from agents import EngineError
-from agents.engines import player as guarded
-from agents.engines import vllm
+from rlenv import agents
+from rlenv.agents import EngineError
+from rlenv.agents.engines import player as guarded
+from rlenv.agents.engines import vllm
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # of vLLM and of what it imports
 EPISODES = 12

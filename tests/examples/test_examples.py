@@ -15,8 +15,8 @@ from tiny_models import text_envs, tiny_policy
 
 from rlenv.problems import load_problems
 from rlenv.stream import ProblemStream
-from verifiers import make_verifier
-from verifiers.lint import lint
+from rlenv.verifiers import make_verifier
+from rlenv.verifiers.lint import lint
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS, SUMS = (f"{EXAMPLES / 'real_model' / name}" for name in ("records.py:Records", "sums.py:Sums"))

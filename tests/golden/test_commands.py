@@ -19,8 +19,6 @@ from typing import Any
 
 import gymnasium
 import pytest
-from _rlenv_scripts.main import COMMANDS as NAMES
-from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from gguf_files import write_gguf
 from inprocess import result_of
@@ -28,7 +26,9 @@ from openenv_servers import URL, PretendServer
 from tiny_models import tiny_model, write_chat_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents.language import gguf
+from rlenv._scripts.main import COMMANDS as NAMES
+from rlenv._scripts.main import main
+from rlenv.agents.language import gguf
 from rlenv.tokenizer import train_tokenizer
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
@@ -92,7 +92,7 @@ class Numbers:
 ''',
 }
 PLUGIN = """
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 class Letters(Verifier):
     alphabet, prompt_length, answer_length = "abcdefgh", 2, 2

@@ -7,9 +7,9 @@ from diagonal import slow
 from dialogues import talking
 from tiny_models import text_envs, tiny_model
 
-from agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline, make_envs
-from agents.language import attention as masks
-from agents.policies.base import actor_parameters
+from rlenv.agents import AGENTS, PPO, Collector, LanguageModelPolicy, ReinforceBaseline, make_envs
+from rlenv.agents.language import attention as masks
+from rlenv.agents.policies.base import actor_parameters
 
 SUMS = {"env_kwargs": {"verifier": "arith"}, "device": "cuda"}
 

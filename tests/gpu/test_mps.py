@@ -5,8 +5,8 @@ import torch
 from agent_kinds import fitting, with_teacher
 from tiny_models import text_envs, tiny_model
 
-from agents import AGENTS, PPO, ReinforceBaseline
-from agents.devices import to_device, to_host
+from rlenv.agents import AGENTS, PPO, ReinforceBaseline
+from rlenv.agents.devices import to_device, to_host
 
 DEVICE = "mps:0"
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the device is a pretended one")

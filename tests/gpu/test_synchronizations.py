@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import AGENTS
-from agents.training.metrics import rollout_metrics
+from rlenv.agents import AGENTS
+from rlenv.agents.training.metrics import rollout_metrics
 
 TEXT = {"episodes_per_update": 16, "num_envs": 8, "group_size": 4, "env_kwargs": {"verifier": "arith"}}
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a real device does not count")

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from _rlenv_labs import LABS, bandit, baselines, credit, kl, length_bias, pass_at_k, snr, trust_region
 from inprocess import run
+
+from rlenv._labs import LABS, bandit, baselines, credit, kl, length_bias, pass_at_k, snr, trust_region
 
 TINY = {"WARM_STEPS": 2, "STARTS": 1, "UPDATES": 2, "EPISODES": 8}
 SMALL = {

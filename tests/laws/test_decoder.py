@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from identity_checks import EXACT, ROUNDING, assert_close, check_law
 from tiny_models import MODELS, text_envs, tiny_policy
 
-from agents import LanguageModelPolicy
-from agents.language import acting_copy, attention, cuda_graph, decoder, reading
-from agents.policies import choosing
+from rlenv.agents import LanguageModelPolicy
+from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading
+from rlenv.agents.policies import choosing
 
 SLOTS, VOCABULARY = 6, 10
 CAPTURED = [(LanguageModelPolicy, "device", torch.device("cuda"))]  # a captured step, which simply runs here

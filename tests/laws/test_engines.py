@@ -15,9 +15,9 @@ from identity_checks import SLACK
 from tabular import relative_error
 from tiny_models import PROMPTS, reward_of, text_envs, tiny_policy
 
-import agents
-from agents.training.metrics import rollout_metrics
-from agents.training.sb3_face import as_callback
+from rlenv import agents
+from rlenv.agents.training.metrics import rollout_metrics
+from rlenv.agents.training.sb3_face import as_callback
 
 EPISODES = 12
 CLOSE = 1e-6

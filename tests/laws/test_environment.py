@@ -15,10 +15,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import Collector, Policy
+from rlenv.agents import Collector, Policy
 from rlenv.autoreset import make_vector_env
 from rlenv.textgen import TextGenEnv
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 EOS, STEPS = 1, 25
 HERE = {"verifier_workers": 0}

@@ -52,12 +52,12 @@ from tabular import (
 )
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
-import agents
-from agents.estimators import aggregation
-from agents.estimators.best_of_k import BASELINES
-from agents.estimators.kl import RATIOS
-from agents.estimators.mismatch import MODES
-from agents.rollout import ERROR, OK
+from rlenv import agents
+from rlenv.agents.estimators import aggregation
+from rlenv.agents.estimators.best_of_k import BASELINES
+from rlenv.agents.estimators.kl import RATIOS
+from rlenv.agents.estimators.mismatch import MODES
+from rlenv.agents.rollout import ERROR, OK
 
 TOLERANCE = 1e-10
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
@@ -102,7 +102,7 @@ def return_to_go_gradient(policy, rewards, gamma=1.0):
 
 
 def documented_kl_gradient(estimator, place, policy, reference):
-    """Return what the table of `agents.estimators.kl` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
+    """Return what the table of `estimators/kl.py` says the anchor's gradient direction is, for β = 1 [P, S, V]."""
     if place == "loss":  # of a first pass, where the ratio is 1
         return off_policy_kl_gradient(estimator.replace("exact", "k2"), "constant", policy, policy, reference)
     log_pi, whole = policy.logits.log_softmax(-1), kl_gradient(policy, reference)

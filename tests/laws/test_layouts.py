@@ -12,10 +12,10 @@ from gaps import GROUP, gapped
 from identity_checks import EXACT, ROUNDING, assert_close, collect, double, padded
 from tiny_models import hash_reward, tiny_policy
 
-from agents import GRPO, PPO, RLOO, ReinforceBaseline
-from agents.language import reading
-from agents.rollout import ERROR
-from verifiers.function import FunctionVerifier
+from rlenv.agents import GRPO, PPO, RLOO, ReinforceBaseline
+from rlenv.agents.language import reading
+from rlenv.agents.rollout import ERROR
+from rlenv.verifiers.function import FunctionVerifier
 
 EPISODES = 24
 SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes

@@ -29,16 +29,16 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 from updates import sample, some_cut_off
 
-from agents import AGENTS, Agent, Collector, EngineError, make_envs, processes
-from agents.engines.base import StaleEngineError
-from agents.fsdp import full, gathered, local, unsharded
-from agents.policies.base import weights_digest
-from agents.processes import alone
-from agents.rollout import join
-from agents.training.proximal import PassesAgent
-from agents.training.sb3_face import as_callback
-from agents.training.supervised import demonstration_loss, warm_start
-from verifiers.function import FunctionVerifier
+from rlenv.agents import AGENTS, Agent, Collector, EngineError, make_envs, processes
+from rlenv.agents.engines.base import StaleEngineError
+from rlenv.agents.fsdp import full, gathered, local, unsharded
+from rlenv.agents.policies.base import weights_digest
+from rlenv.agents.processes import alone
+from rlenv.agents.rollout import join
+from rlenv.agents.training.proximal import PassesAgent
+from rlenv.agents.training.sb3_face import as_callback
+from rlenv.agents.training.supervised import demonstration_loss, warm_start
+from rlenv.verifiers.function import FunctionVerifier
 
 SECONDS = 120  # for one task of all processes
 # Forked from the tests, which have imported everything, they start at once; an import takes seconds.

@@ -21,10 +21,10 @@ from identity_checks import collect, double
 from tabular import relative_error
 from tiny_models import tiny_policy
 
-import agents
 import rlenv  # noqa: F401
-from agents.estimators import aggregation
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv import agents
+from rlenv.agents.estimators import aggregation
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 PROMPTS = ["b", "bb"]
 ANSWERED = {"b": ("", "<pad><pad>"), "bb": ("b", "<pad><pad>")}  # which turns are not the last

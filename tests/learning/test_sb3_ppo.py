@@ -5,7 +5,7 @@ import pytest
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from agents import TokenExtractor, as_vec_env
+from rlenv.agents import TokenExtractor, as_vec_env
 
 pytestmark = pytest.mark.slow
 PEERS = {  # least success, settings

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from verifiers import Problem, make_verifier
-from verifiers.dialogues.tools import WithTools
+from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.dialogues.tools import WithTools
 
 pytestmark = pytest.mark.neighbours
 

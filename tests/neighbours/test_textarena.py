@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from verifiers import make_verifier
-from verifiers.dialogues.textarena import GAMES, REFUSED, SEVERAL
+from rlenv.verifiers import make_verifier
+from rlenv.verifiers.dialogues.textarena import GAMES, REFUSED, SEVERAL
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
 textarena = pytest.importorskip("textarena")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verifiers import make_verifier
+from rlenv.verifiers import make_verifier
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("textworld")

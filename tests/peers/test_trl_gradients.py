@@ -25,8 +25,8 @@ from tabular import relative_error
 from tiny_models import text_envs, tiny_policy
 from transformers import TrainerCallback
 
-from agents import CISPO, DAPO, GMPO, GRPO, GSPO, LUSPO, RLOO, SAPO, VESPO, DrGRPO, LanguageModelPolicy, Rollout
-from agents.estimators.mismatch import MODES
+from rlenv.agents import CISPO, DAPO, GMPO, GRPO, GSPO, LUSPO, RLOO, SAPO, VESPO, DrGRPO, LanguageModelPolicy, Rollout
+from rlenv.agents.estimators.mismatch import MODES
 
 trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
 with pytest.MonkeyPatch.context() as patched:

@@ -7,7 +7,7 @@ import torch
 from identity_checks import collect, contexts
 from tiny_models import text_envs, tiny_policy
 
-from agents import SDPO
+from rlenv.agents import SDPO
 
 theirs = pytest.importorskip("trl.experimental.sdpo.loss_utils", reason="the extra 'peers' is not installed")
 ALPHAS = {"kl": 1.0, "forward-kl": 0.0, "jensen-shannon": 0.5}

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agents import LanguageModelPolicy, make_envs
-from agents.policies import PACKAGED, tokenizer_of
-from verifiers.function import FunctionVerifier
+from rlenv.agents import LanguageModelPolicy, make_envs
+from rlenv.agents.policies import PACKAGED, tokenizer_of
+from rlenv.verifiers.function import FunctionVerifier
 
 PACKAGE, VERSION = PACKAGED["smollm2"]
 MISSING = importlib.util.find_spec(PACKAGE.replace("-", "_")) is None

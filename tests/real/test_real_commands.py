@@ -17,8 +17,8 @@ from runs import table
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents.language.loading import find_config
-from agents.policies import tokenizer_of
+from rlenv.agents.language.loading import find_config
+from rlenv.agents.policies import tokenizer_of
 
 # The longer, the better: every update has a gradient. Passes are given: else they are what fits the free memory.
 LENGTH = [f"--verifier-arg={name}" for name in ("minimum=60", "maximum=90", "margin=60")]

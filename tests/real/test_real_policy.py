@@ -9,9 +9,9 @@ from architectures import generated, greedy_episodes
 from identity_checks import assert_close, check_law, collect
 from pages import ROOT, run_page
 
-from agents import LanguageModelPolicy, Reinforce
-from agents.language import adapters
-from agents.training.divergence import HALF_KL_TOLERANCE
+from rlenv.agents import LanguageModelPolicy, Reinforce
+from rlenv.agents.language import adapters
+from rlenv.agents.training.divergence import HALF_KL_TOLERANCE
 
 TOLERANCE = 1e-4  # nats, in float32
 EPISODES = 16  # in 8 slots, which restart

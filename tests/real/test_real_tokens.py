@@ -34,7 +34,7 @@ IDS = {  # as a byte-pair encoder of our own made them from the file's merges; d
 @pytest.fixture(scope="session")
 def file(folder: Path) -> Any:
     """Return the package's file, as the library of its format reads it."""
-    from agents.language import gguf
+    from rlenv.agents.language import gguf
 
     return GGUFReader(gguf._packaged("smollm2"))
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from _rlenv_scripts.run import Run
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
-from agents import Agent, ControlPolicy
-from agents.training import state as packing
-from agents.training.checkpoint import read_checkpoint
 from rlenv import __version__
+from rlenv._scripts.run import Run
+from rlenv.agents import Agent, ControlPolicy
+from rlenv.agents.training import state as packing
+from rlenv.agents.training.checkpoint import read_checkpoint
 
 
 def files(folder):

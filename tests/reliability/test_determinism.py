@@ -10,10 +10,10 @@ import torch
 from identity_checks import collect
 from tiny_models import text_envs
 
-from agents import AGENTS, LanguageModelPolicy
-from agents.policies.base import take_rows
-from agents.training.kl_anchor import weights_digest
-from verifiers import Problem, Verdict, Verifier
+from rlenv.agents import AGENTS, LanguageModelPolicy
+from rlenv.agents.policies.base import take_rows
+from rlenv.agents.training.kl_anchor import weights_digest
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
 SETTINGS = {"num_envs": 32, "learning_rate": 2e-3, "seed": 7, "device": "cpu"}

@@ -12,9 +12,9 @@ import torch
 from stable_baselines3.common.logger import configure
 
 import rlenv  # noqa: F401
-from agents import ReinforceBaseline
-from agents.training.metrics import thinned
-from verifiers.sandbox.supervisor import descendants
+from rlenv.agents import ReinforceBaseline
+from rlenv.agents.training.metrics import thinned
+from rlenv.verifiers.sandbox.supervisor import descendants
 
 MB = 2**20
 UPDATES = 10_000

@@ -13,14 +13,14 @@ import time
 
 import processes
 import pytest
-from _rlenv_scripts.callbacks import ShowProgress
-from _rlenv_scripts.main import main
-from _rlenv_scripts.run import Run, choose
 from inprocess import done
 from runs import SHARED, arguments, differences, everything, finished_run
 
-from agents import Agent, files
-from agents.training.checkpoint import read_facts
+from rlenv._scripts.callbacks import ShowProgress
+from rlenv._scripts.main import main
+from rlenv._scripts.run import Run, choose
+from rlenv.agents import Agent, files
+from rlenv.agents.training.checkpoint import read_facts
 
 SETTINGS = "--episodes-per-update 2 --eval-episodes 2 --log-interval 1 --seed 1 --device cpu --json"
 POLE = "--env CartPole-v1 --env-arg max_episode_steps=40 --episodes 12 --num-envs 2 --save-every-updates 1"
@@ -36,7 +36,7 @@ PER_RUN = 5  # kills
 ORPHANS = 1.0  # seconds after a kill at which no child may be left
 ACKNOWLEDGED = re.compile(r"^checkpoint after (\d+) updates$", re.MULTILINE)
 FORKS = multiprocessing.get_context("forkserver")  # imports once what each run of the command would import for seconds
-FORKS.set_forkserver_preload(["torch", "transformers", "agents", "rlenv", "_rlenv_scripts.main"])
+FORKS.set_forkserver_preload(["torch", "transformers", "agents", "rlenv", "rlenv._scripts.main"])
 
 
 def run_command(arguments, errors, mark):

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import registry
 from inprocess import done
 from inprocess import run as invoke
 
-from agents.files import MANIFEST, seal
+from rlenv.agents.files import MANIFEST, seal
 
 MODULE = "malicious_module"
 SOURCE = """

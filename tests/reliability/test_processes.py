@@ -12,8 +12,8 @@ from processes import until
 from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Agent
-from agents.policies.base import weights_digest
+from rlenv.agents import Agent
+from rlenv.agents.policies.base import weights_digest
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 TRAIN = ["train", "--device", "cpu", "--eval-episodes", 8, "--eval-every", 0, "--episodes-per-update", 8]

@@ -7,17 +7,17 @@ import shutil
 import signal
 
 import pytest
-from _rlenv_scripts import callbacks, session
-from _rlenv_scripts.run import Run
-from _rlenv_scripts.run_log import flush, open_log
 from diagonal import slow
 from inprocess import error_of, result_of
 from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table
 
-from agents import Agent
-from agents.files import Lock
-from agents.training.checkpoint import read_facts
+from rlenv._scripts import callbacks, session
+from rlenv._scripts.run import Run
+from rlenv._scripts.run_log import flush, open_log
+from rlenv.agents import Agent
+from rlenv.agents.files import Lock
+from rlenv.agents.training.checkpoint import read_facts
 
 
 def done(*arguments):
@@ -165,7 +165,7 @@ def test_an_error_of_an_environment_is_not_taken_for_a_damaged_checkpoint(comman
     def fail(*_, **__):
         raise TypeError("a bug")
 
-    monkeypatch.setattr("agents.rollouts.envs.make_envs", fail)
+    monkeypatch.setattr("rlenv.agents.rollouts.envs.make_envs", fail)
     outcome = invoke(*command, run)
     assert "cannot be loaded" not in outcome.stderr and str(outcome.exception) == "a bug"
 

@@ -6,13 +6,13 @@ import json
 import signal
 
 import pytest
-from _rlenv_scripts import callbacks, job, progress, session
 from diagonal import slow
 from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
-from agents import Agent, files
+from rlenv._scripts import callbacks, job, progress, session
+from rlenv.agents import Agent, files
 
 
 def at(call, send):

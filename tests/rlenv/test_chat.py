@@ -10,7 +10,7 @@ from rlenv.chat import Chat, chat_tokens
 from rlenv.encoder import CUT, STOP, THOUGHTS, Encoder
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import control_tokens
-from verifiers import Problem
+from rlenv.verifiers import Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
 SPACES = {f"llama2, {scheme} space": llama2(scheme) for scheme in ("first", "always", "never", "normalizer")}

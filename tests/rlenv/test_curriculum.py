@@ -11,7 +11,7 @@ from rlenv.curriculum import Curriculum, ThompsonChoice
 from rlenv.stream import ProblemStream, level_of
 from rlenv.task import TextGenTask
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Arith, Problem, Verdict, Verifier
+from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
 LISTED = [{"prompt": f"{level}{letter}", "level": level} for level in (1, 2, 4) for letter in "abcdefghij"]
 PROBLEMS = [{"prompt": f"{n}:", "answer": str(n)} for n in range(10)]

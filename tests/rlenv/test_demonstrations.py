@@ -8,7 +8,7 @@ from dialogues import Talker
 
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
-from verifiers import Dialogue, Verifier
+from rlenv.verifiers import Dialogue, Verifier
 
 MIXED = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "operators": "+-*"}}
 

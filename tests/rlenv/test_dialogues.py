@@ -8,8 +8,8 @@ from chat_families import chatml, deepseek_r1, llama3, qwen3
 from dialogues import LETTERS
 
 import rlenv  # noqa: F401
-from verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier, isolate
-from verifiers.dialogues.calls import Call
+from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers.dialogues.calls import Call
 
 EOS = 1
 

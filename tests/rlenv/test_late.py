@@ -17,9 +17,9 @@ from rlenv.autoreset import make_vector_env
 from rlenv.judge import Exchange, Judge
 from rlenv.slots import LateVerdicts
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
-from verifiers.dialogues.tools import WithTools
-from verifiers.function import FunctionVerifier
+from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.function import FunctionVerifier
 
 EOS, PAYS = 1, 3  # the end, and the letter for which `batched` pays
 SUM = Problem("12+34=", "46")

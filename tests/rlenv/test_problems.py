@@ -23,7 +23,7 @@ from rlenv.problems import Problems, in_test_split, listed_problems, load_proble
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer, train_tokenizer
-from verifiers import Arith, Exact, Problem
+from rlenv.verifiers import Arith, Exact, Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
 ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+3=", "answer": "5"}]

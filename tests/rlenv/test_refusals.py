@@ -28,7 +28,7 @@ from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer, load_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Arith, Problem, Verdict, Verifier
+from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
 SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
 

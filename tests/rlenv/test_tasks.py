@@ -10,11 +10,11 @@ from refused import check_refused
 from task_rows import rows_of
 
 import rlenv
-from agents import RLOO
 from rlenv import hub
+from rlenv.agents import RLOO
 from rlenv.task import TextGenTask
 from rlenv.tasks import TASKS, expanded
-from verifiers.sandbox.run import unavailable
+from rlenv.verifiers.sandbox.run import unavailable
 
 PROGRAM = "Put the program between two lines of three backticks."
 BOXED = "Put the answer in \\boxed{}."
@@ -129,5 +129,5 @@ def table():
 
 
 def test_the_table_of_the_docs_is_that_of_the_code():
-    page = (Path(rlenv.__file__).parents[1] / "docs" / "problems.md").read_text(encoding="utf-8")
+    page = (Path(rlenv.__file__).resolve().parents[1] / "docs" / "problems.md").read_text(encoding="utf-8")
     assert f"\n|---|---|---|---|---|---|\n{table()}\n" in page

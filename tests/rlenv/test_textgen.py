@@ -14,7 +14,7 @@ from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import character_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verdict, Verifier
 
 EOS, FOUR, SIX = 1, 6, 8  # after <pad> and <eos>, the digits in order
 TOKENIZER = character_tokenizer("0123456789+=")

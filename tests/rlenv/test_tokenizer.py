@@ -15,7 +15,7 @@ from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens, train_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import Problem
+from rlenv.verifiers import Problem
 
 PAD, EOS = 0, 1
 DIGITS = "0123456789+="

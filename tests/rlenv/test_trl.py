@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlenv.trl import environment, reward_function, rows
-from verifiers import Problem, Reply, Verdict, Verifier
-from verifiers.base import Dialogue
+from rlenv.verifiers import Problem, Reply, Verdict, Verifier
+from rlenv.verifiers.base import Dialogue
 
 ASKED = [{"role": "user", "content": ""}]
 

@@ -6,8 +6,8 @@ import pytest
 from inprocess import result_of, run
 
 HALF = """
-from agents import RLOO
-from agents.estimators import returns
+from rlenv.agents import RLOO
+from rlenv.agents.estimators import returns
 
 class Half(RLOO):
     def advantages(self, rollout):
@@ -38,7 +38,7 @@ def test_an_agent_of_the_users_beside_one_of_ours(tmp_path, monkeypatch):
 
 def test_a_fault_ends_with_exit_code_1_and_is_in_the_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("import torch\nfrom agents import GRPO\n" + WRONG)
+    Path("mine.py").write_text("import torch\nfrom rlenv.agents import GRPO\n" + WRONG)
     found = result_of(run("check-gradient", "mine.py:Wrong", "grpo", *SMALL, "--json"), code=1)
     assert found["mine.Wrong"]["faults"] == ["clips the wrong way"] and found["grpo"]["faults"] == []
     assert found["grpo"]["update"]["stops"] == ["all", "none"] and found["grpo"]["unchecked"]

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from _rlenv_scripts.main import main
 from click.shell_completion import ShellComplete
+
+from rlenv._scripts.main import main
 
 
 def completed(*words):

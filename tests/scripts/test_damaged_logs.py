@@ -1,9 +1,10 @@
 """A damaged line of a log costs its figures; the run goes on, and the others are shown."""
 
 import pytest
-from _rlenv_scripts.reports.history import History, read_columns
-from _rlenv_scripts.run import Run
 from inprocess import done
+
+from rlenv._scripts.reports.history import History, read_columns
+from rlenv._scripts.run import Run
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]

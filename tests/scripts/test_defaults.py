@@ -5,14 +5,14 @@ import json
 
 import click
 import pytest
-from _rlenv_scripts.arguments import agent_arguments
-from _rlenv_scripts.command import Command
-from _rlenv_scripts.options import common, declared
 from click.testing import CliRunner
 from loaded import loaded
 
-from agents import AGENTS, GRPO, setting
-from agents.algorithms import SETTINGS
+from rlenv._scripts.arguments import agent_arguments
+from rlenv._scripts.command import Command
+from rlenv._scripts.options import common, declared
+from rlenv.agents import AGENTS, GRPO, setting
+from rlenv.agents.algorithms import SETTINGS
 
 
 class Tilted(GRPO):

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import click
 import numpy as np
 import pytest
-from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.reports import live_doctor, rules, statistics
-from _rlenv_scripts.reports.history import History, read_run
-from _rlenv_scripts.reports.rules import findings_of
 from inprocess import done, result_of, run
 from made_runs import AT, CONTROL, HEALTHY, SETTINGS, TEXT, evaluated, flat, line, sparse, write_run
+
+from rlenv._scripts.main import COMMANDS, main
+from rlenv._scripts.reports import live_doctor, rules, statistics
+from rlenv._scripts.reports.history import History, read_run
+from rlenv._scripts.reports.rules import findings_of
 
 REWARD, SUCCESS, HELD_OUT = "rollout/ep_rew_mean", "rollout/success_rate", "eval/success_rate"
 CUT, SPREAD, EQUAL = "rollout/truncated_frac", "rollout/reward_std", "rollout/frac_reward_zero_std"
@@ -256,7 +257,7 @@ def test_a_run_says_each_warning_once_and_before_it_trains(tmp_path):
 def test_the_command_says_in_its_options_and_once_that_nothing_is_right_at_the_start(tmp_path):
     small = ["--episodes", 256, "--episodes-per-update", 64, "--eval-episodes", 0, "--sft-steps", 0]
     said = done("train", *small, "--agent", "grpo", "--log-interval", 1, "--log-dir", tmp_path / "run").stderr
-    assert said.count("[no-signal]") == 1 and "--sft-steps" in said and "agents.warm_start" not in said
+    assert said.count("[no-signal]") == 1 and "--sft-steps" in said and "rlenv.agents.warm_start" not in said
     assert "up to update 3" in said  # as soon as it is known, and not after ten updates
 
 

@@ -5,13 +5,13 @@ import re
 
 import pytest
 import torch
-from _rlenv_scripts import memory_plan
 from inprocess import run
 from transformers import LlamaConfig
 
-from agents import Agent, processes
+from rlenv._scripts import memory_plan
+from rlenv.agents import Agent, processes
 from rlenv.tokenizer import character_tokenizer
-from verifiers import make_verifier
+from rlenv.verifiers import make_verifier
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")

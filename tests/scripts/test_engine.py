@@ -10,8 +10,8 @@ import pytest
 from fake_engine import FakeEngine
 from inprocess import done, error_of, result_of, run
 
-from agents import Agent
-from agents.engines import player
+from rlenv.agents import Agent
+from rlenv.agents.engines import player
 
 SMALL = ["--verifier-arg", "digits=1", "--eval-episodes", 4, "--sft-steps", 0, "--episodes-per-update", 8]
 ENGINE = ["--engine", "vllm", "--engine-arg", "block_size=16"]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import inprocess
 import pytest
-from _rlenv_scripts.evaluation_figures import of_attempts, with_intervals
 from inprocess import done, error_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Reinforce
-from agents.files import seal
+from rlenv._scripts.evaluation_figures import of_attempts, with_intervals
+from rlenv.agents import Reinforce
+from rlenv.agents.files import seal
 
 SAMPLED = ("--episodes", 6, "--samples", 4, "--temperature", 0.8, "--top-p", 0.9, "--device", "cpu")
 SUMS = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "levels": 2}}
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "sums"
     saved(path, SUMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.estimators.pass_at_k.bootstrap_mean.__defaults__", (200, 0.95))
+        patch.setattr("rlenv.agents.estimators.pass_at_k.bootstrap_mean.__defaults__", (200, 0.95))
         yield path
 
 

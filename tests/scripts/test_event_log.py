@@ -6,17 +6,17 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from _rlenv_scripts.run import Run
-from _rlenv_scripts.run_log import open_log
 from inprocess import done
 from runs import events_of, scalars, table
 from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
-from agents import Agent
-from agents.training import log_entry
-from agents.training.kl_anchor import weights_digest
+from rlenv._scripts.run import Run
+from rlenv._scripts.run_log import open_log
+from rlenv.agents import Agent
+from rlenv.agents.training import log_entry
+from rlenv.agents.training.kl_anchor import weights_digest
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 30, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]

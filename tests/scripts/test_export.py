@@ -5,14 +5,14 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from _rlenv_scripts.arguments import resolved
-from _rlenv_scripts.train import train
 from huggingface_hub.errors import HfHubHTTPError
 from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agents import Collector, Reinforce
+from rlenv._scripts.arguments import resolved
+from rlenv._scripts.train import train
+from rlenv.agents import Collector, Reinforce
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 

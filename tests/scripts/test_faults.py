@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from _rlenv_scripts.errors import explain, one_line
 
 import rlenv.stream
+from rlenv._scripts.errors import explain, one_line
 
-RUN = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()"]
+RUN = [sys.executable, "-c", "from rlenv._scripts.main import main; main()"]
 
 
 def raised(error):

@@ -7,13 +7,13 @@ import sys
 
 import click
 import pytest
-from _rlenv_scripts.main import COMMANDS, main
 from inprocess import run
 from pages import check_rlenv
 
 import rlenv  # noqa: F401
+from rlenv._scripts.main import COMMANDS, main
 from rlenv.task import TextGenTask
-from verifiers import list_verifiers, make_verifier
+from rlenv.verifiers import list_verifiers, make_verifier
 
 ALL = {("rlenv",): main}
 for name in COMMANDS:
@@ -54,14 +54,14 @@ def test_help_shows_the_examples_and_what_each_option_does(words):
 def test_no_help_or_completion_imports_anything_that_takes_seconds():
     """One process for all, as what one of them imports is there for the others, too."""
     program = """import sys
-from _rlenv_scripts.main import main
+from rlenv._scripts.main import main
 for line in "--help", "--version", "train --help", "bench --list", "train --epsiodes", "verifiers lint length", "":
     try:
         main(line.split(), prog_name="rlenv")
     except SystemExit as end:
         assert end.code in (0, 2)
 print({'torch', 'transformers', 'stable_baselines3', 'gymnasium', 'numpy'} & set(sys.modules))
-from _rlenv_scripts.main import COMMANDS
+from rlenv._scripts.main import COMMANDS
 from click import Context
 for name in COMMANDS:
     command = main.get_command(Context(main), name)
@@ -76,7 +76,7 @@ print({'torch', 'transformers', 'stable_baselines3'} & set(sys.modules))"""
 def test_what_needs_no_model_is_answered_without_the_libraries_of_models(tmp_path):
     (tmp_path / "one.jsonl").write_text('{"question": "How much is 2 plus 2?", "answer": "#### 4", "split": "train"}\n')
     program = f"""import sys
-from _rlenv_scripts.main import main
+from rlenv._scripts.main import main
 codes = []
 file = {str(tmp_path / "one.jsonl")!r}
 for line in "tasks", "tasks gsm8", "tasks gsm8k --problems " + file, "serve --verifier arit", "verifiers list":

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import inprocess
 import pytest
-from _rlenv_scripts import memory_plan, model_defaults
 from inprocess import result_of
 from tiny_models import tiny_model
 
-from agents.language import memory
-from agents.language.memory import Workload
-from agents.policies.presets import rates_of
+from rlenv._scripts import memory_plan, model_defaults
+from rlenv.agents.language import memory
+from rlenv.agents.language.memory import Workload
+from rlenv.agents.policies.presets import rates_of
 from rlenv.tokenizer import character_tokenizer
-from verifiers import make_verifier
+from rlenv.verifiers import make_verifier
 
 SMALL = ["--episodes", "8", "--episodes-per-update", "8", "--eval-episodes", "4", "--device", "cpu"]
 

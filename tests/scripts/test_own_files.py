@@ -6,18 +6,18 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from inprocess import error_of, result_of, run
 
-from agents import Agent
+from rlenv._scripts.main import main
+from rlenv.agents import Agent
 
 MINE = """
 from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 import gymnasium as gym
-from agents import Reinforce
+from rlenv.agents import Reinforce
 from gymnasium.envs.classic_control import CartPoleEnv
 from neighbour import FACTOR
 

@@ -6,8 +6,8 @@ import pytest
 from inprocess import result_of, run
 from tiny_models import write_chat_model
 
-from agents.policies.presets import rates_of
-from verifiers import Problem, make_verifier
+from rlenv.agents.policies.presets import rates_of
+from rlenv.verifiers import Problem, make_verifier
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
 

@@ -6,15 +6,15 @@ import re
 
 import pytest
 import torch
-from _rlenv_scripts.games import quoted
-from _rlenv_scripts.main import main
-from _rlenv_scripts.reports.tokens import tokens_of
-from _rlenv_scripts.run import said
 from click.testing import CliRunner
 from inprocess import done, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Reinforce
+from rlenv._scripts.games import quoted
+from rlenv._scripts.main import main
+from rlenv._scripts.reports.tokens import tokens_of
+from rlenv._scripts.run import said
+from rlenv.agents import Reinforce
 
 
 def transcript(*arguments, lines=(), code=0):

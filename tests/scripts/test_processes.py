@@ -10,11 +10,12 @@ import click
 import psutil
 import pytest
 import torch.distributed as dist
-from _rlenv_scripts import torchrun
-from _rlenv_scripts.children import Job, rlenv_command, run_jobs
-from _rlenv_scripts.train import train
 from inprocess import error_of, run
 from processes import until
+
+from rlenv._scripts import torchrun
+from rlenv._scripts.children import Job, rlenv_command, run_jobs
+from rlenv._scripts.train import train
 
 
 def test_an_error_of_the_user_is_printed_once_per_machine(monkeypatch, capfd):
@@ -51,7 +52,7 @@ parts = ["tensor", "device_mesh", "fsdp", "checkpoint", "distributed_c10d", "alg
 for name in [*(f"torch.distributed.{part}" for part in parts), *sys.modules]:
     if name.startswith("torch.distributed."):
         sys.modules[name] = None
-from _rlenv_scripts.main import main
+from rlenv._scripts.main import main
 main()
 """
 
@@ -121,7 +122,7 @@ PARENT = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from _rlenv_scripts.children import Job, run_jobs
+from rlenv._scripts.children import Job, run_jobs
 child = '''
 import os, signal, subprocess, sys, time
 from pathlib import Path

@@ -4,10 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts import session
-from _rlenv_scripts.train import train
 from loaded import loaded
 from tiny_models import write_chat_model
+
+from rlenv._scripts import session
+from rlenv._scripts.train import train
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "configs").glob("*.yaml"))

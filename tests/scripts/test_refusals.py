@@ -7,13 +7,13 @@ import sys
 
 import click
 import pytest
-from _rlenv_scripts.main import COMMANDS, main
 from huggingface_hub import constants as hub
 from huggingface_hub.utils import _http as hub_http
 from inprocess import error_of, run
 from tiny_models import tiny_model
 
-from agents import AGENTS
+from rlenv._scripts.main import COMMANDS, main
+from rlenv.agents import AGENTS
 
 # A command line, and words of the line that answers it: what the commands refuse. What they only hand on is a row of
 # the test_refusals.py of agents, rlenv or verifiers. {text} and {pole} are finished runs; a run goes to the folder
@@ -227,7 +227,7 @@ def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog)
 @pytest.mark.parametrize("what", ["rank", "folder"])
 def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    for place in ("agents.language.loading", "agents.language.policy"):
+    for place in ("rlenv.agents.language.loading", "rlenv.agents.language.policy"):
         monkeypatch.setattr(f"{place}.load_model", lambda *given: pytest.fail("the model is read"))
     tiny_model("llama").save_pretrained(tmp_path / "base")
     (tmp_path / "adapter").mkdir()

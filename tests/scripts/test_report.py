@@ -11,13 +11,13 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from _rlenv_scripts import callbacks
-from _rlenv_scripts.reports import page as page_module
-from _rlenv_scripts.reports.tokens import shortened
-from _rlenv_scripts.run import Run
 from inprocess import result_of, run
 
-from agents.files import Lock
+from rlenv._scripts import callbacks
+from rlenv._scripts.reports import page as page_module
+from rlenv._scripts.reports.tokens import shortened
+from rlenv._scripts.run import Run
+from rlenv.agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
 FOREIGN = {"script", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}

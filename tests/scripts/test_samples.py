@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from _rlenv_scripts import samples
-from _rlenv_scripts.samples import page, token_texts
 from inprocess import result_of, run
 
-from agents import Agent
+from rlenv._scripts import samples
+from rlenv._scripts.samples import page, token_texts
+from rlenv.agents import Agent
 from rlenv.tokenizer import train_tokenizer
 
 

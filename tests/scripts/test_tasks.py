@@ -3,16 +3,16 @@
 import json
 
 import pytest
-from _rlenv_scripts.evaluation_figures import with_intervals
-from _rlenv_scripts.session import describe
 from huggingface_hub import constants
 from inprocess import done, error_of, result_of, run
 from local_hub import serve_task
 from task_rows import rows_of
 from tiny_models import write_chat_model
 
+from rlenv._scripts.evaluation_figures import with_intervals
+from rlenv._scripts.session import describe
 from rlenv.tasks import TASKS
-from verifiers.sandbox.run import unavailable
+from rlenv.verifiers.sandbox.run import unavailable
 
 SMALL = ["--model", "tiny", "--tokenizer", "train:260", "--sft-steps", 0, "--episodes", 4, "--episodes-per-update", 4]
 SMALL += ["--eval-episodes", 2, "--max-new-tokens", 4, "--no-report", "--json"]

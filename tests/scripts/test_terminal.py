@@ -9,9 +9,10 @@ import sys
 import threading
 
 import pytest
-from _rlenv_scripts import progress, session
-from _rlenv_scripts.main import NO_BARS, main
-from _rlenv_scripts.progress import progress_bar, say
+
+from rlenv._scripts import progress, session
+from rlenv._scripts.main import NO_BARS, main
+from rlenv._scripts.progress import progress_bar, say
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 HUE = re.compile(r"\x1b\[[\d;]*[34]\d[;m]")
@@ -83,7 +84,7 @@ def test_bars_of_other_libraries_need_a_terminal(is_terminal, tmp_path, monkeypa
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))  # a table that is there already has no bar
     for name in NO_BARS:
         monkeypatch.delenv(name, raising=False)
-    command = "from _rlenv_scripts.main import main; main()", "verifiers", "lint", "exact", "--problems", "next.parquet"
+    command = "from rlenv._scripts.main import main; main()", "verifiers", "lint", "exact", "--problems", "next.parquet"
     reading, writing = pty.openpty() if is_terminal else os.pipe()
     subprocess.run(
         [sys.executable, "-c", *command], stdout=subprocess.DEVNULL, stderr=writing, cwd=tmp_path, check=True

@@ -4,15 +4,15 @@ import json
 import re
 
 import pytest
-from _rlenv_scripts import progress, session
-from _rlenv_scripts.job import Job
-from _rlenv_scripts.reports.history import read_run
-from _rlenv_scripts.train import train
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import result_of, run
 
-from agents.files import Lock
-from agents.rollouts import collector
+from rlenv._scripts import progress, session
+from rlenv._scripts.job import Job
+from rlenv._scripts.reports.history import read_run
+from rlenv._scripts.train import train
+from rlenv.agents.files import Lock
+from rlenv.agents.rollouts import collector
 from rlenv.task import TextGenTask
 
 SMALL = ["--eval-episodes", 2, "--episodes-per-update", 8, "--log-interval", 1, "--sft-steps", 0, "--json"]

@@ -3,8 +3,8 @@
 import inprocess
 import pytest
 
-from verifiers import Verifier
-from verifiers.plugins.registry import _REGISTRY, ENTRY_POINT_GROUP
+from rlenv.verifiers import Verifier
+from rlenv.verifiers.plugins.registry import _REGISTRY, ENTRY_POINT_GROUP
 
 JUDGES = """
 def lenient(prompts, completions, answer):
@@ -69,7 +69,7 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
         def __init__(self, number):
             self.number = number
 
-    monkeypatch.setattr("verifiers.list_verifiers", lambda: ["length", "needy"])
+    monkeypatch.setattr("rlenv.verifiers.list_verifiers", lambda: ["length", "needy"])
     monkeypatch.setitem(_REGISTRY, "needy", Needy)
     result = data("lint", "--all")
     assert [report["verifier"] for report in result["verifiers"]] == ["length"]

@@ -2,9 +2,9 @@
 
 import torch
 
-from agents import AGENTS, Policy
-from agents.algorithms._taught import Taught
-from agents.training.proximal import PassesAgent
+from rlenv.agents import AGENTS, Policy
+from rlenv.agents.algorithms._taught import Taught
+from rlenv.agents.training.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 

@@ -10,7 +10,7 @@ from tiny_models import CONTEXT, SPREAD, text_envs
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
-from agents import Collector, LanguageModelPolicy
+from rlenv.agents import Collector, LanguageModelPolicy
 
 TOLERANCE = 1e-10  # nats, in float64
 SHAPE = {

@@ -2,8 +2,8 @@
 
 import json
 
-from agents.policies.base import weights_digest
-from agents.rollouts.env_state import env_state
+from rlenv.agents.policies.base import weights_digest
+from rlenv.agents.rollouts.env_state import env_state
 
 
 def run(agent, updates, goal=10**6):

@@ -7,9 +7,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from agents import Policy, make_envs
-from agents.policies.base import scatter_steps
-from agents.rollouts.waiting_envs import WaitingVectorEnv
+from rlenv.agents import Policy, make_envs
+from rlenv.agents.policies.base import scatter_steps
+from rlenv.agents.rollouts.waiting_envs import WaitingVectorEnv
 
 KINDS = (*AutoresetMode, WaitingVectorEnv, DummyVecEnv)
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]  # of the episodes, in the order they start

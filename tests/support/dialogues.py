@@ -6,7 +6,7 @@ import random
 import zlib
 from typing import Any
 
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 LETTERS = "abcd"
 
@@ -95,7 +95,7 @@ def calling(slots: int = 6, **kwargs: Any) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    from verifiers.dialogues.tools import WithTools
+    from rlenv.verifiers.dialogues.tools import WithTools
 
     words = ["<pad>", "<eos>", "\n", *LETTERS, "look(a)", "look(b)", "look(c)"]
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<pad>"))

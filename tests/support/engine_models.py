@@ -5,8 +5,8 @@ from dialogues import calling, check_played
 from tiny_models import CONTEXT
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-import agents
-from agents.training.player import Player
+from rlenv import agents
+from rlenv.agents.training.player import Player
 
 
 def policy_for(envs, seed=0, temperature=0.7, shape=None, **kwargs):

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from agents.engines.base import Engine, Written, weights_of
+from rlenv.agents.engines.base import Engine, Written, weights_of
 
 
 class FakeEngine(Engine):

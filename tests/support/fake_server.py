@@ -11,7 +11,7 @@ import torch
 from fake_engine import FakeEngine
 from safetensors.torch import load_file
 
-from agents.engines.base import Request
+from rlenv.agents.engines.base import Request
 
 TOKEN = "secret"
 GUARDED = ("/v1", "/inference")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from identity_checks import plain_laws
 
-from agents import Rollout
+from rlenv.agents import Rollout
 
 GROUP = 4
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from agents import Collector, LanguageModelPolicy, Policy, Rollout
-from agents.rollout import map_obs
+from rlenv.agents import Collector, LanguageModelPolicy, Policy, Rollout
+from rlenv.agents.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
 SLACK = float(os.environ.get("RLENV_TEST_SLACK", 1))  # 100 if a bug is planted

@@ -2,8 +2,9 @@
 
 import json
 
-from _rlenv_scripts.main import main
 from click.testing import CliRunner
+
+from rlenv._scripts.main import main
 
 
 def run(*args):
@@ -18,7 +19,7 @@ def done(*args):
 
 
 def run_jobs(jobs, limit, threads, gpus=()):
-    """Stand in for `_rlenv_scripts.children.run_jobs`: each start of Python takes seconds."""
+    """Stand in for `rlenv._scripts.children.run_jobs`: each start of Python takes seconds."""
     for job in jobs:
         outcome = run(*job.command[3:])
         crash = "" if isinstance(outcome.exception, SystemExit | None) else repr(outcome.exception)

@@ -4,7 +4,8 @@ import csv
 import json
 
 import numpy as np
-from _rlenv_scripts.reports.history import History
+
+from rlenv._scripts.reports.history import History
 
 UPDATES = 200
 AT = np.arange(UPDATES + 1.0)  # a row for the evaluation before training, and one per update

@@ -8,7 +8,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from verifiers.dialogues import openenv, openenv_client
+from rlenv.verifiers.dialogues import openenv, openenv_client
 
 URL = "http://127.0.0.1:8000"
 TEXT = {"properties": {"guess": {"type": "string"}, "metadata": {"type": "object"}}, "required": ["guess"]}

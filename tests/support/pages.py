@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 import click
 import pytest
-from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from tiny_models import write_chat_model
+
+from rlenv._scripts.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path("path/to/model")  # in examples: the reader's, for which tests make one

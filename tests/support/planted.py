@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from agents import GRPO, RLOO, Reinforce, ReinforceBaseline
-from agents.estimators import returns, scaling
-from agents.training.proximal import PassesAgent
+from rlenv.agents import GRPO, RLOO, Reinforce, ReinforceBaseline
+from rlenv.agents.estimators import returns, scaling
+from rlenv.agents.training.proximal import PassesAgent
 
 
 class ClipsTheWrongWay(GRPO):

@@ -12,9 +12,9 @@ import torch
 from tabular import tiny_world
 from torch import nn
 
-from agents import Agent, Policy, Rollout
-from agents.exact import gradient
-from agents.policies.choosing import evaluate_choices
+from rlenv.agents import Agent, Policy, Rollout
+from rlenv.agents.exact import gradient
+from rlenv.agents.policies.choosing import evaluate_choices
 
 P, V, K = 2, 3, 2
 S = 1 + V + V * V  # nothing, the first action, and the reply after it

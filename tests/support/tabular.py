@@ -1,6 +1,6 @@
 """A world small enough to enumerate: 2 prompts, 3 tokens (one ends the episode), at most 3 steps, 15 completions.
 
-It is a world of `agents.exact`. Every prefix of a prompt is a state with a logit vector of its own, so every
+It is a world of `rlenv.agents.exact`. Every prefix of a prompt is a state with a logit vector of its own, so every
 expectation is a finite sum. Two kinds of functions live here: `expected_gradient`, which sends every possible group
 through the real agent at once, and the closed forms that it is compared with, which share no code with the algorithms.
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from agents import Agent, ReinforceBaseline, Rollout, exact
-from agents.exact import TablePolicy, World, WorldEnv, gradient
+from rlenv.agents import Agent, ReinforceBaseline, Rollout, exact
+from rlenv.agents.exact import TablePolicy, World, WorldEnv, gradient
 
 P, V, T, EOS = 2, 3, 3, 2
 WORLD = World(V, T, end=EOS)

@@ -17,9 +17,9 @@ from transformers import (
 )
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import LanguageModelPolicy
+from rlenv.agents import LanguageModelPolicy
 from rlenv.tokenizer import character_tokenizer
-from verifiers.function import FunctionVerifier
+from rlenv.verifiers.function import FunctionVerifier
 
 ALPHABET = "abcdefgh"
 VOCABULARY = len(ALPHABET) + 2  # with padding and an end

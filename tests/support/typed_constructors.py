@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from agents import PPO, Agent
-from agents.policies import Policy
-from agents.settings import setting
+from rlenv.agents import PPO, Agent
+from rlenv.agents.policies import Policy
+from rlenv.agents.settings import setting
 
 
 class Own(PPO):

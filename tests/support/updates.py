@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, random_episodes
 
-import agents
-from agents import Rollout
-from agents.algorithms import AGENTS
+from rlenv import agents
+from rlenv.agents import Rollout
+from rlenv.agents.algorithms import AGENTS
 
 N = 24  # episodes of a sample: 6 groups of 4
 BETA = 0.3

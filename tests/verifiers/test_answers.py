@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from verifiers import Problem, make_verifier
-from verifiers.sandbox.run import unavailable
+from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.sandbox.run import unavailable
 
 FOLDER, AT_ONCE = Path(__file__).parent / "answers", 10
 ROWS = [

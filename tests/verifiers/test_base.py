@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from agents import rollout
-from verifiers import Verdict, Verifier
-from verifiers.base import STATUSES, checked
+from rlenv.agents import rollout
+from rlenv.verifiers import Verdict, Verifier
+from rlenv.verifiers.base import STATUSES, checked
 
 
 def test_agents_and_verifiers_have_the_same_statuses():

@@ -10,7 +10,7 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import (
+from rlenv.verifiers import (
     Arith,
     CalculatorSums,
     Countdown,
@@ -25,9 +25,9 @@ from verifiers import (
     isolate,
     make_verifier,
 )
-from verifiers.builtin.countdown import evaluate
-from verifiers.builtin.json_schema import MOST_DIGITS, read_json
-from verifiers.dialogues import begin, reply_to
+from rlenv.verifiers.builtin.countdown import evaluate
+from rlenv.verifiers.builtin.json_schema import MOST_DIGITS, read_json
+from rlenv.verifiers.dialogues import begin, reply_to
 
 
 def settings(**strategies):

@@ -9,13 +9,13 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-import verifiers.code.verifier as code_module
-from verifiers import Code, CodeFeedback, Problem, Verdict
-from verifiers.code.cases import Call, read_tests
-from verifiers.code.verifier import program_of
-from verifiers.dialogues import begin, reply_to
-from verifiers.sandbox import run as sandbox
-from verifiers.sandbox.run import SandboxError
+import rlenv.verifiers.code.verifier as code_module
+from rlenv.verifiers import Code, CodeFeedback, Problem, Verdict
+from rlenv.verifiers.code.cases import Call, read_tests
+from rlenv.verifiers.code.verifier import program_of
+from rlenv.verifiers.dialogues import begin, reply_to
+from rlenv.verifiers.sandbox import run as sandbox
+from rlenv.verifiers.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2) == 3"]})

@@ -3,9 +3,9 @@
 import pytest
 from dialogues import Echoing, Hashing
 
-from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
-from verifiers.conversation import text_of
-from verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers.conversation import text_of
+from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 
 TALK = [
     {"role": "system", "content": "Add."},

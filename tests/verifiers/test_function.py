@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifiers import FunctionVerifier, Problem, Verdict
-from verifiers.base import Completion
+from rlenv.verifiers import FunctionVerifier, Problem, Verdict
+from rlenv.verifiers.base import Completion
 
 PROBLEMS = [Problem("1+1=", "2", {"level": 1}), Problem("2+2=", "4", {"hint": "even"})]
 SAID = [{"role": "user", "content": "1+1?"}]

@@ -12,10 +12,10 @@ from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from verifiers import Problem, make_verifier
-from verifiers.answer import PLACES
-from verifiers.lint import attacks, report
-from verifiers.plugins import registry
+from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.answer import PLACES
+from rlenv.verifiers.lint import attacks, report
+from rlenv.verifiers.plugins import registry
 
 # Judge by others' rewards; each has a file of its own.
 OTHERS = {"environment", "gem", "gym", "openenv", "reward_model", "textarena", "weighted"}

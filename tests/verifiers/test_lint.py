@@ -8,10 +8,10 @@ import string
 
 import pytest
 
-from verifiers import Problem, Verdict, Verifier, make_verifier
-from verifiers.lint import report
-from verifiers.lint.attacks import ATTACKS
-from verifiers.lint.report import RULES, lint
+from rlenv.verifiers import Problem, Verdict, Verifier, make_verifier
+from rlenv.verifiers.lint import report
+from rlenv.verifiers.lint.attacks import ATTACKS
+from rlenv.verifiers.lint.report import RULES, lint
 
 
 class Sums(Verifier):

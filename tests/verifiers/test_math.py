@@ -7,8 +7,8 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Math, Problem
-from verifiers.builtin.math import formulas, leading_formula
+from rlenv.verifiers import Math, Problem
+from rlenv.verifiers.builtin.math import formulas, leading_formula
 
 WRONG = (
     r"\boxed{{17}} \boxed{{{}}}", "The answer is ${}$. The answer is $17$.",

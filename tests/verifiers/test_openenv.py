@@ -12,9 +12,9 @@ import torch
 from openenv_servers import TEXT, URL, PretendServer
 
 from rlenv.vector_env import TextGenVectorEnv
-from verifiers import make_verifier
-from verifiers.dialogues.openenv import ActionForm, text_of
-from verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
+from rlenv.verifiers import make_verifier
+from rlenv.verifiers.dialogues.openenv import ActionForm, text_of
+from rlenv.verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'
 TWO = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x", "y"]}

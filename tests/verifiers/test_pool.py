@@ -14,8 +14,8 @@ import cloudpickle
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, open_descriptors, processes_of
 
-from verifiers import Arith, Isolated, Problem, Verdict, Verifier, isolate
-from verifiers.sandbox import worker
+from rlenv.verifiers import Arith, Isolated, Problem, Verdict, Verifier, isolate
+from rlenv.verifiers.sandbox import worker
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -249,7 +249,7 @@ TRAINER = """
 import os
 import time
 
-from verifiers import Isolated, Problem, Verifier
+from rlenv.verifiers import Isolated, Problem, Verifier
 
 
 class Leaves(Verifier):

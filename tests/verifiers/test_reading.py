@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from verifiers.answer import PLACES, answer_in, boxes
-from verifiers.builtin.quiet import quiet
-from verifiers.numbers import first_number, last_number, leading_number
-from verifiers.text import collapsed, conclusion, last_line
+from rlenv.verifiers.answer import PLACES, answer_in, boxes
+from rlenv.verifiers.builtin.quiet import quiet
+from rlenv.verifiers.numbers import first_number, last_number, leading_number
+from rlenv.verifiers.text import collapsed, conclusion, last_line
 
 
 @pytest.mark.parametrize(

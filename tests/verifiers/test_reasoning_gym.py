@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import reasoning_gym
 
-from verifiers import ReasoningGym, make_verifier
-from verifiers.builtin.reasoning_gym import EXPRESSIONS, LITERALS, is_formula, is_literal
+from rlenv.verifiers import ReasoningGym, make_verifier
+from rlenv.verifiers.builtin.reasoning_gym import EXPRESSIONS, LITERALS, is_formula, is_literal
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["chain_sum", "complex_arithmetic", "dice", "game_of_life_halting", "number_sorting", "polynomial_equations",

@@ -15,7 +15,7 @@ from refused import check_refused, row
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from rlenv.tokenizer import character_tokenizer
-from verifiers import (
+from rlenv.verifiers import (
     Arith,
     Dialogue,
     FunctionVerifier,
@@ -28,12 +28,12 @@ from verifiers import (
     isolate,
     make_verifier,
 )
-from verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
-from verifiers.code.harness import decode, encode
-from verifiers.dialogues import begin, reply_to, verdict_without_budget
-from verifiers.dialogues.tools import WithTools
-from verifiers.lint.report import lint
-from verifiers.plugins.registry import trusting
+from rlenv.verifiers.builtin.json_schema import DEEPEST, MOST_DIGITS, read_json
+from rlenv.verifiers.code.harness import decode, encode
+from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
+from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.lint.report import lint
+from rlenv.verifiers.plugins.registry import trusting
 
 NAN, INF = float("nan"), float("inf")
 LOCK = threading.Lock()
@@ -241,7 +241,9 @@ ROWS = [
     row(made, {"spec": Plain(), "reward": 0.5}, "'reward'", "finished"),
     row(made, {"spec": "arith", "digit": 2}, "Arith", "'digit'"),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
-    row(made, {"spec": "verifiers.builtin.arith:Missing"}, "'verifiers.builtin.arith:Missing'", "'Missing'"),
+    row(
+        made, {"spec": "rlenv.verifiers.builtin.arith:Missing"}, "'rlenv.verifiers.builtin.arith:Missing'", "'Missing'"
+    ),
     row(made, {"spec": "nowhere.py:f"}, "nowhere.py", "does not exist"),
     row(made, {"spec": "my.rewards.py"}, "my.rewards.py:my_function"),
     *(row(made, {"spec": spec}, "verifier", "name", "function") for spec in (None, {"arith": 1})),

@@ -4,10 +4,10 @@ import sys
 import pytest
 from refused import check_refused
 
-import verifiers.plugins.registry as registry
-from verifiers import Isolated, Problem, Verdict, Verifier, list_verifiers, make_verifier
-from verifiers import register_verifier as register
-from verifiers.plugins import user_code
+import rlenv.verifiers.plugins.registry as registry
+from rlenv.verifiers import Isolated, Problem, Verdict, Verifier, list_verifiers, make_verifier
+from rlenv.verifiers import register_verifier as register
+from rlenv.verifiers.plugins import user_code
 
 
 class Always(Verifier):
@@ -27,7 +27,7 @@ def names_of_this_test(monkeypatch):
 def plugin(tmp_path, monkeypatch):
     """An installed distribution with one verifier behind an entry point."""
     (tmp_path / "rlenv_test_plugin.py").write_text(
-        "from verifiers import Verdict, Verifier\n"
+        "from rlenv.verifiers import Verdict, Verifier\n"
         "class Plugged(Verifier):\n"
         "    def verify(self, problem, completion):\n"
         "        return Verdict(0.75)\n"
@@ -52,7 +52,7 @@ def test_a_decorated_class_is_made_by_its_name_which_belongs_to_one_class():
     again = type("Always", (Verifier,), {"__module__": Always.__module__, "__qualname__": Always.__qualname__})
     register("always")(again)  # as when its module is reloaded
     assert type(make_verifier("always")) is again
-    with pytest.raises(ValueError, match=r"the verifier name 'arith' is taken by verifiers\.builtin\.arith:Arith"):
+    with pytest.raises(ValueError, match=r"name 'arith' is taken by rlenv\.verifiers\.builtin\.arith:Arith"):
         register("arith")(Always)
 
 

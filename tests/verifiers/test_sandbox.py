@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from processes import eventually
 
-import verifiers
-from verifiers.sandbox import run as sandbox
-from verifiers.sandbox.run import Limits, SandboxError
+from rlenv import verifiers
+from rlenv.verifiers.sandbox import run as sandbox
+from rlenv.verifiers.sandbox.run import Limits, SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="no sandbox here: programs are refused")
 MARK = f"probe{os.getpid()}"
@@ -421,7 +421,7 @@ def test_the_guard_is_out_of_reach(attack):
 
 
 TRAINER = (
-    "import sys\nfrom verifiers.sandbox import run as sandbox\nsandbox._STOP_S = 0.3\n"
+    "import sys\nfrom rlenv.verifiers.sandbox import run as sandbox\nsandbox._STOP_S = 0.3\n"
     "print(sandbox.run({'main.py': sys.argv[1]}, b'', sandbox.Limits(seconds=float(sys.argv[2]))).ended)\n"
 )
 

@@ -5,20 +5,24 @@ import json
 import os
 import pickle
 import random
+import sys
 import time
 from typing import Literal
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
-from verifiers.dialogues import begin, replay, reply_to
-from verifiers.dialogues.calculator import LONGEST, calc
-from verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
-from verifiers.dialogues.toolbox import NO_OUTPUT, make_tool
-from verifiers.dialogues.tools import WithTools
-from verifiers.plugins.registry import trusting
+from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
+from rlenv.verifiers.dialogues import begin, replay, reply_to
+from rlenv.verifiers.dialogues.calculator import LONGEST, calc
+from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
+from rlenv.verifiers.dialogues.toolbox import NO_OUTPUT, make_tool
+from rlenv.verifiers.dialogues.tools import WithTools
+from rlenv.verifiers.plugins.registry import trusting
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 NAMES = ("calc", "look")
 FORMS = {

@@ -11,9 +11,9 @@ import pytest
 from environment_classes import Numbers, by_guesses
 
 import rlenv  # noqa: F401
-from verifiers import Problem, isolate, make_verifier
-from verifiers.dialogues import replay
-from verifiers.plugins.registry import trusting
+from rlenv.verifiers import Problem, isolate, make_verifier
+from rlenv.verifiers.dialogues import replay
+from rlenv.verifiers.plugins.registry import trusting
 
 SEVEN = Problem("Play: ", metadata={"target": 7})
 

@@ -215,7 +215,7 @@ def is_followed(text: str, name: Any, arguments: Any) -> bool:
         ValueError: for an unknown instruction, or arguments that it does not take.
     """
     if not isinstance(name, str) or name not in CHECKS:
-        raise ValueError(f"ifeval: instruction {name!r} is none of verifiers.builtin.ifeval.CHECKS")
+        raise ValueError(f"ifeval: instruction {name!r} is none of rlenv.verifiers.builtin.ifeval.CHECKS")
     try:
         followed = CHECKS[name](text, **{key: value for key, value in arguments.items() if value is not None})
     except (AttributeError, KeyError, TypeError) as error:

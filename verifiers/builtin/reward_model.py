@@ -75,7 +75,7 @@ class RewardModel(Verifier):
         self.model.to(self.device).eval().requires_grad_(False)
         self._pad = self._padding()
         self.chat = self._reads_chat(chat)
-        self._encoder = make_encoder(self.tokenizer) if self.chat else None  # now: a worker process cannot make one
+        self._encoder: Any = make_encoder(self.tokenizer) if self.chat else None
         labels = self.model.config.num_labels
         self.label = labels - 1 if label is None else whole_number("reward_model", "label", label, 0, labels - 1)
         self.is_probability = labels > 1
@@ -100,8 +100,6 @@ class RewardModel(Verifier):
         """Return the tokens of each prompt and completion that the model reads, as far as its context reaches."""
         answers = list(map(_unicode, completions))
         if self.chat and any(not isinstance(problem.prompt, str) for problem in problems):
-            if self._encoder is None:
-                raise ValueError("rlenv renders conversations, and it was not imported before: import rlenv")
             ids = self._encoder.answered([problem.prompt for problem in problems], answers)
         else:
             texts = [_unicode(problem.text) + text for problem, text in zip(problems, answers, strict=True)]

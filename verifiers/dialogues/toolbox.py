@@ -25,8 +25,8 @@ RESULT_LENGTH = 500  # characters of all results of a turn
 FAULT_LENGTH = 200  # characters of what went wrong
 NO_OUTPUT = "(no output)"
 BUILT_IN = {
-    "calculator": "verifiers.dialogues.calculator:calculator",
-    "python": "verifiers.code.tool:python_tool",
+    "calculator": "rlenv.verifiers.dialogues.calculator:calculator",
+    "python": "rlenv.verifiers.code.tool:python_tool",
 }
 _KINDS: dict[Any, tuple[type, ...]] = {kind: (kind,) for kind in (int, str, bool, list, dict, types.NoneType)}
 _KINDS[float] = (int, float)

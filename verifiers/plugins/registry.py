@@ -22,7 +22,7 @@ ENTRY_POINT_GROUP = "rlenv.verifiers"
 
 _REGISTRY: dict[str, type[Verifier]] = {}
 _TRUST: ContextVar[bool] = ContextVar("trust", default=True)
-PACKAGE = "verifiers."
+PACKAGE = "rlenv.verifiers."
 ENVIRONMENT = "environment"  # the verifier around environment classes
 VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 

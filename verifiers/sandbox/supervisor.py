@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from verifiers.sandbox.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+    "from rlenv.verifiers.sandbox.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -72,7 +72,7 @@ def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # there is one worker per core
-    os.execv(sys.executable, [sys.executable, "-c", BOOT, path, str(jobs), str(results)])
+    os.execv(sys.executable, [sys.executable, "-P", "-c", BOOT, path, str(jobs), str(results)])
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,0 +1,94 @@
+"""One import name: what an import registers and what it leaves alone, from a checkout's root and beside strangers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from anew import run_anew
+
+from rlenv._scripts import DISTRIBUTION
+from rlenv.verifiers import Isolated, Problem, Verdict, Verifier
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def in_a_new_python(code, cwd, **variables):
+    """Run code in a new Python; return what it prints."""
+    given = {**os.environ, "PYTHONSAFEPATH": "", **variables}
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, env=given, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("first", ["rlenv", "gymnasium", "rlenv.verifiers"])
+def test_the_environment_is_registered_whichever_is_imported_first(first, tmp_path):
+    code = f"import {first}\nimport rlenv, gymnasium, sys\n"
+    code += "print('TextGen-v0' in gymnasium.registry, len(gymnasium.registry), 'torch' in sys.modules)"
+    registered, number, heavy = in_a_new_python(code, tmp_path).stdout.split()
+    assert registered == "True" and int(number) > 10 and heavy == "False"
+
+
+def test_importing_the_package_imports_neither_gymnasium_nor_numpy(tmp_path):
+    code = "import rlenv, rlenv.verifiers, sys; print({'gymnasium', 'numpy', 'torch', 'click'} & set(sys.modules))"
+    assert in_a_new_python(code, tmp_path).stdout == "set()\n"
+
+
+class Loaded(Verifier):
+    """Pays for each library that its process has imported."""
+
+    alphabet, prompt_length, answer_length = "a", 1, 1
+
+    def verify(self, problem, completion):
+        import sys
+
+        return Verdict(reward=sum(name in sys.modules for name in ("gymnasium", "torch", "click", "transformers")))
+
+
+def test_a_worker_process_imports_neither_gymnasium_nor_torch(request):
+    pool = Isolated(Loaded(), workers=1)
+    request.addfinalizer(pool.close)
+    assert [verdict.reward for verdict in pool.verify_batch([Problem("a")], [""])] == [0.0]
+
+
+FROM_THE_ROOT = """
+import sys
+sys.path.insert(0, root)
+import agents, verifiers
+from agents import RLOO
+from verifiers import Arith, Verifier
+import rlenv.agents, rlenv.verifiers.builtin
+assert RLOO is rlenv.agents.RLOO and Verifier is rlenv.verifiers.Verifier and Arith is rlenv.verifiers.builtin.Arith
+assert agents.exact is rlenv.agents.exact
+found = []
+for name in "agents.exact", "agents.algorithms.rloo", "verifiers.builtin":
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        found.append(name)
+twice = [name for name in sys.modules if name.startswith(("agents.", "verifiers."))]
+found = [len(found), twice]
+"""
+
+
+def test_from_the_root_of_a_checkout_the_folders_are_no_second_copies():
+    assert run_anew(FROM_THE_ROOT, root=str(ROOT)) == [3, []]
+
+
+def test_another_distribution_that_has_overwritten_ours_is_named_with_the_way_out(tmp_path):
+    """`rlenv` on PyPI has other files, and ours are left beside them."""
+    package = tmp_path / "rlenv"
+    package.mkdir()
+    (package / "__init__.py").write_text("class Runner: ...\n")
+    for name, folder in (("_scripts", "scripts"), ("agents", "agents"), ("verifiers", "verifiers")):
+        (package / name).symlink_to(ROOT / folder)
+    done = in_a_new_python("from rlenv._scripts.main import main; main(['info'])", tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert str(package / "__init__.py") in line and f"--no-deps {DISTRIBUTION}" in line
+
+
+def test_the_distribution_has_one_name():
+    assert DISTRIBUTION == "rlenv-lm", "on PyPI, `rlenv` is somebody else's"
