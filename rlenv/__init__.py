@@ -7,13 +7,13 @@ processes, start without it.
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .version import __version__
+
+if TYPE_CHECKING:  # these take a tenth of the start of a worker process
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 
 def register_envs() -> None:
@@ -27,12 +27,14 @@ def register_envs() -> None:
     )
 
 
-class _OnGymnasium(MetaPathFinder):
-    """Registers the environments after the first import of Gymnasium."""
+class _OnGymnasium:
+    """A finder of modules that finds none, and registers the environments after the first import of Gymnasium."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "gymnasium":
             return None
+        from importlib.util import find_spec
+
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
