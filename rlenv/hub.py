@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import logging
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import logging, validate_repo_id
 
 from rlenv.verifiers.base import first_line
 from rlenv.verifiers.plugins.arguments import require
@@ -16,7 +16,8 @@ from rlenv.verifiers.plugins.registry import require_trust
 
 from .tasks import TASKS
 
-_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:/([^@/]+))?(?:@([^@]+))?")
+# A config is the name of a folder of the cache, so it has neither "..", nor signs that `datasets` forbids there.
+_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:/((?!\.)[^@/\\<>:|?*\x00-\x1f]+))?(?:@([\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _chosen = {task.problems for task in TASKS.values()}  # by us, or by the user: a checkpoint may name them, too
 
@@ -40,12 +41,16 @@ def parts(name: str) -> tuple[str, str | None, str | None]:
     """Return the repository, config and revision in the name of a data set.
 
     Raises:
-        ValueError: for a name of another form.
+        ValueError: for a name of another form, or with signs that names of the hub do not have.
     """
     found = _NAME.fullmatch(name)
+    try:
+        validate_repo_id(found and found[1])
+    except HFValidationError:
+        found = None
     if found is None:
         allowed = "hf:org/name or hf:org/name/config, and @revision behind it"
-        raise ValueError(f"{name!r} is not the name of a data set; write {allowed}")
+        raise ValueError(f"{name!r} is not the name of a data set of the hub; write {allowed}; a folder is ./FOLDER")
     return found[1], found[2], found[3]
 
 
@@ -63,7 +68,8 @@ def load(name: str) -> Any:
     faults: Any = (*network, OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
         with _quiet(logging), _quiet(datasets.utils.logging):  # a network that fails is one line, not one per try
-            found = datasets.load_dataset(repo, config, revision=revision)
+            # A bare name would be a local folder first, whatever the revision.
+            found = datasets.load_dataset(f"hf://datasets/{repo}", config, revision=revision)
     except faults as error:
         said, hint = first_line(error), ""
         if isinstance(error, network):

@@ -79,6 +79,27 @@ def test_what_is_wrong_with_a_name_is_one_line(tmp_path, monkeypatch, name, name
     check_refused(load_problems, {"path": name}, named)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["hf:../..", "hf:./sums", "hf:org/..", "hf:org/.sums", "hf:-org/sums", "hf:org/s--ums", "hf:\u00f6rg/sums"]
+    + ["hf:org/sums/..", "hf:org/sums/*", "hf:/tmp", "hf:org/sums@", "hf:org/sums\n"],
+)
+def test_a_name_that_the_hub_cannot_have_is_refused_before_anything_is_loaded(tmp_path, monkeypatch, name):
+    loaded = serve(monkeypatch, tmp_path, "org/sums", SPLITS)
+    check_refused(load_problems, {"path": name}, (repr(name), "hf:org/name", "./FOLDER"))
+    assert loaded == []
+
+
+def test_a_local_folder_of_the_same_name_is_not_taken_for_a_data_set_of_the_hub(tmp_path, monkeypatch):
+    folder = tmp_path / "org" / "sums"
+    folder.mkdir(parents=True)
+    (folder / "train.jsonl").write_text('{"question": "0+0=", "answer": "0"}\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for name in ("hf:org/sums", f"hf:org/sums@{COMMIT}"):
+        check_refused(load_problems, {"path": name, "columns": COLUMNS}, (repr(name), "without network"))
+
+
 def test_without_network_one_line_says_how_to_pass_a_copy(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     check_refused(load_problems, {"path": "hf:org/none"}, ("'hf:org/none'", "without network", "--problems FOLDER"))

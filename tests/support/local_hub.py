@@ -22,7 +22,9 @@ def serve(monkeypatch, folder, name, splits, revision=None):
         (folder / "hub" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     real, loaded = datasets.load_dataset, []
 
-    def load_dataset(repo, config=None, revision=None):
+    def load_dataset(path, config=None, revision=None):
+        repo = path.removeprefix("hf://datasets/")
+        assert repo != path, "a name without this prefix may be a local folder"
         loaded.append(f"{'/'.join(filter(None, (repo, config)))}@{revision}")
         if not name.startswith(repo):
             raise DatasetNotFoundError(f"Dataset '{repo}' doesn't exist on the Hub or cannot be accessed.")
