@@ -81,8 +81,10 @@ def test_what_is_wrong_with_a_name_is_one_line(tmp_path, monkeypatch, name, name
 
 @pytest.mark.parametrize(
     "name",
-    ["hf:../..", "hf:./sums", "hf:org/..", "hf:org/.sums", "hf:-org/sums", "hf:org/s--ums", "hf:\u00f6rg/sums"]
-    + ["hf:org/sums/..", "hf:org/sums/*", "hf:/tmp", "hf:org/sums@", "hf:org/sums\n"],
+    [
+        *("hf:../..", "hf:./sums", "hf:org/..", "hf:org/.sums", "hf:-org/sums", "hf:org/s--ums", "hf:\u00f6rg/sums"),
+        *("hf:org/sums/..", "hf:org/sums/*", "hf:/tmp", "hf:org/sums@", "hf:org/sums\n"),
+    ],
 )
 def test_a_name_that_the_hub_cannot_have_is_refused_before_anything_is_loaded(tmp_path, monkeypatch, name):
     loaded = serve(monkeypatch, tmp_path, "org/sums", SPLITS)
