@@ -174,6 +174,21 @@ def reading(what: object) -> Iterator[None]:
         raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {said}") from error
 
 
+@contextmanager
+def checking(file: Path) -> Iterator[None]:
+    """Name the file from which the values are that are checked.
+
+    Raises:
+        ValueError: for a value that is refused or missing.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    except KeyError as error:
+        raise ValueError(f"{str(file)!r} is damaged: it has no {error}") from error
+
+
 def read_table(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file.
 

@@ -15,7 +15,9 @@ from transformers.utils import cached_file
 from rlenv.verifiers.base import first_line
 from rlenv.verifiers.conversation import shown
 
-GENERATION_CONFIG = "generation_config.json"
+from .json_files import check_objects, damaged
+
+GENERATION_CONFIG, TOKENIZER = "generation_config.json", "tokenizer.json"
 _ABSENT_IS_FINE = {
     f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
 }
@@ -117,7 +119,7 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
         alphabet: used only if `spec` is None.
 
     Raises:
-        ValueError: if there is no such tokenizer, or it has no end-of-sequence token.
+        ValueError: if there is no such tokenizer, one of its files is damaged, or it has no end-of-sequence token.
     """
     if spec is None:
         return character_tokenizer(alphabet)
@@ -125,7 +127,10 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
     if isinstance(spec, (str, Path)):
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of whatever kind: transformers trusts the files, and tokenizers raises plain ones
+            _check_files(Path(spec))
+            if type(error) is not Exception and not isinstance(error, (OSError, ValueError, TypeError, AttributeError)):
+                raise
             how = "pass a folder; a preset has its own: --model PRESET, in Python policies.tokenizer_of(PRESET)"
             raise ValueError(
                 f"tokenizer {str(spec)!r} cannot be loaded: {first_line(error).rstrip('.')}; {how}"
@@ -133,6 +138,17 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
     return tokenizer
+
+
+def _check_files(folder: Path) -> None:
+    """Check the files of a tokenizer; see `check_objects` about errors."""
+    names = (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    check_objects(folder / name for name in names)
+    try:
+        if (folder / TOKENIZER).exists():
+            Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:
+        raise damaged(folder / TOKENIZER, error) from error
 
 
 def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

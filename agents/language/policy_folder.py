@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import copy
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from transformers import GenerationConfig
 
+from ..checks import check_choice, check_flag, check_number
 from ..devices import HALVES
+from ..files import checking, read_table
 from ..policies.base import MODEL
 from . import adapters
 from .critic import CRITICS
+from .loading import ATTENTION, DTYPES
 
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
@@ -89,12 +93,14 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
     """Return the policy, a `cls`, that `write` wrote.
 
     Raises:
-        ValueError: for a reference without a base, or an adapter whose base has changed.
+        ValueError: for a reference without a base, an adapter whose base has changed, or a policy.json with other
+            settings than a policy has.
     """
     config = _config(folder)
     if config.get(_BORROWS):
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
     digest = config.pop(_DIGEST, None)
+    _check(cls, folder / _CONFIG, config)
     policy = cls(observation_space, action_space, folder / MODEL, **config)
     if digest is not None and (policy.adapter is None or policy.adapter.base_digest != digest):
         name = policy.adapter and policy.adapter.base_name
@@ -135,5 +141,18 @@ def with_adapter_of(policy: Any, folder: Path | None) -> Any:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-    return config
+    return read_table(folder / _CONFIG)
+
+
+def _check(cls: Any, file: Path, config: dict[str, Any]) -> None:
+    """Check the settings that a policy.json holds: the constructor refuses the same ones, but cannot name the file."""
+    with checking(file):
+        if unknown := config.keys() - signature(cls).parameters.keys():
+            raise ValueError(f"{min(unknown)!r} is no setting of a policy")
+        check_number("temperature", config["temperature"], low=0, above=True)
+        check_choice("dtype", config["dtype"], DTYPES)
+        check_choice("attention", config["attention"], ATTENTION)
+        if config["critic"] is not None:
+            check_choice("critic", config["critic"], CRITICS)
+        for name in _SWITCHES:
+            check_flag(name, config[name])

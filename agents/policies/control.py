@@ -30,6 +30,7 @@ from torch import nn
 from typing_extensions import override
 
 from ..checks import check_choice, check_count, check_flag
+from ..files import checking, read_table
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor
 from .base import Policy, State, episodes_of, load_weights, scatter_steps
@@ -223,7 +224,14 @@ class ControlPolicy(Policy):
     @classmethod
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        config = read_table(folder / _CONFIG)
+        with checking(folder / _CONFIG):
+            check_choice("name", config["name"], CLASSES)
+            check_flag("normalize_observations", config["normalize_observations"])
+            check_count("sde_sample_freq", config["sde_sample_freq"])
+            check_flag("act_in_numpy", config["act_in_numpy"])
+            if not isinstance(config["network"], dict):
+                raise ValueError(f"network must be an object, got {config['network']!r:.100}")
         own = {name: config[name] for name in _OWN}
         policy = cls(observation_space, action_space, config["name"], **own, **config["network"])
         load_weights(policy.net, folder / _WEIGHTS)

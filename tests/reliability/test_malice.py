@@ -290,6 +290,35 @@ def test_nonsense_is_one_line(plant, folder):
     refused(invoke("train", "--resume", run, "--json"))
 
 
+POLICY_FILE = {  # of which world, and what it holds
+    "no JSON": ("CartPole", "{"),
+    "a list": ("TextGen", "[]"),
+    "nothing": ("CartPole", "{}"),
+    "no name of a policy": ("CartPole", {"name": 3}),
+    "no network": ("CartPole", {"network": [1]}),
+    "a temperature": ("TextGen", {"temperature": None}),
+    "a critic": ("TextGen", {"critic": 3}),
+    "a type": ("TextGen", {"dtype": "float31"}),
+    "a switch": ("TextGen", {"merge_rows": "x"}),
+    "another setting": ("TextGen", {"nonsense": 1}),
+}
+
+
+@pytest.mark.parametrize(("world", "held"), POLICY_FILE.values(), ids=POLICY_FILE)
+def test_a_policy_file_that_was_damaged_before_it_was_sealed_is_named(world, held, folder):
+    file = folder / world / "checkpoint" / "policy" / "policy.json"
+    file.write_text(held) if isinstance(held, str) else edited(file, **held)
+    seal(folder / world / "checkpoint")
+    refused(invoke("evaluate", folder / world, "--episodes", 2, "--json"), "policy/policy.json' is damaged: ")
+
+
+@pytest.mark.parametrize("held", ["{", "[]", "{}", '{"version": "x", "added_tokens": []}', "[" * 100_000])
+def test_a_tokenizer_that_was_damaged_before_it_was_sealed_is_named(held, folder):
+    (folder / "TextGen" / "checkpoint" / "policy" / "model" / "tokenizer.json").write_text(held)
+    seal(folder / "TextGen" / "checkpoint")
+    refused(invoke("train", "--resume", folder / "TextGen", "--json"), "model/tokenizer.json' is damaged: ")
+
+
 @pytest.mark.parametrize("name", ["training.json", "policy"])
 def test_links_in_a_checkpoint_are_not_written_through(name, folder):
     """A linked file is read if its SHA-256 is right, as in the cache of Hugging Face; a linked folder is refused."""

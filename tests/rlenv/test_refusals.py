@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from functools import partial
 
 import pyarrow
 import pyarrow.parquet
@@ -26,7 +28,7 @@ from rlenv.problems import as_problem, load_problems
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import character_tokenizer, load_tokenizer
+from rlenv.tokenizer import character_tokenizer, load_tokenizer, train_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import Arith, Problem, Verdict, Verifier
 
@@ -311,6 +313,43 @@ def test_what_is_wrong_with_a_file_is_named_with_its_place(tmp_path, name, conte
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     check_refused(load_problems, {"path": path, **arguments}, names)
+
+
+DAMAGED = ("", "{", "[]", "null", '"text"', "[" * 100_000)
+FOLDERS = [  # of datasets or a tokenizer, its file, what that says of itself instead
+    *(("set/train", name, held) for name in ("state.json", "dataset_info.json") for held in DAMAGED),
+    *(("set", "dataset_dict.json", held) for held in DAMAGED),
+    ("set/train", "state.json", "{}"),
+    ("set/train", "state.json", {"_data_files": 3}),
+    ("set/train", "dataset_info.json", {"features": [1]}),
+    *(("tokenizer", name, held) for name in ("tokenizer.json", "tokenizer_config.json") for held in DAMAGED),
+    ("tokenizer", "tokenizer.json", "{}"),
+    ("tokenizer", "tokenizer.json", {"version": "x"}),
+    ("tokenizer", "tokenizer.json", {"model": 3}),
+    ("tokenizer", "tokenizer.json", {"added_tokens": None}),
+]
+
+
+@pytest.fixture(scope="module")
+def whole_folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    DatasetDict(train=Dataset.from_list([{"prompt": "a"}])).save_to_disk(folder / "set")
+    train_tokenizer(260, ["a"]).save_pretrained(folder / "tokenizer")
+    return folder
+
+
+@pytest.mark.parametrize("read", [load_problems, partial(load_tokenizer, alphabet="")], ids=["rows", "tokenizer"])
+def test_a_damaged_file_of_a_folder_is_named(read, whole_folders, tmp_path):
+    """In whatever way: the libraries that read them raise errors of all kinds, without the file."""
+    for number, (folder, name, held) in enumerate(FOLDERS):
+        if (folder == "tokenizer") != (read is not load_problems):
+            continue
+        shutil.copytree(whole_folders / folder.partition("/")[0], tmp_path / str(number))
+        file = tmp_path / str(number) / folder.partition("/")[2] / name
+        file.write_text(held if isinstance(held, str) else json.dumps(json.loads(file.read_text()) | held))
+        with pytest.raises(ValueError, match=r"\A[^\n]+\Z") as refused:
+            read(tmp_path / str(number))
+        assert f"{str(file)!r} is damaged: " in str(refused.value), (name, held, str(refused.value))
 
 
 def test_files_of_other_libraries_are_refused_by_row(tmp_path):
