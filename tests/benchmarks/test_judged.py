@@ -1,0 +1,204 @@
+"""The command that judges public data, on rows that were made in the form of each file."""
+
+import ast
+import gzip
+import hashlib
+import json
+import random
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rlenv._benchmarks import judged, mutants
+from rlenv._benchmarks.public_data import DATA, Row, Source
+from rlenv.verifiers import FunctionVerifier, Problem, make_verifier
+
+CHECK = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0\n"
+ADD = {
+    "task_id": "HumanEval/0", "prompt": 'def add(a, b):\n    """Add."""\n', "entry_point": "add",
+    "canonical_solution": "    return a + b\n", "test": CHECK,
+}  # fmt: skip
+FILES = {  # a file of each data set, as rows
+    "GSM8K": [
+        {"question": "A pen costs 3 of Ann's 20 coins. What do 6 cost?", "answer": "3 * 6 = <<3*6=18>>18\n#### 18"},
+        {"question": "How many seats do 12 cars with 100 seats each have?", "answer": "It is 12 * 100.\n#### 1,200"},
+    ],
+    "GSM8K, OpenAI's four models": [
+        {
+            "question": "What do 6 pens of 3 coins cost?", "ground_truth": "3 * 6 = 18\nA: 18",
+            "6b_finetuning": {"is_correct": True, "solution": "6 * 3 = 18\n#### 18"},
+            "175b_verification": {"is_correct": False, "solution": "6 + 3 = 9\n#### 9"},
+        }
+    ],
+    "GSM8K, ToRA": [
+        {"question": "How many?", "gt": "1,200", "pred": ["1200.0"], "code": ["It is $\\boxed{1200.0}$."]},
+        {"question": "How many?", "gt": "7", "pred": ["8"], "code": ["It is $\\boxed{8}$."]},
+    ],
+    "AIME 2024": [{"problem": "Find n.", "solution": "So n is $\\boxed{204}$.", "answer": "204"}],
+    "MATH, test": [
+        {"problem": "What is one half?", "solution": "It is $\\boxed{\\frac{1}{2}}$."},
+        {"problem": "What is the diagonal of a square of side 3?", "solution": "It is $\\boxed{3\\sqrt{2}}$."},
+        {"problem": "Is 12 even or odd?", "solution": "It is $\\boxed{\\text{even}}$."},
+        {"problem": "Is 13 even or odd?", "solution": "It is $\\boxed{\\text{odd}}$."},
+    ],
+    "MATH-500": [{"problem": "Solve.", "solution": "We get $\\boxed{-4}$.", "answer": "-4"}],
+    "MATH, Qwen2.5-Math": [
+        {"question": "What is 2 + 2?", "gt": "4", "code": ["\\boxed{4}", "\\boxed{5}"], "score": [True, False]}
+    ],
+    "MMLU STEM": [{"question": "Peru's capital?", "choices": ["Quito", "Lima", "Bogota", "La Paz"], "answer": 1}],
+    "HumanEval": [ADD],
+    "HumanEval, Reflexion": [
+        ADD | {"solution": "def add(a, b):\n    return a + b\n", "is_solved": True},
+        ADD | {"solution": "    return a - b", "is_solved": False},
+    ],
+    "MBPP": [
+        {
+            "text": "Write a function that adds.", "code": "def add(a, b):\r\n    return a + b", "test_setup_code": "",
+            "test_list": ["assert add(2, 3) == 5"],
+        },
+        {"text": "No form of ours.", "code": "x = 1", "test_setup_code": "", "test_list": ["assert x == 1"]},
+    ],
+    "MBPP, Reflexion": [ADD | {"solution": "def add(a, b):\n    return b + a", "is_solved": True}],
+}  # fmt: skip
+
+
+def written(folder, name, monkeypatch):
+    """Write the rows of a data set into its first file, and make that its only source."""
+    data = DATA[name]
+    content = "".join(json.dumps(row) + "\n" for row in FILES[name]).encode()
+    source = data.sources[0]
+    content = gzip.compress(content) if source.path.endswith(".gz") else content
+    source = source._replace(blob=hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())
+    place = folder / source.repository / source.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(content)
+    monkeypatch.setitem(DATA, name, data._replace(sources=[source]))
+    return DATA[name]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_verdicts_on_rows_of_each_file(name, tmp_path, monkeypatch):
+    data = written(tmp_path, name, monkeypatch)
+    result = judged.judge(name, make_verifier(data.verifier), data.read(tmp_path))
+    assert result["rows"] == len(FILES[name])
+    for kind, (paid, total) in result["counts"].items():
+        assert total > 0
+        unreadable = name == "MBPP" and kind == "reference"
+        assert paid == (total - unreadable if judged.KINDS[kind] else 0), kind
+    assert {kind.split()[0] for kind in result["counts"]} <= {"reference", "own", "wrong", "echo", "labelled"}
+
+
+def test_drawn_countdown_is_paid_for_its_solutions():
+    rows = [*DATA["countdown, drawn"].rows([])]
+    assert rows == [*DATA["countdown, drawn"].rows([])]
+    verifier = make_verifier("countdown")
+    for row in rows[:32]:
+        assert all(verifier.verify(row.problem, text).reward == 1 for text in (row.reference, *row.own))
+        numbers = set(row.problem.metadata["numbers"])
+        assert len(row.wrong) == 5 and 10 <= row.problem.metadata["target"] < 100 and max(numbers) < 100
+
+
+def test_a_verifier_that_pays_for_everything_is_found_out(tmp_path, monkeypatch):
+    rows = written(tmp_path, "GSM8K", monkeypatch).read(tmp_path)
+    verifier = FunctionVerifier(lambda completions: [1.0] * len(completions))
+    with (tmp_path / "rows.jsonl").open("w") as found:
+        counts = judged.judge("GSM8K", verifier, rows, found)["counts"]
+    assert counts == {"reference": [2, 2], "own": [2, 2], "wrong": [10, 10], "echo": [2, 2]}
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines].count("wrong") == 10 and lines[0]["data"] == "GSM8K"
+
+
+def test_a_changed_program_that_passes_the_official_tests_is_not_counted():
+    tests = {"tests": ["assert f(1) == 1"]}
+    right, wrong = "def f(x):\n    return x if x >= 0 else -x", "def f(x):\n    return None"
+    row = Row(Problem("p", metadata=tests), own=[right], wrong=[right, wrong], official=tests["tests"][0])
+    assert judged.judge("p", make_verifier("code"), [row])["counts"]["wrong"] == [0, 1]
+
+
+def test_values_and_wrong_numbers():
+    known = {
+        "18": 18, "1,234": 1234, "1{,}234": 1234, r"-\frac{3}{4}": Fraction(-3, 4), r"\frac34": Fraction(3, 4),
+        r"5\text{ cm}^2": 5, r"25\%": 25, r"\$3.50": 3.5, "3/4": Fraction(3, 4), "x": None, "1/0": None,
+    }  # fmt: skip
+    assert {text: mutants.value_of(text) for text in known} == known
+    for value in (Fraction(0), Fraction(-5), Fraction(1, 3), Fraction(100)):
+        wrong = mutants.wrong_numbers(value, [value, Fraction(17)])
+        assert len(set(wrong)) == 5 and not {Fraction(each) for each in wrong} & {value, 100 * value, value / 100}
+
+
+def test_wrong_formulas_and_choices():
+    wrong = mutants.wrong_formulas(r"\frac{x}{2} + 3", [r"\dfrac{x}{2}+3", "x^2"])
+    assert wrong == [r"\frac{x}{3} + 3", r"\frac{x}{2} + 4", "x^2"]
+    assert mutants.wrong_formulas(r"\text{C}", [r"\text{(C)}", r"\text{(D)}"]) == [r"\text{(D)}"]
+    assert mutants.wrong_choices(["Quito", "Lima", "lima", "La Paz"], 1) == ["A", "C", "D", "Quito", "La Paz"]
+    assert mutants.wrong_choices(["1", "-5"], 1) == ["A", "5", "-5.5", "1"]
+
+
+def test_wrong_programs_differ_in_one_place():
+    program = "def f(a):\n    while a < 1:\n        a += 1\n    if a == 7 and True:\n        return 2 * a\n"
+    wrong = mutants.wrong_programs(program, random.Random(0))
+    assert wrong == mutants.wrong_programs(program, random.Random(0))
+    kept = [ast.unparse(ast.parse(each).body[0].body[0]) for each in wrong]
+    assert len({*wrong, ast.unparse(ast.parse(program))}) == 6 and set(kept) == {"while a < 1:\n    a += 1"}
+
+
+def test_a_file_that_is_not_the_one_named_is_refused(tmp_path):
+    source = Source("owner/name", "a" * 40, "rows.jsonl", "b" * 40)
+    place = tmp_path / "owner/name/rows.jsonl"
+    place.parent.mkdir(parents=True)
+    for content, said in (
+        (None, "missing"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "LFS"),
+        (b"{}\n", "aaaa"),
+    ):
+        if content is not None:
+            place.write_bytes(content)
+        with pytest.raises(ValueError, match=said):
+            source.read(tmp_path)
+
+
+def test_every_source_is_named_by_commit_and_content():
+    sources = [source for data in DATA.values() for source in data.sources]
+    assert all(len(source.revision) == len(source.blob) == 40 and source.licence for source in sources)
+    assert len({source.blob for source in sources}) == len(sources)
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["judged", *map(str, arguments)])
+    judged.main()
+
+
+def test_the_command_prints_a_table_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    written(tmp_path, "GSM8K", monkeypatch)
+    now = tmp_path / "now.json"
+    run(monkeypatch, tmp_path, "--only", "GSM8K", "--only", "AIME 2024", "--json", now)
+    shown = capsys.readouterr()
+    assert "| GSM8K | 2 | 2 of 2 | 2 of 2 | 0 of 10 | 0 of 2 |" in shown.out
+    assert "AIME 2024 is left out" in shown.err and "aime24/test.jsonl is missing" in shown.err
+    before = json.loads(now.read_text())
+    before["data"]["GSM8K"]["counts"] |= {"own": [1, 2], "wrong": [3, 9]}
+    now.write_text(json.dumps(before))
+    run(monkeypatch, tmp_path, "--only", "GSM8K", "--before", now)
+    assert "| 1 → 2 of 2 | 3 of 9 → 0 of 10 |" in capsys.readouterr().out
+
+
+def test_the_command_names_what_to_download(tmp_path, monkeypatch, capsys):
+    run(monkeypatch, tmp_path, "--only", "GSM8K", "--fetch")
+    first, second = capsys.readouterr().out.splitlines()
+    place = Path(first.split()[-2]).relative_to(tmp_path)
+    assert place.as_posix() == "openai/grade-school-math/grade_school_math/data/train.jsonl"
+    assert "raw.githubusercontent.com/openai/grade-school-math/" in second
+
+
+def test_the_command_refuses_a_folder_that_does_not_exist(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, tmp_path / "none")
+    assert ended.value.code == 2 and "does not exist" in capsys.readouterr().err
+
+
+def test_the_page_names_every_repository_with_its_revision():
+    page = (Path(__file__).parents[2] / "docs" / "answers.md").read_text(encoding="utf-8")
+    for source in (source for data in DATA.values() for source in data.sources):
+        assert f"(https://github.com/{source.repository}) | {source.revision[:8]} | {source.licence}" in page
