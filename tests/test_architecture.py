@@ -45,6 +45,7 @@ FORBIDDEN = {  # by folder: folders, and libraries
     "benchmarks": {"scripts", "labs"},
     "examples": {"scripts", "benchmarks"},
 }
+SHARED = {"rlenv._http"}  # that every folder may import; they import nothing of ours
 ALLOWED = {  # imported where it is used
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},
     "scripts/lab.py": {"labs"},
@@ -130,7 +131,13 @@ def test_no_package_imports_one_above_it(sources):
     for path in sources:
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
-        assert not set(map(owner, names_in(path))) & forbidden, place
+        assert not set(map(owner, names_in(path) - SHARED)) & forbidden, place
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_every_folder_may_import_imports_nothing_of_ours(name):
+    assert not set(map(owner, names_in(MODULES[name]))) & {*PACKAGES, "torch", "numpy", "gymnasium"}
+    assert "httpx" in names_in(MODULES[name]) - names_in(MODULES[name], deferred=False), "it is imported on use"
 
 
 @pytest.mark.parametrize("place", ALLOWED)
@@ -297,7 +304,7 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
 
 def test_importing_the_verifiers_imports_nothing_heavy():
     """Nor the built-in ones, without which a worker process starts; they are there as soon as somebody asks."""
-    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "rlenv.verifiers.builtin"}
+    heavy = {"torch", "transformers", "numpy", "gymnasium", "sympy", "httpx", "rlenv.verifiers.builtin"}
     command = f"import sys, rlenv.verifiers; print({heavy} & set(sys.modules)); "
     command += "from rlenv.verifiers import *; print(Arith().sample)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)

@@ -7,26 +7,22 @@ another. It is set before they are sent, so that no server has it without them; 
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from http.client import HTTPException
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 from safetensors.torch import save_file
 from typing_extensions import override
+
+from rlenv._http import BUSY, Answer, ask, bearer, is_address, printable
 
 from .. import processes
 from ..checks import check_number, first_line
@@ -39,7 +35,10 @@ TOKEN = "RLENV_ENGINE_TOKEN"  # of the environment's variables
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
 NCCL, FOR_ADAPTERS = '{"backend": "nccl"}', "--enable-lora, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
 TRANSFER = "vllm.distributed.weight_transfer"
+INFO, CHOICES = {"weight_version": object}, {"choices": list}  # fields of answers
 AT_ONCE = 256  # requests that are sent before an answer comes
+Fields = Mapping[str, type]
+MOST_BYTES, MOST_PER_TOKEN = 2**18, 2**10  # of an answer
 
 
 def open_engine(agent: Any) -> Engine:
@@ -64,8 +63,10 @@ class ServerEngine(Engine):
     """
 
     def __init__(self, url: str, policy: Any, folder: str | None = None, patience: float = 600.0) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"engine_url={url!r} is not an address; write it as http://localhost:8000")
+        if not is_address(url):
+            raise ValueError(
+                f"engine_url={url!r:.200} is not an address; write it as http://localhost:8000, a token into {TOKEN}"
+            )
         self.url, self.folder = url.rstrip("/"), folder
         self.patience = check_number("patience", patience, low=0.0, above=True)
         padding = range(policy.vocab_size, policy.model.config.get_text_config().vocab_size)
@@ -76,32 +77,34 @@ class ServerEngine(Engine):
 
     @override
     def write(self, requests: Sequence[Request]) -> Iterator[Written]:
+        count = len(requests)
         try:
-            with ThreadPoolExecutor(min(AT_ONCE, len(requests))) as pool:
-                answers = list(pool.map(self._answer, requests))
-        except OSError as error:
-            self._patiently("weight_info")
+            with ThreadPoolExecutor(min(AT_ONCE, count)) as pool:
+                answers = list(pool.map(self._written, range(count), requests, repeat(count)))
+        except ConnectionError as error:
+            self._patiently("weight_info", needed=INFO)
             raise StaleEngineError(f"the engine at {self.url} was away ({first_line(error)})") from error
-        for place, answer in enumerate(answers):
-            try:
-                (choice,) = answer["choices"]
-                versions = {span["version"] for span in choice["weight_versions"] or ()}
-                said = (choice["logprobs"] or {}).get("content") or []
-                written = Written(place, choice["token_ids"], [each["logprob"] for each in said])
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                lacks = "without one choice that has token_ids, logprobs and weight_versions"
-                raise EngineError(
-                    f"the engine at {self.url} answered request {place + 1} of {len(requests)} {lacks} "
-                    f"({type(error).__name__}: {first_line(error)}); start it with: {START}"
-                ) from error
+        for written, versions in answers:
             if versions != {self._version}:
                 raise StaleEngineError(f"the engine at {self.url} was started again, without the weights of this run")
             yield written
 
-    def _answer(self, request: Request) -> dict[str, Any]:
+    def _written(self, place: int, request: Request, count: int) -> tuple[Written, set[Any]]:
+        """Return the answer to one of `count` requests, and the versions of the weights that it was written with."""
         params = sampling(request) | self._never
         asked = {"token_ids": request.context, "sampling_params": params, "cache_salt": self._version, **self._model}
-        return self._ask("inference/v1/generate", asked)
+        answer = self._ask("inference/v1/generate", asked, CHOICES, MOST_BYTES + MOST_PER_TOKEN * request.most)
+        try:
+            (choice,) = answer["choices"]
+            versions = {span["version"] for span in choice["weight_versions"] or ()}
+            said = (choice["logprobs"] or {}).get("content") or []
+            return Written(place, choice["token_ids"], [each["logprob"] for each in said]), versions
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            lacks = "without one choice that has token_ids, logprobs and weight_versions"
+            raise EngineError(
+                f"the engine at {self.url} answered request {place + 1} of {count} {lacks} "
+                f"({type(error).__name__}: {printable(str(error))}); start it with: {START}"
+            ) from error
 
     @override
     def load(self, policy: Any) -> None:
@@ -113,7 +116,7 @@ class ServerEngine(Engine):
 
     def _begin(self) -> tuple[str, bool]:
         """Name the weights that come now; return their version, and whether the server had those before."""
-        known = self._patiently("weight_info").get("weight_version") == self._version
+        known = self._patiently("weight_info", needed=INFO)["weight_version"] == self._version
         version = uuid.uuid4().hex
         self._patiently("update_weight_version", {"new_version": version})
         return version, known
@@ -153,7 +156,9 @@ class ServerEngine(Engine):
         nccl, clients, network = map(import_module, names)
         try:
             if not known:
-                others = self._ask("get_world_size")["world_size"] if processes.is_main() else 0
+                others = (
+                    self._ask("get_world_size", needed={"world_size": int})["world_size"] if processes.is_main() else 0
+                )
                 place = network.get_ip(), network.get_open_port(), 1 + others
                 self._transfer = nccl.NCCLTrainerWeightTransferEngine.trainer_init(
                     nccl.NCCLTrainerInitInfo(*place, rank=processes.rank()),
@@ -167,13 +172,13 @@ class ServerEngine(Engine):
 
     # HTTP.
 
-    def _patiently(self, path: str, body: Any = None) -> dict[str, Any]:
+    def _patiently(self, path: str, body: Any = None, needed: Fields | None = None) -> dict[str, Any]:
         """Return an answer; a server that is away is asked again, while there is patience."""
         until, wait = time.monotonic() + self.patience, 0.5
         while True:
             try:
-                return self._ask(path, body)
-            except OSError as error:
+                return self._ask(path, body, needed)
+            except ConnectionError as error:
                 said, left = f"the engine at {self.url} is away ({first_line(error)})", until - time.monotonic()
                 if left <= 0:
                     raise EngineError(f"{said}; start it with: {START}") from error
@@ -182,38 +187,50 @@ class ServerEngine(Engine):
                 time.sleep(min(wait, left))
                 wait = min(2 * wait, 10.0)
 
-    def _ask(self, path: str, body: Any = None) -> dict[str, Any]:
-        """Return the answer to one request, {} if it is not an object of JSON; OSError: the server is away."""
-        headers, token = {"Content-Type": "application/json"}, os.environ.get(TOKEN)
-        headers |= {"Authorization": f"Bearer {token}"} if token else {}
-        request = HttpRequest(f"{self.url}/{path}", None if body is None else json.dumps(body).encode(), headers)
+    def _ask(
+        self, path: str, body: Any = None, needed: Fields | None = None, most_bytes: int = MOST_BYTES
+    ) -> dict[str, Any]:
+        """Return the answer to one request, which has the needed fields of these types; {} if none is needed.
+
+        Raises:
+            ConnectionError: if the server is away.
+            EngineError: for all else that is not an answer.
+        """
+        url, headers = f"{self.url}/{path}", bearer(TOKEN)
         try:
-            with urlopen(request, timeout=self.patience) as answer:
-                text = answer.read()
-        except HTTPError as error:
-            raise self._refusal(error, path) from error
+            answer = ask(url, body, headers=headers, seconds=self.patience, most_bytes=most_bytes)
+            if not answer.is_success:
+                raise self._refusal(answer, path)
+            found = answer.json() if needed else {}
         except TimeoutError as error:
             raise EngineError(f"{self.url} took over {self.patience:g} s for /{path}; set a longer patience") from error
-        except (URLError, HTTPException) as error:
-            raise ConnectionError(str(getattr(error, "reason", error))) from error
-        try:
-            return json.loads(text) if text.startswith(b"{") else {}
-        except (ValueError, RecursionError) as error:
-            what = f"with what is not JSON ({first_line(error)})"
-            raise EngineError(f"the engine at {self.url} answered /{path} {what}; start it with: {START}") from error
+        except ValueError as error:
+            raise EngineError(
+                f"the engine at {self.url}, asked for /{path}, {error}; start it with: {START}"
+            ) from error
+        fields: dict[str, Any] = found if isinstance(found, dict) else {}
+        lacking = [
+            name for name, kind in (needed or {}).items() if not (name in fields and isinstance(fields[name], kind))
+        ]
+        if lacking:
+            what = f"answers without {' and '.join(lacking)} as its interface has them: {found!r:.100}"
+            raise EngineError(f"the engine at {self.url}, asked for /{path}, {what}; start it with: {START}")
+        return fields
 
-    def _refusal(self, error: HTTPError, path: str) -> EngineError:
+    def _refusal(self, answer: Answer, path: str) -> EngineError:
         engine, said = f"the engine at {self.url}", ""
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            said = json.loads(error.read())["error"]["message"]
-        if error.code == 404 and said:  # "The model ... does not exist": our adapter
+        with suppress(ValueError, LookupError, TypeError):
+            said = printable(str(answer.json()["error"]["message"]))
+        if answer.status == 404 and said:  # "The model ... does not exist": our adapter
             return StaleEngineError(f"{engine} was started again ({said})")
-        if error.code == 401:
+        if answer.status == 401:
             return EngineError(f"{engine} refuses the token; put the server's --api-key into {TOKEN}")
-        if error.code in (403, 404):
+        if answer.status in (403, 404):
             more = f" {FOR_ADAPTERS}" if "lora" in path else ""
             return EngineError(f"{engine} has no /{path}; start it with: {START}{more}")
-        what = f"answered {error.code} ({shorten(said or error.reason, 300)})"
+        what = f"answered {answer.status} ({said or answer.reason or 'without a reason'})"
+        if answer.status in BUSY:
+            return EngineError(f"{engine} {what}; see its log, or lower --num-envs")
         return EngineError(f"{engine} {what}; see its log, and restart it with the model of this run")
 
 

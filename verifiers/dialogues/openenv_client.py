@@ -7,20 +7,15 @@ that was never reset. Here a lost session is an error, so that the dialogue can 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from typing_extensions import override
+from rlenv._http import ask, bearer, is_address, is_loopback, printable
 
 from ..base import MAX_REWARD, Status, first_line
 from ..plugins.arguments import require
@@ -29,7 +24,6 @@ TOKEN = "OPENENV_TOKEN"  # the environment variable whose value is sent as the b
 MOST_BYTES = 2**24  # of a message from the server
 CLOSING = 0.5  # seconds
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never asked through a proxy
 
 
 class ServerError(ValueError):
@@ -42,7 +36,7 @@ class ServerError(ValueError):
     """
 
     def __init__(self, message: str, status: Status = "error", again: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.status, self.again = status, again
         self.is_full = False
 
@@ -78,14 +72,6 @@ class Step:
         return cls(observation, float(reward), data.get("done") is True)
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect, because the token would go along."""
-
-    @override
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class Server:
     """The address of a server, and how long to wait for it.
 
@@ -98,23 +84,19 @@ class Server:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url if isinstance(url, str) else "")
-        try:
-            right = parts.scheme in _SCHEMES and parts.hostname and (parts.port or True)
-        except ValueError:  # the port
-            right = False
-        if not right:
-            raise ValueError(f"openenv: the address of a server is like http://127.0.0.1:8000, got {url!r}")
+        if not is_address(url, tuple(_SCHEMES)):
+            raise ValueError(
+                f"openenv: the address of a server is like http://127.0.0.1:8000, got {url!r:.200}; a token is set as "
+                f"{TOKEN}"
+            )
         self.url, self.timeout = url.rstrip("/"), timeout
-        self._local = parts.hostname in _LOOPBACK
-        self._rest = self.url.partition("://")[2]
-        self._secure = _SCHEMES[parts.scheme] == "wss"
+        scheme, _, self._rest = self.url.partition("://")
+        self._local, self._secure = is_loopback(url), _SCHEMES[scheme.lower()] == "wss"
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers of requests."""
-        token = os.environ.get(TOKEN)
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        return bearer(TOKEN)
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of actions.
@@ -123,27 +105,18 @@ class Server:
             ServerError: if there is no such server.
         """
         address = f"http{'s' * self._secure}://{self._rest}/schema"
-        opener = build_opener(_NoRedirects, *([ProxyHandler({})] if self._local else []))
-        deadline, body = time.monotonic() + self.timeout, b""
+        headers, found = self.headers, None
         try:
-            with opener.open(Request(address, headers=self.headers), timeout=self.timeout) as answer:
-                while len(body) < MOST_BYTES and (part := answer.read1(MOST_BYTES)):
-                    body += part
-                    if time.monotonic() > deadline:  # the opener's own limit is for each part
-                        raise TimeoutError(f"not within {self.timeout:g} s")
-            found = json.loads(body)
-        except HTTPError as error:
-            error.close()
-            hint = f"set {TOKEN} to its token" if error.code in (401, 403) else "is it an OpenEnv server?"
-            if location := error.headers["Location"]:
-                hint = f"it redirects to {location!r:.200}: if you trust that server, give its address"
-            raise ServerError(f"openenv: {address} answers with the HTTP status {error.code}; {hint}") from error
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)  # of a URLError
-            why = first_line(reason) if isinstance(reason, BaseException) else reason
-            raise ServerError(f"openenv: {self.url} does not answer ({why}); start the server") from error
-        except (ValueError, RecursionError):  # not JSON
-            found = None
+            answer = ask(address, headers=headers, seconds=self.timeout)
+        except OSError as error:
+            raise ServerError(f"openenv: {self.url} does not answer ({first_line(error)}); start the server") from error
+        except ValueError as error:
+            raise ServerError(f"openenv: {address} {error}") from error
+        if not answer.is_success:
+            hint = f"set {TOKEN} to its token" if answer.status in (401, 403) else "is it an OpenEnv server?"
+            raise ServerError(f"openenv: {address} answers with the HTTP status {answer.status}; {hint}")
+        with suppress(ValueError):  # not JSON
+            found = answer.json()
         action: Any = found.get("action") if isinstance(found, dict) else None
         right = isinstance(action, dict) and isinstance(action.get("properties", {}), dict)
         needed = action.get("required", []) if right else None
@@ -159,9 +132,12 @@ class Server:
         """
         client: Any = require("websockets.sync.client", "openenv", "verifier 'openenv'")
         options: dict[str, Any] = {"proxy": None} if self._local else {}
+        connect, headers = client.connect, self.headers
+        if isinstance(connect, type):  # follows redirects
+            connect = type("connect", (connect,), {"process_redirect": lambda _, error: error})
         try:
-            connection = client.connect(
-                f"ws{'s' * self._secure}://{self._rest}/ws", additional_headers=self.headers, max_size=MOST_BYTES,
+            connection = connect(
+                f"ws{'s' * self._secure}://{self._rest}/ws", additional_headers=headers, max_size=MOST_BYTES,
                 open_timeout=self.timeout, close_timeout=CLOSING, ping_interval=None, **options,
             )  # fmt: skip
             return stack.enter_context(connection)
