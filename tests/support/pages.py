@@ -8,7 +8,8 @@ A comment over a block, alone on its line, says what a test does with it:
     <!-- file: NAME -->        the block is written to this file instead
     <!-- run -->               a shell block is run; without this its commands are checked only
     <!-- run: exit code 1 -->  the same, for commands that end with this code
-    <!-- output -->            what the last Python block printed; numbers may differ by 2 %
+    <!-- warns: TEXT -->       with the numbers of the page, a Python block warns of this
+    <!-- output -->            what the last Python block printed; numbers may differ by a tenth
 
 A page's Python shares one namespace and one temporary folder. The slow tests run a page as it is printed; the fast
 ones compare no output of a page with replacements.
@@ -32,7 +33,7 @@ from rlenv._scripts.main import main
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path("path/to/model")  # in examples: the reader's, for which tests make one
 COMMANDS = ("rlenv", "python", "make", "pip", "cp", "torchrun")
-DIRECTIVE = re.compile(r"\s*<!-- (not run|slow|in tests|file|run|output)(?:: (.+))? -->")
+DIRECTIVE = re.compile(r"\s*<!-- (not run|slow|in tests|warns|file|run|output)(?:: (.+))? -->")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -126,7 +127,9 @@ def run_page(text, name, slow):
         if "file" in block.directives:
             Path(block.directives["file"]).write_text(source, encoding="utf-8")
         elif block.language == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as caught:
+            warned = block.directives.get("warns") if as_printed else None
+            expected = pytest.warns(UserWarning, match=warned) if warned else contextlib.nullcontext()
+            with contextlib.redirect_stdout(io.StringIO()) as caught, expected:
                 exec(compile("\n" * block.line + source, name, "exec"), scope)
             printed = caught.getvalue()
         else:
