@@ -84,7 +84,7 @@ def test_the_blocks_of_the_page_could_run_and_its_comments_are_known(name):
             assert not (program == "python" and words[1].count("/")) or (ROOT / words[1]).exists(), line
             if program == "rlenv" or "rlenv" in words[1:]:
                 check_rlenv(words[words.index("rlenv" if "rlenv" in words else words[0]) + 1 :])
-    near = re.findall(r"^ *<!-- (?:not run|slow|in test|file|run|output).*", PAGES[name], re.MULTILINE)
+    near = re.findall(r"^ *<!-- (?:not run|slow|in test|warns|file|run|output).*", PAGES[name], re.MULTILINE)
     assert all(map(DIRECTIVE.fullmatch, near))
     assert len(near) == sum(len(block.directives) for block in blocks(PAGES[name])), "each stands over a block"
 
