@@ -16,9 +16,11 @@ from .reference import ReferenceVerifier
 
 _MARKUP = re.compile(r"\\(?:text(?:bf)?|math(?:rm|bf)) ?\{([^{}]{0,200})\}|\*\*|[`$]|\\[()\[\]]")
 _LABEL = re.compile(
-    r"[\s(\[\"']*(?:(?:option|choice) [(\[]?)?(\w)(?=\W*$|[)\].:,;!\"']| [-(–]| (?:because|since|is)\b)"
+    r"[\s(\[\"']*(?:(?:option|choice) [(\[]?)?(\w)(?=\W*$|[)\].:,;!\"'](?![0-9])| [-(–]| (?:because|since|is)\b)",
+    re.IGNORECASE,
 )
-_LEAD = re.compile(r"[\s()\[\].:,;\"'–-]*(?:(?:the|an?) )?", re.IGNORECASE)
+_LEAD = r"(?:[\s()\[\].:,;\"'–]|-(?!\S))*?(?:(?:the|an?) )?"
+_BEFORE, _BEHIND = r"(?<![\w./-])", r"(?!\w|[-/]\w|[.,][0-9])"  # of "-1.5" neither 1 nor 1.5 is a choice
 _LONGEST = 1_000
 
 
@@ -27,8 +29,9 @@ class Choice(ReferenceVerifier):
     r"""The choice in the answer's place; reward 1.0 for the right one, else 0.0.
 
     docs/verifiers.md says where the answer stands. A choice is named by its label ("B", "(B)", "B.", "option B"), by
-    its text, or by both ("B) Lima"), in upper or lower case. A place with the texts of two choices, or with a label and
-    the text of another choice, gives no answer.
+    its text, or by both ("B) Lima"), in upper or lower case, which counts only where two choices differ by it. A place
+    with the texts of two choices, with a text that two choices share and no label, or with a label and the text of
+    another choice, gives no answer.
 
     Prompts and alphabet: those of the listed problems. The problem's metadata has "choices": a list of texts, labelled
     A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The reference is a
@@ -93,29 +96,29 @@ def named(text: str, choices: Mapping[str, str], begins: bool = False) -> str | 
     """
     text = plain(text[:_LONGEST])
     labels = {label.casefold(): label for label in choices}
-    texts = {plain(each): label for label, each in choices.items() if each}
-    longest = "|".join(sorted(map(re.escape, texts), key=len, reverse=True))
-    any_text = re.compile(rf"(?<!\w)(?:{longest})(?!\w)" if texts else r"(?!)")
+    texts = {label: said for label, each in choices.items() if (said := plain(each))}
+    longest = "|".join(sorted({re.escape(each) for each in texts.values()}, key=len, reverse=True))
+    any_text = rf"{_BEFORE}({longest}){_BEHIND}" if texts else r"((?!))"
+    first = re.compile(_LEAD + any_text, re.IGNORECASE)
+
+    def meant(said: str) -> set[str]:
+        """Return the labels of the choices with this text, in its case if there are any."""
+        exact = {label for label, each in texts.items() if each == said}
+        return exact or {label for label, each in texts.items() if each.casefold() == said.casefold()}
+
     found = _LABEL.match(text)
-    if found and found[1] in labels:
-        following = any_text.match(text, _start(text, found.end()))
-        return labels[found[1]] if not following or texts[following[0]] == labels[found[1]] else None
-    if begins:
-        first = any_text.match(text, _start(text, 0))
-        return texts[first[0]] if first else None
-    mentioned = {texts[each] for each in any_text.findall(text)}
+    if found and (label := labels.get(found[1].casefold())):
+        following = first.match(text, found.end())
+        return label if following is None or label in meant(following[1]) else None
+    begun = first.match(text)
+    everything = ([begun[1]] if begun else []) if begins else re.findall(any_text, text, re.IGNORECASE)
+    mentioned = set().union(*map(meant, everything))
     return mentioned.pop() if len(mentioned) == 1 else None
 
 
-def _start(text: str, position: int) -> int:
-    """Return where the next word begins, behind an article."""
-    lead = _LEAD.match(text, position)
-    return lead.end() if lead else position
-
-
 def plain(text: str) -> str:
-    """Return a text in small letters, without markup, and with one space between words."""
-    return collapsed(_MARKUP.sub(r"\1", text)).casefold()
+    """Return a text without markup, and with one space between words."""
+    return collapsed(_MARKUP.sub(r"\1", text)).replace("\N{MINUS SIGN}", "-")
 
 
 def _posed(question: str, texts: list[str], label: str) -> Problem:
