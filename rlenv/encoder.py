@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from rlenv.verifiers.conversation import Message, shown, text_of
 
 from .chat import Chat, Piece, any_of, chat_tokens
-from .texts import NOT_UNICODE, PromptText, is_unicode, with_request
+from .texts import NOT_UNICODE, PromptText, is_unicode, with_cue, with_request
 from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
@@ -30,9 +30,10 @@ class Encoder:
         chat: renders conversations; None for one without a system prompt.
         chats_texts: whether prompts that are texts are rendered too, as a message of the user.
         request: a sentence that prompts in words end with, such as one that asks for the place of the answer.
+        cue: what prompts that are not rendered end with, after the request.
 
     Raises:
-        ValueError: for a request that the tokenizer cannot spell.
+        ValueError: for a request or cue that the tokenizer cannot spell.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Encoder:
         chat: Chat | None = None,
         chats_texts: bool = False,
         request: str = "",
+        cue: str = "",
     ) -> None:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
@@ -50,13 +52,15 @@ class Encoder:
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
         self._spells_bytes = self._unknown is None and tokenizer.is_fast
-        self.request = request
-        if request:
-            self.spell("request", [request])
+        self.request, self.cue = request, cue
+        for name, text in (("request", request), ("cue", cue)):
+            if text:
+                self.spell(name, [text])
 
     def asked(self, prompt: PromptText) -> PromptText:
-        """Return a prompt as the model reads it: with the request, if there is one and the prompt is in words."""
-        return with_request(prompt, self.request)
+        """Return a prompt as the model reads it: if it is in words, with the request, and as a text with the cue."""
+        prompt = with_request(prompt, self.request)
+        return with_cue(prompt, self.cue) if isinstance(prompt, str) and not self.chats_texts else prompt
 
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""

@@ -67,6 +67,7 @@ class Encoding:
         chat_template: str | Path | None,
         chat: bool | None,
         ask: bool,
+        cue: str | None,
         stop_tokens: str | int | Sequence[str | int],
         stop_strings: str | Sequence[str],
         long_prompts: str,
@@ -85,13 +86,15 @@ class Encoding:
             raise ValueError(f"system_prompt must be text, got {shown(system_prompt)}; omit it for none")
         if system_prompt is not None and not is_unicode(system_prompt):
             raise ValueError(f"system_prompt {shown(system_prompt)}: {NOT_UNICODE}")
+        if cue is not None and not (isinstance(cue, str) and cue.strip()):
+            raise ValueError(f"cue must be text, got {shown(cue)}; omit it for none")
         if ask and not verifier.request:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
         template = None if chat_template is None else read_template(chat_template)
         self.tokenizer = _tokenizer_for(tokenizer, template, system_prompt, verifier, found, test_fraction)
         chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
         rendered = Chat(self.tokenizer, system_prompt, verifier.tools)
-        self.encoder = Encoder(self.tokenizer, rendered, chats_texts, verifier.request if ask else "")
+        self.encoder = Encoder(self.tokenizer, rendered, chats_texts, verifier.request if ask else "", cue or "")
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
         self.stop_strings = _stop_strings(stop_strings)

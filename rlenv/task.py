@@ -83,6 +83,8 @@ class TextGenTask:
             them in the last token is cut from its text.
         ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
             in \\boxed{}."; see docs/verifiers.md.
+        cue: what prompts in words that no chat template renders end with, after that sentence, such as "\\nSolution:",
+            so that a model continues with the answer instead of the problem; None for nothing.
         long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
             them.
         curriculum: success rate at which training adds the next level of difficulty, see
@@ -128,6 +130,7 @@ class TextGenTask:
         stop_strings: str | Sequence[str] = (),
         long_prompts: str = "skip",
         ask: bool = False,
+        cue: str | None = None,
         curriculum: float | None = None,
         prompt_choice: str | None = None,
         verifier_workers: int | None = None,
@@ -145,6 +148,7 @@ class TextGenTask:
         self.encoding = encoding = Encoding(
             self.verifier, listed, test_fraction,
             tokenizer=tokenizer, system_prompt=system_prompt, chat_template=chat_template, chat=chat, ask=ask,
+            cue=cue,
             stop_tokens=stop_tokens, stop_strings=stop_strings, long_prompts=long_prompts,
             max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, max_turns=max_turns,
             max_reply_tokens=max_reply_tokens, max_context_tokens=max_context_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlenv.verifiers.plugins.arguments import hint
@@ -38,6 +39,7 @@ class Task:
         template: of the prompts, if they are not a column.
         verifier_kwargs: arguments of the verifier.
         ask: whether prompts end by asking for the place of the answer.
+        cue: what prompts without a chat template end with.
         test_fraction: share of the test split if the data set has no splits; 1.0 if it is for evaluation alone.
         lm_eval: the task of lm-eval on the same rows, if any.
     """
@@ -50,9 +52,12 @@ class Task:
     template: str | None = None
     verifier_kwargs: Mapping[str, Any] = field(default_factory=dict)
     ask: bool = True
+    cue: str | None = "\nSolution:"
     test_fraction: float | None = None
     lm_eval: LmEval | None = None
 
+
+_STEPS = "{prompt}\nReason step by step."  # before the request for the place of the answer
 
 TASKS = {
     "gsm8k": Task(
@@ -61,6 +66,7 @@ TASKS = {
         "numeric",
         512,
         columns={"prompt": "question"},
+        template=_STEPS,
         lm_eval=LmEval(
             "gsm8k_cot_zeroshot", "flexible-extract", "Q: {question}\nA: Let's think step by step.", ("Q:",)
         ),
@@ -71,6 +77,7 @@ TASKS = {
         "math",
         1024,
         columns={"prompt": "problem", "answer": "solution"},
+        template=_STEPS,
         lm_eval=LmEval("minerva_math", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
     "math500": Task(
@@ -79,6 +86,7 @@ TASKS = {
         "math",
         1024,
         columns={"prompt": "problem"},
+        template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("minerva_math500", "math_verify", "Problem:\n{problem}\n\nSolution:", ("Problem:",)),
     ),
@@ -88,6 +96,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"answer": "solution"},
+        template=_STEPS,
         test_fraction=0.05,
     ),
     "aime": Task(
@@ -96,6 +105,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"prompt": "Problem", "answer": "Answer"},
+        template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("aime24", "exact_match", "Question: {Problem}\nAnswer:", ("Question:",)),
     ),
@@ -105,6 +115,7 @@ TASKS = {
         "numeric",
         4096,
         columns={"prompt": "problem"},
+        template=_STEPS,
         test_fraction=1.0,
         lm_eval=LmEval("aime25", "exact_match", "Question: {problem}\nAnswer:", ("Question:",)),
     ),
@@ -123,6 +134,7 @@ TASKS = {
         "ifeval",
         1280,
         ask=False,
+        cue=None,
         test_fraction=1.0,
         lm_eval=LmEval("ifeval", "prompt_level_strict_acc"),
     ),
@@ -132,7 +144,7 @@ TASKS = {
         "code",
         512,
         columns={"tests": "test_list", "answer": "code"},
-        template="{text} It has to pass these tests: {tests}",
+        template="{text} It has to pass these tests:\n\n{tests}\n\nWrite the whole program.",
     ),
     "humaneval": Task(
         "hf:openai/openai_humaneval@7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
@@ -161,7 +173,8 @@ def find_task(name: str) -> Task:
 def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of `rlenv.task.TextGenTask`: those of a task, replaced by the given ones; mappings are merged.
 
-    The task's arguments of its verifier, and the place that it asks for, are not for another verifier.
+    The task's arguments of its verifier, and the place that it asks for, are not for another verifier; its columns and
+    template are for files.
 
     Raises:
         ValueError: for an unknown name, with the closest ones.
@@ -169,7 +182,9 @@ def arguments_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     row = find_task(name)
     own = {key: value for key, value in vars(row).items() if key not in ("rows", "lm_eval") and value not in (None, {})}
     if given.get("verifier", row.verifier) != row.verifier:
-        own = {key: value for key, value in own.items() if key not in ("verifier_kwargs", "ask")}
+        own = {key: value for key, value in own.items() if key not in ("verifier_kwargs", "ask", "cue")}
+    if not isinstance(given.get("problems", ""), (str, Path)):  # which are made: they have no columns
+        own = {key: value for key, value in own.items() if key not in ("columns", "template")}
     merged = {key: {**own[key], **given[key]} for key in own if isinstance(own[key], Mapping) and given.get(key)}
     return {**own, **given, **merged}
 
@@ -191,7 +206,7 @@ def as_lm_eval(name: str) -> dict[str, Any]:
     """Return the arguments that pose a task's problems as lm-eval does; see `find_lm_eval` about errors."""
     alike = find_lm_eval(name)
     template = {"template": alike.template} if alike.template else {}
-    return {"ask": False, "stop_strings": alike.until, **template}
+    return {"ask": False, "cue": None, "stop_strings": alike.until, **template}
 
 
 def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:

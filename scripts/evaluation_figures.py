@@ -16,6 +16,9 @@ Row = Mapping[str, Any]
 def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> dict[str, Any]:
     """Return the figures of an evaluation with `success_interval`, over problems, and `truncated_share`.
 
+    `unjudged_problems` counts those without any verdict, as if a verifier cannot read their checks; the figures are of
+    the others.
+
     If verdicts count instructions, as those of `ifeval` do, `instruction_success` is the share that was followed.
 
     Args:
@@ -28,6 +31,8 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> d
     counted = [parts for row in judged if "instructions" in (parts := row.get("parts", {}))]
     if asked := sum(parts["instructions"] for parts in counted):
         figures = figures | {"instruction_success": sum(parts["followed"] for parts in counted) / asked}
+    if without := len(by_problem(rows)) - len(rates):
+        figures = figures | {"unjudged_problems": without}
     return figures | {
         "success_interval": list(bootstrap_mean(rates, np.random.default_rng(seed))),
         "truncated_share": float(np.mean([row["truncated"] for row in judged])),
@@ -84,7 +89,7 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return the cells of a run by title."""
     sampled = figures.get("sampled", {})
     cells = {
-        "problems": figures.get("problems"),
+        "problems": _judged(figures.get("problems"), figures.get("unjudged_problems", 0)),
         "success": _interval(figures.get("success_rate"), figures.get("success_interval")),
         "instructions followed": _interval(figures.get("instruction_success"), None),
         "mean reward": f"{figures['mean_reward']:.3f}",
@@ -100,6 +105,13 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
         if found["success_rate"] is not None:
             cells[f"success in {number} turns"] = f"{found['success_rate']:.3f} of {found['episodes']}"
     return {title: str(cell) for title, cell in cells.items() if cell is not None}
+
+
+def _judged(problems: int | None, without: int) -> str | None:
+    """Return how many problems the figures are of: "158 of 164" if some got no verdict."""
+    if problems is None:
+        return None
+    return f"{problems - without} of {problems}" if without else str(problems)
 
 
 def _interval(value: float | None, interval: Sequence[float] | None) -> str | None:

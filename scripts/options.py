@@ -134,6 +134,7 @@ problems = group(
     option("--test-fraction", float, "Share of the problems in the test split.", shown="0.2"),
     option("--long-prompts", str, "Longer prompts: skip or error.", shown="skip"),
     option("--ask/--no-ask", bool, "Ask for the place of the answer in prompts in words, such as \\boxed{}."),
+    option("--cue", str, "End of prompts without a chat template, such as $'\\nSolution:'.", shown="none"),
     option("--curriculum", float, "Add the next level at this success rate, such as 0.8.", shown="all levels at once"),
     option("--prompt-choice", str, "thompson: prefer problems solved half of the time.", shown="every problem in turn"),
 )

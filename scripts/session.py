@@ -183,4 +183,6 @@ def describe(figures: dict[str, Any]) -> str:
     where = f", {figures['split']} split" if figures["split"] else ""
     mode = "greedy" if figures["deterministic"] else "sampled"
     of = f" of {figures['problems']} problem{'s' * (figures['problems'] != 1)}" if "problems" in figures else ""
+    if without := figures.get("unjudged_problems"):
+        of = f", with verdicts on {figures['problems'] - without} of {figures['problems']} problems"
     return f"{', '.join(parts)}  ({figures['episodes']} episodes{of}, {mode}{where})"

@@ -50,9 +50,13 @@ def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
 def _first(row: dict[str, Any]) -> dict[str, Any]:
     """Return the prompt and the answer of the first problem."""
     from rlenv.problems import load_problems
-    from rlenv.texts import with_request
+    from rlenv.texts import with_cue, with_request
     from rlenv.verifiers import make_verifier
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))
     problem = verifier.opened(load_problems(row["problems"], row.get("columns"), row.get("template"))[0])
-    return {"prompt": with_request(problem.prompt, verifier.request * row["ask"]), "answer": problem.answer}
+    prompt = with_request(problem.prompt, verifier.request * row["ask"])
+    return {
+        "prompt": with_cue(prompt, row.get("cue", "")) if isinstance(prompt, str) else prompt,
+        "answer": problem.answer,
+    }

@@ -55,8 +55,8 @@ class Problem:
         Args:
             row: its values by column.
             columns: which column holds what, such as {"prompt": "question", "answer": "target"}.
-            template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
-                are braces.
+            template: makes the prompt from the columns, as in "Q: {question}\\nA:"; {name} is replaced, by the lines
+                of a list of texts and by JSON for other lists, and {{ and }} are braces.
 
         Raises:
             ValueError: in one line, for a missing column, a value that cannot be used, or a malformed template.
@@ -122,6 +122,8 @@ def _filled_in(template: str, row: Mapping[str, Any]) -> str:
 def _inserted(name: str, value: Any) -> str:
     if value is None:
         raise ValueError(f"there is nothing in {name!r}")
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return "\n".join(value)
     if isinstance(value, (list, dict, bool)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)

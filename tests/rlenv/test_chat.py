@@ -253,6 +253,14 @@ def test_prompts_in_words_end_with_the_request_for_the_verifiers_place_and_formu
     assert asking().max_prompt_tokens == asking(ask=False).max_prompt_tokens + len(ASKED) + 1
 
 
+def test_a_prompt_without_a_chat_template_ends_with_the_cue_and_a_conversation_does_not():
+    plain = shown(asking(cue="\nSolution:"))
+    assert plain == {"What is 40 + 3?\n": f"What is 40 + 3? {ASKED}\nSolution:", "40 + 3 =": "40 + 3 ="}
+    cued, bare = (shown(asking(cue=cue, tokenizer=chatml(), chat=True)) for cue in ("\nSolution:", None))
+    assert cued == bare and "Solution" not in "".join(cued.values())
+    assert asking(cue="\nSolution:").max_prompt_tokens == asking().max_prompt_tokens + len("Solution:")
+
+
 @pytest.mark.parametrize(
     ("prompt", "count"),
     [

@@ -75,7 +75,15 @@ def test_a_byte_order_mark_windows_line_ends_and_empty_lines_are_no_part_of_a_ro
 
 
 NAMED = {"question": "1+1=", "target": 2}  # for reward functions that know the answer by the file's name for it
-ROW = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes": True, "odd name": ["é"]}
+ROW = {
+    "question": "1+{x}=",
+    "target": 2,
+    "numbers": [1, 1],
+    "half": 0.5,
+    "yes": True,
+    "odd name": ["é"],
+    "tests": ['f("é") == 1', "f(2)"],
+}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,8 @@ ROW = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes":
                 ("Q: {question}\nA:", "Q: 1+{x}=\nA:"),
                 ("{{{question}}} {{}}", "{1+{x}=} {}"),
                 ("Reach {target} with {numbers}: {prompt}", "Reach 2 with [1, 1]: 1+{x}="),
-                ("{half} {yes} {odd name}", '0.5 true ["é"]'),
+                ("{half} {yes} {odd name}", "0.5 true é"),
+                ("Pass:\n{tests}", 'Pass:\nf("é") == 1\nf(2)'),
             )
         ),
         *(

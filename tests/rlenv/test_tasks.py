@@ -18,20 +18,22 @@ from rlenv.verifiers.sandbox.run import unavailable
 
 PROGRAM = "Put the program between two lines of three backticks."
 BOXED = "Put the answer in \\boxed{}."
+STEPS = f"\nReason step by step. {BOXED}"
 # The first problem of the rows as a model reads it, a right answer and a wrong one.
 FIRST = {
     "gsm8k": (
-        f"Ann has 2 bags of 4 nuts and eats 3 nuts. How many nuts are left? {BOXED}",
+        f"Ann has 2 bags of 4 nuts and eats 3 nuts. How many nuts are left?{STEPS}",
         "2 * 4 - 3 = 5, so \\boxed{5}",
         "\\boxed{8}",
     ),
-    "math": (f"Solve $2x = 1$. {BOXED}", "$x = \\boxed{0.5}$", "\\boxed{2}"),
-    "math500": (f"Solve $2x = 1$. {BOXED}", "\\boxed{\\frac12}", "\\boxed{1}"),
-    "dapo-math": (f"Find the remainder of $0$ divided by 5. {BOXED}", "\\boxed{0}", "\\boxed{5}"),
-    "aime": (f"Evaluate $0^2$. {BOXED}", "The answer is 0.", "The answer is 1."),
-    "aime25": (f"Evaluate $0^2 + 1$. {BOXED}", "The answer is 1.", "The answer is 0."),
+    "math": (f"Solve $2x = 1$.{STEPS}", "$x = \\boxed{0.5}$", "\\boxed{2}"),
+    "math500": (f"Solve $2x = 1$.{STEPS}", "\\boxed{\\frac12}", "\\boxed{1}"),
+    "dapo-math": (f"Find the remainder of $0$ divided by 5.{STEPS}", "\\boxed{0}", "\\boxed{5}"),
+    "aime": (f"Evaluate $0^2$.{STEPS}", "The answer is 0.", "The answer is 1."),
+    "aime25": (f"Evaluate $0^2 + 1$.{STEPS}", "The answer is 1.", "The answer is 0."),
     "countdown": (
-        "Reach 21 with the numbers [3, 7, 11], each used at most once, and with + - * / and parentheses. " + BOXED,
+        "Reach 21 with the numbers [3, 7, 11], each used at most once, and with + - * / and parentheses. "
+        "Put the expression in \\boxed{}.",
         "\\boxed{3 + 7 + 11}",
         "\\boxed{3 + 7}",
     ),
@@ -39,8 +41,8 @@ FIRST = {
 FIRST |= {
     "ifeval": ("Describe the number 0 in at least 1 words, without commas.", "Nothing", "Nothing, or none"),
     "mbpp": (
-        "Write a function add that adds 0 to a number. It has to pass these tests: "
-        '["assert add(1) == 1", "assert add(5) == 5", "assert add(-2) == -2"] ' + PROGRAM,
+        "Write a function add that adds 0 to a number. It has to pass these tests:\n\n"
+        "assert add(1) == 1\nassert add(5) == 5\nassert add(-2) == -2\n\nWrite the whole program. " + PROGRAM,
         "```\ndef add(x):\n    return x\n```",
         "```\ndef add(x):\n    return 1\n```",
     ),
@@ -73,7 +75,7 @@ def test_a_task_poses_its_rows_and_tells_right_from_wrong(served, name):
         assert task.stream.sizes == {"train": 0, "test": 20}
     problem = task.encoding.listed[0]
     asked, right, wrong = FIRST[name]
-    assert task.encoder.asked(problem.prompt) == asked
+    assert task.encoder.asked(problem.prompt) == asked + "\nSolution:" * (name != "ifeval")
     rewards = [verdict.reward for verdict in task.judge([problem, problem], [right, wrong])]
     assert rewards == [1.0, 0.0] and task.max_new_tokens == TASKS[name].max_new_tokens
 
@@ -81,7 +83,7 @@ def test_a_task_poses_its_rows_and_tells_right_from_wrong(served, name):
 def test_arguments_replace_those_of_the_task(served):
     served("gsm8k")
     given = {"tokenizer": CHARACTERS, "max_new_tokens": 7, "problems": [{"prompt": "1+1=", "answer": "2"}]}
-    env = gym.make("TextGen-v0", task="gsm8k", **given, columns=None)
+    env = gym.make("TextGen-v0", task="gsm8k", **given)
     assert env.unwrapped.task.max_new_tokens == 7 and env.reset(seed=0)[1]["prompt"] == "1+1="
 
 
@@ -91,7 +93,7 @@ def test_another_verifier_takes_neither_arguments_nor_request(served):
         **expanded("gsm8k", verifier=lambda completions: [0.0], columns={"answer": "question"}), tokenizer=CHARACTERS
     )
     problem = task.encoding.listed[0]
-    assert problem.text.startswith("Ann") and problem.answer == problem.text
+    assert problem.text.startswith(problem.answer) and problem.answer.startswith("Ann")
     assert task.encoder.asked(problem.prompt) == problem.prompt
 
 

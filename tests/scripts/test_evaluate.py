@@ -62,7 +62,21 @@ def test_figures_count_verdicts():
     assert (found["pass_at_k"]["2"]["value"], found["maj_at_k"]["2"]["value"]) == (0.5, 0.25)
     failed = row(2, None, False, truncated=True, status="error")
     cut = with_intervals({"a": 1}, [row(0, "1", True), row(1, None, True, truncated=True), failed], 0)
-    assert cut == {"a": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
+    assert cut == {"a": 1, "unjudged_problems": 1, "success_interval": [1.0, 1.0], "truncated_share": 0.5}
+
+
+def test_problems_that_got_no_verdict_are_counted_beside_the_others(tmp_path, monkeypatch):
+    """As rows of HumanEval whose checks a verifier cannot read: the figures are of the others."""
+    rows = [{"prompt": f"Begin with {n}: ", "numbers": [1, n], "target": 1 + n} for n in range(2, 6)]
+    rows[1]["target"] = "unreadable"
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    saved(tmp_path / "run", {"verifier": "countdown", "problems": "rows.jsonl", "test_fraction": 0.0})
+    asked = ("run", "--split", "train", "--episodes", 4, "--device", "cpu")
+    assert "verdicts on 3 of 4 problems" in done("evaluate", *asked).stdout
+    assert "| 3 of 4 " in done("evaluate", *asked, "--samples", 2).stdout
+    figures = result_of(*asked)
+    assert (figures["episodes"], figures["unjudged_problems"], figures["problems"]) == (3, 1, 4)
 
 
 def test_samples_add_their_figures_and_every_completion_is_kept(folder):

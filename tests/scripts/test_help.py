@@ -88,4 +88,4 @@ print(codes, {{'torch', 'transformers', 'stable_baselines3'}} & set(sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[0, 2, 0, 2, 0] set()\n"), done.stdout
     assert "humaneval" in done.stdout and "did you mean gsm8k" in done.stderr
-    assert "How much is 2 plus 2? Put" in done.stdout and "did you mean arith" in done.stderr
+    assert "How much is 2 plus 2?\nReason step by step. Put" in done.stdout and "did you mean arith" in done.stderr

@@ -75,7 +75,7 @@ def test_the_tasks_are_listed_and_one_is_shown_with_its_first_prompt(folder, mon
     (folder / "copy.jsonl").write_text(json.dumps(row) + "\n")
     for copy in ([], ["--problems", "copy.jsonl"]):
         found = result_of(run("tasks", "gsm8k", *copy, "--json"))
-        assert found["prompt"] == f"{row['question']} Put the answer in \\boxed{{}}."
+        assert found["prompt"] == f"{row['question']}\nReason step by step. Put the answer in \\boxed{{}}.\nSolution:"
         assert found["answer"] == row["answer"]
     (folder / "moved.jsonl").write_text(json.dumps({"asked": row["question"], "answer": "1"}) + "\n")
     assert "--column prompt=" in error_of(run("tasks", "gsm8k", "--problems", "moved.jsonl"))
@@ -101,13 +101,13 @@ def test_a_model_is_evaluated_on_a_task_with_the_prompts_of_lm_eval(folder, monk
     done(*asked)
     first = {row["prompt"] for row in map(json.loads, (folder / "own.jsonl").read_text().splitlines())}
     questions = {row["question"] for row in rows_of("gsm8k")["test"]}
-    assert first == questions
+    assert first == {f"{each}\nReason step by step." for each in questions}
     said = done(*asked, "--lm-eval").stderr
     assert "lm-eval's gsm8k_cot_zeroshot without examples" in said and "flexible-extract" in said
     rows = [json.loads(line) for line in (folder / "own.jsonl").read_text().splitlines()]
     assert {row["prompt"] for row in rows} == {f"Q: {each}\nA: Let's think step by step." for each in questions}
     kept = json.loads((folder / "own.json").read_text())["settings"]["env_kwargs"]
-    assert kept["ask"] is False and kept["stop_strings"] == ["Q:"]
+    assert kept["ask"] is False and "cue" not in kept and kept["stop_strings"] == ["Q:"]
     copy = rows_of("gsm8k")["train"]  # names no split, and the model has not read it: all of it is asked
     (folder / "copy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in copy))
     assert result_of(run(*asked, "--problems", "copy.jsonl", "--json"))["episodes"] == len(copy)

@@ -64,7 +64,7 @@ class Countdown(Verifier):
         place: str = "any",
     ) -> None:
         self.place = one_of("countdown", "place", place, PLACES)
-        self.request = REQUESTS.get(self.place, "")
+        self.request = REQUESTS.get(self.place, "").replace("the answer", "the expression")
         self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
         self.largest = whole_number("countdown", "largest", largest, 4, 999)
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
