@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import random
 import signal
 import socket
@@ -194,6 +195,8 @@ class Gate:
                 return await close(REFUSED, "messages are text")
             if len((message.get("text") or "").encode()) > self.limits.max_message_bytes:
                 return await close(TOO_LONG, f"a message has more than {self.limits.max_message_bytes} bytes")
+            if _is_mcp(message.get("text")):
+                return await close(REFUSED, "MCP is not offered; a session ends with its connection")
             return message
 
         async def unless_closed(message: Any) -> None:
@@ -206,6 +209,15 @@ class Gate:
 
         scope = {**scope, "query_string": b""}  # a session cannot be attached to another one
         await self.app(scope, watched, unless_closed)
+
+
+def _is_mcp(text: str | None) -> bool:
+    """Tell whether a message is one of MCP, with which one session could end another one of which it knows the id."""
+    try:
+        message = json.loads(text or "null")
+    except (ValueError, RecursionError):  # is answered with an error
+        return False
+    return isinstance(message, dict) and message.get("type") == "mcp"
 
 
 def make_app(posed: Posed, limits: Limits) -> Gate:
@@ -244,6 +256,12 @@ def listen(host: str, port: int, for_others: bool) -> socket.socket:
     return bound
 
 
+def _is_of_the_server(record: logging.LogRecord) -> bool:
+    """Tell whether a record of uvicorn is not about a text of a client that is not UTF-8, which gets the code 1007."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, UnicodeDecodeError) and record.getMessage().startswith("Invalid UTF-8"))
+
+
 def serve(app: Gate, bound: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, and close the sessions."""
     limits = app.limits
@@ -251,6 +269,7 @@ def serve(app: Gate, bound: socket.socket) -> None:
         app, log_level="warning", ws_max_size=limits.max_message_bytes, ws_ping_interval=None,
         limit_concurrency=max(MOST_CONNECTIONS, 4 * limits.max_sessions), timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
+    logging.getLogger("uvicorn.error").addFilter(_is_of_the_server)
     server = uvicorn.Server(config)
     for name in (signal.SIGINT, signal.SIGTERM):  # before uvicorn listens to them, and when it raises them again
         signal.signal(name, lambda *_: setattr(server, "should_exit", True))

@@ -7,10 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 
 import pytest
+from hostile_server import DROPS, HostileServer
 
 from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.dialogues import openenv_client
 from rlenv.verifiers.dialogues.tools import WithTools
 
 pytestmark = pytest.mark.neighbours
@@ -96,6 +99,8 @@ def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
         ('{"type": "reset", "data": {"seed": 1e400}}', "VALIDATION_ERROR"),
         ("x" * 3000, "limit of 2000 bytes"),
         (b"\x00", "messages are text"),
+        ('{"type": "mcp", "data": {"method": "openenv/session/close", "params": {"session_id": "x"}}}', "MCP"),
+        ('{"type": "\\u006dcp", "data": {"method": "openenv/session/create"}}', "MCP"),
     ],
 )
 def test_messages_that_are_refused(guess, message, answer):
@@ -109,6 +114,38 @@ def test_messages_that_are_refused(guess, message, answer):
         except ConnectionClosed as error:
             said = str(error)
         assert answer in said
+
+
+def test_a_connection_cannot_end_the_session_of_another_one(guess):
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    def send(connection, method, **params):
+        call = {"jsonrpc": "2.0", "id": 1, "method": f"openenv/session/{method}", "params": params}
+        connection.send(json.dumps({"type": "mcp", "data": call}))
+
+    address = f"{guess.url.replace('http', 'ws')}/ws"
+    with connect(address, proxy=None) as one, connect(address, proxy=None) as other:
+        known = "of the other"
+        with suppress(ConnectionClosed):  # one that MCP is offered to is told its session's id
+            send(one, "create")
+            known = json.loads(one.recv(timeout=30))["data"]["result"]["session_id"]
+        with pytest.raises(ConnectionClosed, match="ends with its connection"):
+            send(other, "close", session_id=known)
+            other.recv(timeout=30)
+
+
+def test_text_that_is_not_utf8_closes_its_connection_and_prints_nothing():
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    served = Served()
+    for _ in range(3):
+        with connect(f"{served.url.replace('http', 'ws')}/ws", proxy=None) as connection:
+            connection.send(b"\xff\xfe", text=True)
+            with pytest.raises(ConnectionClosed, match="1007"):
+                connection.recv(timeout=30)
+    assert served.end() == (0, "ended\n")
 
 
 def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
@@ -164,3 +201,14 @@ def test_ours_comes_in_as_it_goes_out(guess):
                 break
             assert (theirs.content, theirs.reward) == (ours.content, ours.reward)
     made.close()
+
+
+@pytest.mark.parametrize("kind", ["redirect 302", "redirect 307", "drops of headers", "endless 100 Continue", "HTML"])
+def test_a_hostile_server_gets_no_websocket_and_no_token_goes_on(kind, monkeypatch):
+    """Each ends within its deadline: the drops would come for three seconds, and others without end."""
+    monkeypatch.setenv(openenv_client.TOKEN, "tok-123456")
+    with HostileServer() as other, HostileServer(kind, other.url) as server, ExitStack() as stack:
+        with pytest.raises(openenv_client.ServerError, match="no connection to") as refused:
+            openenv_client.Server(server.url, 0.3).connect(stack)
+        assert not other.asked and server.sent < DROPS * 2**15
+    assert str(refused.value).isprintable() and "tok-123456" not in str(refused.value)

@@ -61,6 +61,9 @@ WRITERS = {
 @example([(STRANGE, STRANGE[::-1], STRANGE)])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
 def test_any_text_that_was_written_is_read(tmp_path, name, texts):
+    """But for NUL in CSV and TSV, which is refused: it comes from files that are no text."""
+    if name in ("p.csv", "P.TSV"):
+        texts = [tuple(text.replace("\0", "0") for text in row) for row in texts]
     WRITERS[name](tmp_path / name, [dict(zip(("prompt", "answer", "note"), row, strict=True)) for row in texts])
     expected = [Problem(prompt, answer, {"note": note}) for prompt, answer, note in texts]
     assert list(load_problems(tmp_path / name)) == expected
