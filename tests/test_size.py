@@ -38,7 +38,13 @@ DOORS = {
         "rlenv.agents.engines",
         *CONTROL,
     ),
-    "REINFORCE on CartPole": ("rlenv.verifiers", "rlenv.agents.language", "rlenv.agents.engines"),
+    "REINFORCE on CartPole": (
+        "rlenv.textgen",
+        "rlenv.autoreset",
+        "rlenv.verifiers",
+        "rlenv.agents.language",
+        "rlenv.agents.engines",
+    ),
     "rlenv train": ("rlenv.verifiers.builtin", "rlenv.verifiers.dialogues", "rlenv.agents.engines"),
 }
 MODULE = re.compile(r"\.?[a-z_]+(\.[a-z_]+)+(:\w+)?")
