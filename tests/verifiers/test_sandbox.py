@@ -140,6 +140,18 @@ class TestRunning:
         ends = run_at_once(ENDLESS, isolated, seconds=0.2)
         assert [outcome.ended for outcome in ends] == ["timeout"] * len(ENDLESS)
 
+    def test_time_is_that_of_the_processor_and_the_clock_has_a_larger_limit(self, isolated):
+        """As on a busy machine, where a program waits for its turn."""
+        waits = "import time\ntime.sleep(0.3)\nprint('done')"
+        assert run({"main.py": waits}, isolated=isolated, seconds=0.2, clock=60).output == b"done\n"
+        assert Limits(seconds=2).deadline == 8
+        spends = ["while True: pass", "import signal\nsignal.signal(24, signal.SIG_IGN)\nprint(1)\nwhile True: pass"]
+        ends = run_at_once(spends[: 1 + isolated], isolated, seconds=1, clock=300)
+        assert [outcome.ended for outcome in ends] == ["timeout"] * len(ends)
+        assert (
+            run({"main.py": "import time\ntime.sleep(99)"}, isolated=isolated, seconds=9, clock=0.3).ended == "timeout"
+        )
+
     def test_the_order_of_sets_is_the_same_every_time(self, isolated):
         assert len({output_of("print(set('abcdefgh'))", isolated) for _ in range(2)}) == 1
 

@@ -59,13 +59,14 @@ class Code(Verifier):
     program cannot find or forge the expected results, and its exit code does not matter.
 
     Programs see the standard library and no installed packages, and cannot start processes; docs/tools.md has the
-    limits of the sandbox. `timeout` is wall-clock time: allow more of it on a busy machine.
+    limits of the sandbox. `timeout` is processor time, whatever else the machine does; a program that waits or sleeps
+    ends after four times as many seconds of the clock.
 
     Not caught: a program that knows the tests, because the prompt shows them, and returns their answers.
 
     Args:
         partial: reward the share of tests passed.
-        timeout: seconds per run: all calls of a problem, or one of its cases.
+        timeout: seconds of processor time per run, rounded up: all calls of a problem, or one of its cases.
         memory: megabytes of address space per program, at least 64.
         unsafe_local_exec: if programs cannot be isolated, run them as ordinary processes of this user. They can then
             read, change and send everything that this user can.

@@ -92,7 +92,7 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     if first:
         status.close()
         kernel("prctl", SET_DEATH_SIGNAL, signal.SIGTERM)
-        signal.sigtimedwait(endings, job["seconds"] + GRACE_S)
+        signal.sigtimedwait(endings, job["clock"] + GRACE_S)
         os.kill(first, signal.SIGKILL)
         os._exit(code_of(os.waitpid(first, 0)[1]))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -108,7 +108,9 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     program = os.fork()
     if program:
         status.close()
-        os._exit(code_of(os.waitpid(program, 0)[1]))
+        _, ended, used = os.wait4(program, 0)
+        code, spent = code_of(ended), used.ru_utime + used.ru_stime >= job["seconds"]
+        os._exit(128 + signal.SIGXCPU if spent and code == 128 + signal.SIGKILL else code)  # if it ignores the first
     os.setsid()
     return struct.pack("i", pidfd)
 
@@ -288,7 +290,7 @@ def become_program(job: dict, status: _socket.socket, descriptors: bytes) -> Non
     for name, text in job["files"].items():
         with open(name, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
             file.write(text)
-    limits = {"CPU": job["seconds"] + 1, "FSIZE": job["disk"], "NOFILE": 64, "CORE": 0, "AS": job["memory"]}
+    limits = {"CPU": job["seconds"], "FSIZE": job["disk"], "NOFILE": 64, "CORE": 0, "AS": job["memory"]}
     if job["isolated"]:
         limits |= {"NPROC": job["processes"], "MSGQUEUE": 0, "MEMLOCK": 0, "SIGPENDING": 64}
         limits["CORE"] = 1  # with 0, the kernel would still start a crash handler, see core(5)
@@ -304,8 +306,9 @@ def set_limit(limit: int, value: int, required: bool) -> None:
     """Lower a limit, never raise it; some systems lack some limits."""
     hard = resource.getrlimit(limit)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    last = value + (limit == resource.RLIMIT_CPU and value != hard)  # at this one SIGKILL, after a SIGXCPU
     try:
-        resource.setrlimit(limit, (value, value))
+        resource.setrlimit(limit, (value, last))
     except (OSError, ValueError):
         if required:
             raise

@@ -1,4 +1,4 @@
-"""Runs untrusted Python programs: separate namespaces and root folder, limits, a deadline that kills."""
+"""Runs untrusted Python programs: separate namespaces and root folder, limits of time and space that kill."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+_CLOCK = 4  # times the processor time
+_SPENT = 128 + getattr(signal, "SIGXCPU", 24)  # the code of a program that has spent its processor time
 _START_S = 20.0  # generous for a busy machine; does not count as the program's time
 _STOP_S = 10.0
 _CODE_S = 0.5  # between the end of the output and that of the process
@@ -39,7 +41,9 @@ class Limits:
     """Limits of a program.
 
     Args:
-        seconds: wall clock, from the moment the program starts.
+        seconds: processor time of the program, user and system; the kernel counts whole seconds, rounded up.
+        clock: seconds of the clock from the moment the program starts, for those that sleep; None for 4 times
+            `seconds`, so that a busy machine has no effect on what ends in time.
         memory: bytes of address space. Isolated programs cannot start processes, so this is the total, in addition to
             `disk`; without isolation it is the limit per process.
         processes: threads at a time; not limited without isolation.
@@ -48,10 +52,16 @@ class Limits:
     """
 
     seconds: float = 5.0
+    clock: float | None = None
     memory: int = 256 << 20
     processes: int = 16
     disk: int = 16 << 20
     output: int = 1 << 20
+
+    @property
+    def deadline(self) -> float:
+        """Seconds of the clock that the program has."""
+        return _CLOCK * self.seconds if self.clock is None else self.clock
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Outcome:
     Args:
         output: standard output, up to the limit.
         errors: standard error, up to the limit.
-        ended: "itself" (in any way), or killed after a "timeout" or a "flood" of output.
+        ended: "itself" (in any way), or killed after a "timeout", of the processor or the clock, or a "flood" of
+            output.
         code: exit code of a program that ended itself, 128 and the signal if one killed it; None if unknown. To be
             shown, never judged: a program can choose any.
     """
@@ -90,7 +101,8 @@ def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = No
         SandboxError: if the program cannot be started, or it is unclear whether it ended.
     """
     limits = limits or Limits()
-    job = asdict(limits) | {"files": dict(files), "seconds": math.ceil(limits.seconds), "isolated": isolated}
+    times = {"seconds": math.ceil(limits.seconds), "clock": limits.deadline}
+    job = asdict(limits) | times | {"files": dict(files), "isolated": isolated}
     text = marshal.dumps(job)
     message = len(text).to_bytes(4, "big") + text + stdin
     with contextlib.ExitStack() as stack:
@@ -113,7 +125,7 @@ def unavailable() -> str:
     if sys.platform != "linux":
         return f"namespaces need Linux, this is {sys.platform}"
     try:
-        outcome = run({"main.py": "print('inside')"}, limits=Limits(seconds=_START_S))
+        outcome = run({"main.py": "print('inside')"}, limits=Limits(seconds=_START_S, clock=_START_S))
     except SandboxError as error:
         return str(error)
     return "" if outcome.output == b"inside\n" else f"Python does not run in it: {_last_line(outcome.errors)}"
@@ -168,7 +180,7 @@ def _talk(
                 else:
                     selector.unregister(key.fd)
                     if key.fd == status and received[status] == _READY:
-                        deadline = time.monotonic() + limits.seconds
+                        deadline = time.monotonic() + limits.deadline
     if received[status] != _READY:
         reason = bytes(received[status] or received[stderr])
         raise SandboxError(_last_line(reason) or f"the sandbox did not start within {_START_S:g} s")
@@ -176,6 +188,8 @@ def _talk(
         with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output and goes on
             process.wait(_CODE_S)
     code = process.returncode if process.returncode is None or process.returncode >= 0 else 128 - process.returncode
+    if ended == "itself" and code == _SPENT:
+        ended = "timeout"
     return Outcome(bytes(received[stdout][: limits.output]), bytes(received[stderr][: limits.output]), ended, code)
 
 
