@@ -36,7 +36,7 @@ class ServerError(ValueError):
     """
 
     def __init__(self, message: str, status: Status = "error", again: bool = False) -> None:
-        super().__init__(printable(message))
+        super().__init__(printable(message, 600))
         self.status, self.again = status, again
         self.is_full = False
 
