@@ -60,7 +60,7 @@ class Code(Verifier):
 
     Programs see the standard library and no installed packages, and cannot start processes; docs/tools.md has the
     limits of the sandbox. `timeout` is processor time, whatever else the machine does; a program that waits or sleeps
-    ends after four times as many seconds of the clock.
+    ends after ten times as many seconds of the clock.
 
     Not caught: a program that knows the tests, because the prompt shows them, and returns their answers.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-_CLOCK = 4  # times the processor time
+_CLOCK = 10  # times the processor time
 _SPENT = 128 + getattr(signal, "SIGXCPU", 24)  # the code of a program that has spent its processor time
 _START_S = 20.0  # generous for a busy machine; does not count as the program's time
 _STOP_S = 10.0
@@ -42,7 +42,7 @@ class Limits:
 
     Args:
         seconds: processor time of the program, user and system; the kernel counts whole seconds, rounded up.
-        clock: seconds of the clock from the moment the program starts, for those that sleep; None for 4 times
+        clock: seconds of the clock from the moment the program starts, for those that sleep; None for 10 times
             `seconds`, so that a busy machine has no effect on what ends in time.
         memory: bytes of address space. Isolated programs cannot start processes, so this is the total, in addition to
             `disk`; without isolation it is the limit per process.
