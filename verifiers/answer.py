@@ -5,13 +5,13 @@ r"""The place of an answer: where in a completion a verifier finds what it judge
 | boxed | what stands in `\boxed{}` |
 | hash | the rest of a line after `####` |
 | tag | what stands in `<answer></answer>` |
-| stated | what follows "answer ... is", ":" or "="; without any, the last conclusion, "= X" or "is X", of the text |
+| stated | what follows "answer ... is", "answer:", or "A:" in the last line; without any, the last "= X" or "is X" |
 | last | the last number for `numeric`, the last line that is not empty for every other verifier |
 | any | the first of these, in this order, that occurs in the text |
 
 Thoughts, `<think>...</think>`, are cut off first, and so is one that never ends. All answers that stand in
 one place, or follow "answer is", have to agree; a text where they differ gives none. Of longer completions the last
-20,000 characters are read.
+20,000 characters are read. A box that also stands in the prompt counts only if there is no other.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _FENCE = re.compile(r"( {0,3})(`{3,}+|~{3,}+)([^`]*)")
 _HASH = re.compile(r"####([^\n]*)")
 _TAG = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")
 _STATED = re.compile(
-    rf"\banswer\b[^\n.:=]{{0,60}}?(?:\bis\b:?|[:=])(?=[\s*]{{0,9}}([^\n]{{1,{_LONGEST}}}))", re.IGNORECASE
+    rf"\banswer\b(?:[^\n.:=]{{0,60}}?\bis\b:?|[\s*_]{{0,9}}[:=])(?=[\s*_]{{0,9}}([^\n]{{1,{_LONGEST}}}))",
+    re.IGNORECASE,
 )
+_ANSWERED = re.compile(rf"[ *_]{{0,9}}A[*_]{{0,2}}:([^\n]{{1,{_LONGEST}}})")  # a last line, "A: 18"
 _CONCLUDED = re.compile(r"(?:=+|\b(?:is|are|equals)\b)[ \t]*", re.IGNORECASE)
 
 
@@ -51,6 +53,8 @@ def answer_in(
     read: Callable[[str], T | None],
     begins: Callable[[str], T | None] | None = None,
     last: Callable[[str], T | None] | None = None,
+    prompt: str = "",
+    labels: bool = False,
 ) -> T | None:
     r"""Return the answer that a completion gives in a place; None without one, or with several that differ.
 
@@ -60,13 +64,19 @@ def answer_in(
         read: reads the text in a place: of "x = 4" the number 4; None if there is no answer in it.
         begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
         last: reads a whole text that has no place; by default `read` on its last line.
+        prompt: the question, whose boxes an answer may quote.
+        labels: whether the A of "A: 18" is the label of a choice.
     """
     text = ending(text)
     for name, marked in _MARKED.items():
         if place in ("any", name) and (found := [each for each in marked(text) if each.strip()]):
-            return _agreed(map(read, found))
+            quoted = {*boxes(prompt)} if name == "boxed" else ()
+            return _agreed(map(read, [each for each in found if each not in quoted] or found))
     if place in ("any", "stated"):
-        stated = [each for each in map(read, _STATED.findall(text)[-_MOST:]) if each is not None]
+        said = _STATED.findall(text)[-_MOST:]
+        if not labels and (answered := _ANSWERED.match(last_line(text))):
+            said.append(answered[1])
+        stated = [each for each in map(read, said) if each is not None]
         if stated:
             return _agreed(stated)
         for verb in reversed([*_CONCLUDED.finditer(text)][-_MOST:]):

@@ -73,14 +73,19 @@ _NAMES = {
 _WORDS = "|".join(sorted((word for _, words in UNITS for word in words.split("|") if word), key=len, reverse=True))
 _SIGNS = sorted((sign for signs, _ in UNITS for sign in signs.split("|") if sign), key=len, reverse=True)
 _SYMBOLS = "|".join(map(re.escape, _SIGNS))
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NUMBER = re.compile(
     r"(?<![\w.,/^])(?P<minus>(?<![0-9)])(?<![0-9)] )-)?(?:(?P<sign>[$€£]) ?(?P<sign_minus>-)?)?"
     r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:(?P<power>[eE][-+]?[0-9]{1,2})|"
     r" ?/ ?(?P<parts>[0-9]+)|(?: (?P<over>[0-9]+)/(?P<under>[0-9]+)))?(?![\d½¼¾_]|[eE][-+]?[0-9]|[.,/][0-9])"
+    rf"(?: (?P<scale>(?i:{'|'.join(_SCALES)}))\b)?"
     rf" ?(?:(?P<percent>%|(?i:per ?cent\b))|(?P<unit>(?:(?i:{_WORDS})|{_SYMBOLS})(?![\w^²³/])))?"
 )
-_BEFORE = re.compile(r"[0-9)\]] ?[-+*/×÷^] ?\(?$|[+*/×÷^] ?\(?$")  # the number is part of an operation
-_AFTER = re.compile(r"\)? ?(?:[+*×÷^²³]|[-/x] ?[$(0-9.]|\()")
+# Part of an operation:
+_BEFORE = re.compile(
+    r"[0-9)\]] ?[-+*/×÷^] ?\(?$|[+*/×÷^] ?\(?$|(?:√|sqrt) ?[({]?$"
+)  # the number is part of an operation
+_AFTER = re.compile(r"\)? ?(?:[+*×÷^²³√]|\\sqrt|[-/x] ?[$(0-9.]|\()")
 _PERCENT = re.compile(r"%|\bper ?cent", re.IGNORECASE)
 _LEAD = re.compile(r" ?(?:(?:about|approximately|exactly|equal to|only|just|therefore|now|:) ?)*", re.IGNORECASE)
 _PLAIN = [
@@ -150,7 +155,7 @@ def _number(found: re.Match[str]) -> Number | None:
     text = found.string
     if len(found[0]) > LONGEST or _AFTER.match(text, found.end()):
         return None
-    if _BEFORE.search(text[max(0, found.start() - 4) : found.start()]):
+    if _BEFORE.search(text[max(0, found.start() - 6) : found.start()]):
         return None
     try:
         value = Fraction(found["digits"].replace(",", "") + (found["power"] or ""))
@@ -160,6 +165,7 @@ def _number(found: re.Match[str]) -> Number | None:
             value += Fraction(int(found["over"]), int(found["under"]))
     except ZeroDivisionError:
         return None
+    value *= 10 ** _SCALES.get((found["scale"] or "").lower(), 0)
     unit = found["unit"] or found["sign"] or ""
     name = _NAMES.get(unit) or _NAMES.get(unit.lower(), "")
     return Number(-value if found["minus"] or found["sign_minus"] else value, bool(found["percent"]), name)

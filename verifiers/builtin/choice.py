@@ -72,7 +72,14 @@ class Choice(ReferenceVerifier):
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
         choices = self._choices(problem)
-        return answer_in(text, self.place, lambda part: named(part, choices), lambda part: named(part, choices, True))
+        return answer_in(
+            text,
+            self.place,
+            lambda part: named(part, choices),
+            lambda part: named(part, choices, True),
+            prompt=problem.text,
+            labels=True,
+        )
 
     def _right(self, problem: Problem) -> str | None:
         return named(problem.answer, self._choices(problem))

@@ -27,6 +27,7 @@ _OPERATORS = "+-*/"
 _FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")
 _LATEX = re.compile(r"\\(?:left|right)(?![a-z])|\$")
 _SIGNS = str.maketrans("×÷xX[]", "*/**()")
+_RESULT = re.compile(r"[\s:]*[0-9]+ ?=")
 _WHOLE = re.compile(r"[\s:]*([0-9(\[][-+*/×÷xX()\[\] 0-9]*+)(?:$|=|[.!](?:\s|$))")
 
 
@@ -35,9 +36,10 @@ class Countdown(Verifier):
     r"""Reach the target with the given numbers; reward 1.0 for an expression that does, else 0.0.
 
     Prompt: the numbers, `=`, the target, `:`, as in `3 5 7=26:`. Answer: an expression of the given numbers, each used
-    at most once, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. It may be written as
-    `3 \times 7 + 5 = 26`, whose "=" and what follows are cut off; after "is" or "=" in a sentence it counts only if it
-    has two or more of the given numbers. Every problem has a solution, and the target is not among its numbers.
+    at most once, two or more, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. It may
+    be written as `3 \times 7 + 5 = 26`, whose "=" and what follows are cut off, or `26 = 3*7+5`; after "is" or "=" in a
+    sentence it counts only if it has two or more of the given numbers. Every problem has a solution, and the target is
+    not among its numbers.
     `metadata` holds "numbers" and "target"; listed problems need both, with any prompt. In the rows of
     Jiayi-Pan/Countdown-Tasks-3to4, `numbers` are the column `nums`. 3 5 7=26 and 7 3 5=26 are in the same split.
 
@@ -51,6 +53,7 @@ class Countdown(Verifier):
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
         place: where the expression stands; see docs/verifiers.md.
+        use_all: whether an answer has to use every number, as the tasks of TinyZero ask for.
     """
 
     columns = ("numbers", "target")
@@ -62,7 +65,11 @@ class Countdown(Verifier):
         operators: str = "+-*",
         levels: int = 1,
         place: str = "any",
+        use_all: bool = False,
     ) -> None:
+        if not isinstance(use_all, bool):
+            raise ValueError(f"countdown: use_all must be true or false, got {use_all!r}")
+        self.use_all = use_all
         self.place = one_of("countdown", "place", place, PLACES)
         self.request = REQUESTS.get(self.place, "").replace("the answer", "the expression")
         self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
@@ -107,15 +114,18 @@ class Countdown(Verifier):
             or not all(isinstance(each, int) for each in numbers)
         ):
             return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
-        found = expression_in(completion, self.place, numbers)
+        found = expression_in(completion, self.place, numbers, problem.text)
         if found is None:
             return WRONG
         value, used = evaluate(found)
-        return RIGHT if value == target and Counter(used) <= Counter(numbers) else WRONG
+        left = Counter(numbers)
+        left.subtract(used)
+        allowed = min(left.values()) >= 0 and not (self.use_all and any(left.values()))
+        return RIGHT if value == target and allowed else WRONG
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        return expression_in(completion, self.place, problem.metadata["numbers"])
+        return expression_in(completion, self.place, problem.metadata["numbers"], problem.text)
 
     @override
     def split_key(self, problem: Problem) -> str:
@@ -141,7 +151,7 @@ class Countdown(Verifier):
         return None if value in numbers else (numbers, value, expression)
 
 
-def expression_in(text: str, place: str, numbers: Sequence[int]) -> str | None:
+def expression_in(text: str, place: str, numbers: Sequence[int], prompt: str = "") -> str | None:
     """Return the expression that a completion gives in a place, without spaces; None without one."""
     given = Counter(numbers)
 
@@ -153,20 +163,21 @@ def expression_in(text: str, place: str, numbers: Sequence[int]) -> str | None:
         return found if used.total() > 1 and used <= given else None
 
     text = _FRACTION.sub(r"((\1)/(\2))", _LATEX.sub(" ", ending(text)))
-    return answer_in(plain(text), place, _read, begins)
+    return answer_in(plain(text), place, _read, begins, prompt=prompt)
 
 
 def _read(text: str) -> str | None:
-    """Return the expression that a text is, up to "=" or the end of a sentence."""
-    whole = _WHOLE.match(text)
+    """Return the expression of two or more numbers that a text is, up to "=" or the end of a sentence."""
+    result = _RESULT.match(text)  # of 26 = 3 * 7 + 5
+    whole = _WHOLE.match(text, result.end() if result else 0)
     if whole is None:
         return None
     found = whole[1].translate(_SIGNS)
     try:
-        evaluate(found)
+        _, used = evaluate(found)
     except ExpressionError:
         return None
-    return found.replace(" ", "")
+    return found.replace(" ", "") if len(used) > 1 else None
 
 
 class ExpressionError(ValueError):

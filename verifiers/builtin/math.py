@@ -41,9 +41,12 @@ _END = re.compile(rf"{_WORD}|{_UNIT}|[.?;:](?!\S)|[$\n]|\\[])]|(?:≈|\\approx(?
 _LEAD = re.compile(r"(?:[\s*_`\":]|\\?[$€£](?=\s?[-0-9.])|(?:about|exactly)\b)*")
 _DELIMITED = re.compile(r"\$\$?(?=[^\s$])([^$]*[^\s$])\$\$?(?![0-9])|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _JOINED = re.compile(r"\$?\s*(?:\\(?:text|mbox) ?\{|\$)\s*(,?(?: ?(?:and|or))?)\s*[$}]")  # $x = 2$ or $x = 3$
-_CHOICE = re.compile(r"^\\text(?:bf)? ?\{(\(?[A-Z]\)?)\}$")  # all of a text, so no unit
+_CHOICE = re.compile(r"(?:^|(?<=\$))\\text(?:bf)? ?\{(\(?[A-Z]\)?)\}(?=\$|$)")  # alone, so no unit
 _FORMULA = re.compile(r"[0-9\\πθ√∞]|[A-Za-z)] ?[-+*/^(<>=]")
 _DANGLING = re.compile(r"[\s*_`\"',;.(-]+$|,? (?:and|or) ?$")
+_TEXT = re.compile(r"\\(?:text|mbox) ?\{([^{}]*)\}")
+_SAID = re.compile(r"[\w:.,()]+(?: [\w:.,()]+){0,2}")
+_BASED = re.compile(r"([0-9A-Za-z]+)_\{?([0-9]+)\}?")
 _WORDS = re.compile(r"(?=.*[a-z]{3}|no)[a-z]+(?: [a-z]+){0,2}")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w\}?)?'?(?:\([A-Za-z]\))?")
 _LIST = re.compile(r"=[^=]*(?:(?<!\\),|\bor\b|\band\b)[^=]*=")
@@ -55,12 +58,14 @@ _LATEX = [
     for pattern, to in (
         (r"\*\*", "^"),
         (r"\\[dt]frac", r"\\frac"),
-        (r"\\frac ?([0-9])([0-9])", r"\\frac{\1}{\2}"),
+        (r"\\frac ?(\\pi|[0-9]) ?([0-9])", r"\\frac{\1}{\2}"),
+        (r"(?<=[0-9]),\\!(?=[0-9]{3})", ""),
         (r"\s+sqrt|√(?=\()", "sqrt"),
         (rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         ("\N{MINUS SIGN}", "-"),
     )
 ]
+_SPACED = re.compile(r"(?:\s|\\[,;:! ])+(?=\\(?:text|mbox)(?![A-Za-z]))|\\\$ ?(?=-?[0-9.])")  # 5 \, \text{cm}, \$5
 _SIGNS = str.maketrans({
     "π": r"\pi ", "θ": r"\theta ", "√": r"\sqrt", "∞": r"\infty ", "±": r"\pm ", "×": r"\times ", "·": r"\cdot ",
     "≤": r"\le ", "≥": r"\ge ", "∪": r"\cup ", "½": r"\frac{1}{2}", "°": "",
@@ -93,7 +98,7 @@ def formulas(text: str, several: bool = False) -> tuple[Formula, ...]:
     text = text.strip(" \t\n*_`")
     if not 0 < len(text) <= _LONGEST:
         return ()
-    text = _JOINED.sub(r" \1 ", _CHOICE.sub(r"\1", text))
+    text = _JOINED.sub(r" \1 ", _CHOICE.sub(r"\1", _SPACED.sub("", text)))
     if not _END.search(text):
         return tuple(filter(None, [_formula(text, "", several)]))
     starts = {0, *(end.end() for end in _END.finditer(text)), *(each.start() for each in _DELIMITED.finditer(text))}
@@ -103,6 +108,7 @@ def formulas(text: str, several: bool = False) -> tuple[Formula, ...]:
 @lru_cache(maxsize=4096)
 def leading_formula(text: str, several: bool = False) -> Formula | None:
     """Return the formula that a text begins with, up to a word, the end of the sentence, or of its `$...$`."""
+    text = _SPACED.sub("", text)
     lead = _LEAD.match(text)
     text = text[lead.end() if lead else 0 :]
     if found := _DELIMITED.match(text):
@@ -117,8 +123,20 @@ def leading_formula(text: str, several: bool = False) -> Formula | None:
 
 def words_alone(text: str) -> Formula | None:
     """Return a text of up to three words, in small letters; None for any other text."""
-    words = re.sub(r"\\text ?\{([^{}]*)\}", r"\1", text[: _LONGEST + 1]).strip(" \t\n*_`.$").casefold()
+    words = _words(text[: _LONGEST + 1])
     return Formula(words, "") if len(words) <= _LONGEST and _WORDS.fullmatch(words) else None
+
+
+def _words(text: str) -> str:
+    """Return a text in small letters, without LaTeX and the signs around it."""
+    return re.sub(r"(?<=,)\s+", "", _TEXT.sub(r"\1", text).strip(" \t\n*_`.$").casefold())
+
+
+def _said(text: str) -> Formula | None:
+    """Return up to three words, numbers or labels: those of the first `$...$`, else those of the first sentence."""
+    found = _DELIMITED.search(text[: _LONGEST + 1])
+    words = _words(found[found.lastindex or 0] if found else text[:_LONGEST].partition(". ")[0])
+    return Formula(words.strip("()"), "") if _SAID.fullmatch(words) else None
 
 
 def _formula(text: str, behind: str, several: bool) -> Formula | None:
@@ -180,7 +198,7 @@ class Math(ReferenceVerifier):
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""
         reference = reference_of(problem.answer)
-        if reference and (reference.number or not reference.latex or _parsed(reference.latex)):
+        if reference and _is_read(reference):
             return ""
         return f"the reference answer cannot be read: {problem.answer[-100:]!r}"
 
@@ -194,6 +212,11 @@ class Math(ReferenceVerifier):
             return found.number is not None and distance(found.number, reference.number, problem.text) == 0
         if not (found.latex and reference.latex):
             return found.text == reference.text
+        base, other = _BASED.fullmatch(reference.text), _BASED.fullmatch(found.text)
+        if found.text == reference.text:
+            return True
+        if base and other:
+            return base.groups() == other.groups()
         given, wanted = _parsed(found.latex), _parsed(reference.latex)
         options = {"allow_set_relation_comp": True, "timeout_seconds": None}
         return not _is_undone(given, wanted) and bool(_library().verify(wanted, given, **options))
@@ -202,7 +225,8 @@ class Math(ReferenceVerifier):
         """Return the formula, or the words, in the place of the answer."""
         reference = reference_of(problem.answer)
         if reference and not reference.latex:
-            return answer_in(text, self.place, words_alone)
+            spoken = words_alone if _WORDS.fullmatch(reference.text) else _said
+            return answer_in(text, self.place, _said, spoken, lambda text: spoken(last_line(text)), problem.text)
         several = reference is not None and re.search(r"[=,]|\\pm", reference.text) is not None
 
         def read(text: str, which: int = 0) -> Formula | None:
@@ -212,7 +236,7 @@ class Math(ReferenceVerifier):
         def begins(text: str) -> Formula | None:
             return None if several else leading_formula(text)
 
-        return answer_in(text, self.place, read, begins, lambda text: read(last_line(text), -1))
+        return answer_in(text, self.place, read, begins, lambda text: read(last_line(text), -1), problem.text)
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
@@ -224,7 +248,15 @@ class Math(ReferenceVerifier):
 def reference_of(text: str) -> Formula | None:
     """Return a reference answer: the last box of a text, else the text itself."""
     text = [text, *boxes(text)][-1]
-    return words_alone(text) or next(iter(formulas(text, several=True)), None)
+    found = words_alone(text) or next(iter(formulas(text, several=True)), None)
+    if _TEXT.search(text) and not (found and _is_read(found)):  # \text{June 20}
+        return _said(text) or found
+    return found
+
+
+def _is_read(formula: Formula) -> bool:
+    """Tell whether a formula can be compared with others."""
+    return bool(formula.number or not formula.latex or _parsed(formula.latex))
 
 
 def _is_repeated(found: Formula, reference: Formula, prompt: str) -> bool:

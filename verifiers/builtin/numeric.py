@@ -52,7 +52,7 @@ class Numeric(ReferenceVerifier):
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's number is close enough, and in the reference's unit or in none."""
-        given, reference = number_in(text, self.place), _reference(problem.answer)
+        given, reference = number_in(text, self.place, problem.text), _reference(problem.answer)
         if given is None or reference is None:
             return False
         apart = distance(given, reference, problem.text)
@@ -60,13 +60,13 @@ class Numeric(ReferenceVerifier):
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
-        given, reference = number_in(text, self.place), _reference(problem.answer)
+        given, reference = number_in(text, self.place, problem.text), _reference(problem.answer)
         return None if given is None else str(meant(given, reference or given, problem.text))
 
 
-def number_in(text: str, place: str = "any") -> Number | None:
+def number_in(text: str, place: str = "any", prompt: str = "") -> Number | None:
     """Return the number that a text gives as its answer."""
-    return answer_in(text, place, first_number, leading_number, last_number)
+    return answer_in(text, place, first_number, leading_number, last_number, prompt)
 
 
 _reference = lru_cache(maxsize=4096)(number_in)
