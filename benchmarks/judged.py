@@ -1,6 +1,6 @@
 """Verdicts on public data: references, own solutions, wrong answers made from them, and other people's labels.
 
-    python -m rlenv._benchmarks.judged FOLDER --fetch | sh  # downloads the files, about 15 MB
+    python -m rlenv._benchmarks.judged FOLDER --fetch | sh  # downloads the files, about 21 MB
     python -m rlenv._benchmarks.judged FOLDER --json now.json --before then.json --rows rows.jsonl
 
 A file of OWNER/NAME is FOLDER/OWNER/NAME/PATH, as in a clone. docs/answers.md has the table and what it means.
@@ -28,16 +28,14 @@ from rlenv.verifiers.sandbox.run import Limits, run
 from .public_data import DATA, Row
 
 KINDS = {  # of completions: whether the verifier should pay
-    "reference": True, "own": True, "wrong": False, "echo": False, "labelled right": True, "labelled wrong": False,
+    "reference": True, "stated": True, "own": True, "wrong": False, "echo": False,
+    "labelled right": True, "labelled wrong": False,
 }  # fmt: skip
-COLUMNS = (  # of the table: what is counted of a kind of completion, and of how many
-    ("references read", "reference", True),
-    ("own solutions paid", "own", True),
-    ("wrong answers paid", "wrong", True),
-    ("question echoed, paid", "echo", True),
-    ("labelled right, paid", "labelled right", True),
-    ("labelled wrong, paid", "labelled wrong", True),
-)
+COLUMNS = {  # of the table: what is counted
+    "reference": "references read", "stated": "stated, paid", "own": "own solutions paid",
+    "wrong": "wrong answers paid", "echo": "question echoed, paid",
+    "labelled right": "labelled right, paid", "labelled wrong": "labelled wrong, paid",
+}  # fmt: skip
 _BATCH = 500
 
 
@@ -55,7 +53,7 @@ def items_of(rows: Sequence[Row]) -> Iterator[Item]:
     for number, row in enumerate(rows):
         if not _is_readable(row):
             continue
-        completions = [("reference", row.reference), ("echo", row.echo)]
+        completions = [("reference", row.reference), ("stated", row.stated), ("echo", row.echo)]
         completions += [("own", each) for each in row.own] + [("wrong", each) for each in row.wrong]
         completions += [("labelled right" if right else "labelled wrong", each) for each, right in row.labelled]
         for kind, completion in completions:
@@ -122,11 +120,11 @@ def _as_line(name: str, item: Item, verdict: Verdict) -> dict[str, Any]:
 
 def table(now: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
     """Return results as a Markdown table; where those of `before` differ, "before → now"."""
-    lines = ["data|rows|" + "|".join(title for title, *_ in COLUMNS) + "|ms"]
+    lines = ["data|rows|" + "|".join(COLUMNS.values()) + "|ms"]
     lines.append("|".join(["---"] + ["--:"] * (len(COLUMNS) + 2)))
     for name, result in now.items():
         old = (before or {}).get(name, result)
-        cells = [_both(*(_share(each["counts"].get(kind)) for each in (old, result))) for _, kind, _ in COLUMNS]
+        cells = [_both(*(_share(each["counts"].get(kind)) for each in (old, result))) for kind in COLUMNS]
         lines.append("|".join([name, f"{result['rows']:,}", *cells, _both(f"{old['ms']:.3g}", f"{result['ms']:.3g}")]))
     return "\n".join(f"| {' | '.join(line.split('|'))} |" for line in lines)
 

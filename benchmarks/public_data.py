@@ -65,6 +65,8 @@ class Row(NamedTuple):
     Args:
         problem: as the verifier gets it.
         reference: its answer alone, in a box; None for a program.
+        stated: the answer in the last sentence of Minerva's prompts, which many models have learned; of a choice, a
+            plain one.
         own: the data set's own solution, if any; of a choice, its label with its text, and its text alone.
         wrong: wrong answers made from the right one.
         echo: the question, if it is a wrong answer.
@@ -74,6 +76,7 @@ class Row(NamedTuple):
 
     problem: Problem
     reference: str | None = None
+    stated: str | None = None
     own: Sequence[str] = ()
     wrong: Sequence[str] = ()
     echo: str | None = None
@@ -102,6 +105,12 @@ def _boxed(answer: str) -> str:
     return rf"\boxed{{{answer}}}"
 
 
+def _posed(problem: Problem, answer: str, own: Sequence[str], wrong: Sequence[str]) -> Row:
+    """Return a row whose right and wrong answers stand in a box."""
+    stated = f"Final Answer: The final answer is ${answer}$. I hope it is correct."
+    return Row(problem, _boxed(answer), stated, own, [*map(_boxed, wrong)], problem.text)
+
+
 def _drawn(pool: Sequence[Any], seed: str) -> list[Any]:
     """Return some of a pool; the same ones for the same seed, whatever was drawn before."""
     return random.Random(seed).sample(pool, min(3 * FIVE, len(pool)))
@@ -113,8 +122,8 @@ def gsm8k(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
     answers = [row["answer"].rpartition("#### ")[2].strip() for row in rows]
     values = [Fraction(answer.replace(",", "")) for answer in answers]
     for index, (row, answer, value) in enumerate(zip(rows, answers, values, strict=True)):
-        wrong = [_boxed(each) for each in wrong_numbers(value, _drawn(values, f"gsm8k {index}"))]
-        yield Row(Problem(row["question"], row["answer"]), _boxed(answer), [row["answer"]], wrong, row["question"])
+        wrong = wrong_numbers(value, _drawn(values, f"gsm8k {index}"))
+        yield _posed(Problem(row["question"], row["answer"]), answer, [row["answer"]], wrong)
 
 
 def gsm8k_models(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
@@ -155,13 +164,8 @@ def math(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
             wrong = wrong_numbers(value, _drawn(numbers, seed))
         else:
             wrong = wrong_formulas(answer, _drawn(words if _is_words(answer) else formulas, seed))
-        yield Row(
-            Problem(row["problem"], row["solution"] if "answer" not in row else answer),
-            _boxed(answer),
-            [row["solution"]],
-            [*map(_boxed, wrong)],
-            row["problem"],
-        )
+        problem = Problem(row["problem"], row.get("answer") or row["solution"])
+        yield _posed(problem, answer, [row["solution"]], wrong)
 
 
 def _is_words(answer: str) -> bool:
@@ -172,10 +176,8 @@ def aime(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
     """Yield rows of AIME, whose answers are whole numbers."""
     values = [Fraction(row["answer"]) for row in files[0]]
     for index, (row, value) in enumerate(zip(files[0], values, strict=True)):
-        wrong = [_boxed(each) for each in wrong_numbers(value, _drawn(values, f"aime {index}"))]
-        yield Row(
-            Problem(row["problem"], row["answer"]), _boxed(row["answer"]), [row["solution"]], wrong, row["problem"]
-        )
+        wrong = wrong_numbers(value, _drawn(values, f"aime {index}"))
+        yield _posed(Problem(row["problem"], row["answer"]), row["answer"], [row["solution"]], wrong)
 
 
 def math_models(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
@@ -193,10 +195,9 @@ def choices(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
         label = "ABCD"[right]
         listed = "\n".join(f"({name}) {text}" for name, text in zip("ABCD", texts, strict=True))
         prompt = f"{row['question']}\n{listed}"
-        wrong = [_boxed(each) for each in wrong_choices(texts, right)]
         own = [f"The answer is ({label}) {texts[right]}", *[_boxed(texts[right])] * (texts.count(texts[right]) == 1)]
-        problem = Problem(prompt, label, {"choices": texts})
-        yield Row(problem, _boxed(label), own, wrong, prompt)
+        posed = _posed(Problem(prompt, label, {"choices": texts}), label, own, wrong_choices(texts, right))
+        yield posed._replace(stated=f"The answer is ({label}).")
 
 
 def _humaneval_problem(row: dict[str, Any]) -> Problem:
@@ -254,7 +255,8 @@ def countdown(files: list[list[dict[str, Any]]]) -> Iterator[Row]:
         wrong = [str(target), f"{target} = {target}", f"{expression} + 1", other, f"{expression} + 7 - 7"]
         prompt = f"Reach {target} with the numbers {numbers}, each used once, and with + - * / and parentheses."
         problem = Problem(prompt, expression, {"numbers": numbers, "target": target})
-        yield Row(problem, _boxed(expression), [f"{expression} = {target}"], [*map(_boxed, wrong)], prompt)
+        own = [f"{expression} = {target}", _boxed(f"{target} = {expression}")]
+        yield _posed(problem, expression, own, wrong)
 
 
 _OPENAI = "openai/grade-school-math", "3101c7d5072418e28b9008a6636bde82a006892c"
