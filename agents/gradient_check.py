@@ -328,7 +328,7 @@ def _equal(found: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 
 def _causes(agent: Agent, rollouts: Sequence[Rollout]) -> tuple[str, ...]:
-    """Return what biases the gradient, as far as the advantages and weights of some rollouts show it."""
+    """Return the causes of a bias, as far as the advantages and weights of some rollouts show it."""
     agent = without_draws(agent)
     causes = [_normalization(agent, rollouts), _own_reward(agent, rollouts), _weighing(agent, rollouts)]
     return tuple(cause for cause in causes if cause)

@@ -100,7 +100,7 @@ def _numbers(fault: str, values: Any, kinds: str) -> np.ndarray:
 
 
 def unasked(place: Any, count: int) -> str:
-    """Return what is wrong with an answer whose request is not open."""
+    """Return the fault of an answer whose request is not open."""
     if place in range(count):
         return f"the engine sent two answers to request {place + 1} of {count}; it must send one"
     said = f"request {place + 1}" if isinstance(place, int) else f"{place!r:.60}"
