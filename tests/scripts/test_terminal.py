@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from diagonal import slow
 
 from rlenv._scripts import progress, session
 from rlenv._scripts.main import NO_BARS, main
@@ -76,7 +77,7 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written):
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
 
 
-@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize("is_terminal", [False, slow(True)])
 def test_bars_of_other_libraries_need_a_terminal(is_terminal, tmp_path, monkeypatch):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = {"prompt": [f"{n}+1=" for n in range(30)], "answer": [f"{n + 1}" for n in range(30)]}
