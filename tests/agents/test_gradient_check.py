@@ -169,7 +169,11 @@ def few(monkeypatch):
     monkeypatch.setattr(gradient_check, "WORLDS", (SMALL,))
 
 
-@pytest.mark.parametrize(("cls", "said"), PLANTED.items(), ids=lambda each: getattr(each, "__name__", ""))
+RARE = {"ForgetsTheDiscount", "NeverClips", "ForgottenWeights"}
+MISTAKES = [slow(*pair) if pair[0].__name__ in RARE else pair for pair in PLANTED.items()]
+
+
+@pytest.mark.parametrize(("cls", "said"), MISTAKES, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_planted_mistake_is_found_and_named(cls, said, few):
     found = check_gradient(cls, world=SMALL)
     assert said in found.verdict
@@ -181,8 +185,7 @@ UNLIKE_PPO = {"gspo", "luspo", "gmpo", "sapo", "vespo", "topr", "kl-cov", "clip-
 SAY_NOTHING_OF_DISCOUNTS = {"reinforce-plus-plus", "a2c", "ppo", "vapo", "dapo", "delightful"}
 
 
-OWN = {"reinforce", "rloo", "ppo", "grpo", "dapo", "gspo", "cispo", "vespo", "sapo", "dppo", "topr"}  # surrogates
-OWN |= {"kl-cov", "clip-cov"}
+OWN = {"reinforce", "rloo", "ppo", "grpo", "dapo", "gspo", "cispo", "topr", "clip-cov"}  # the others are slow
 CHECKED = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
 
 

@@ -105,6 +105,7 @@ def test_a_plan_for_processes_is_that_of_the_processes(monkeypatch):
     assert real | {"available": 0} == shards | {"available": 0}
 
 
+@pytest.mark.slow
 def test_seven_billion_parameters_on_eight_gpus(tmp_path):
     """The figures of docs/scaling.md: 18 bytes per parameter in bfloat16, an eighth of them with --shard."""
     heads = {"num_attention_heads": 28, "num_key_value_heads": 4}  # Qwen2.5-7B's sizes
