@@ -86,6 +86,7 @@ docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_notebooks.py
 	$(BIN)/python docs/make_verifiers.py
 	$(BIN)/python docs/make_walk.py
+	$(BIN)/python docs/make_hooks.py
 
 site: .venv/.dev  ## the docs as a site, in build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

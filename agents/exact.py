@@ -23,7 +23,7 @@ from .policies import Policy
 from .policies.choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices
 from .rollout import Batch, Rollout
 from .training.agent import Agent
-from .training.sb3_face import as_callback
+from .training.callbacks import as_callback
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from .exact import TablePolicy, World, WorldEnv, every_rollout, gradient, true_g
 from .rollout import Batch, Rollout
 from .training.agent import Agent
 from .training.proximal import PassesAgent
+from .training.update import may_be_idle
 from .update_check import UpdateCheck, check_update
 
 MOST_ROLLOUTS = 5_000  # 3 ms each, with several rounds 10
@@ -125,7 +126,7 @@ class _Expectation:
         for played, rollout, draws in every_rollout(agent):
             if made.rollouts % stride == stride // 2 and len(made.kept) < LOOKED_AT:
                 made.kept.append(rollout)
-            scaled = played.updater.reward_scale(rollout) if played.normalize_rewards else rollout
+            scaled = played.reward_scale(rollout) if played.normalize_rewards else rollout
             found = gradient(played, played.prepare(scaled))
             chance = math.exp(draws.log_prob)  # also of what `prepare` replayed
             made.mean += chance * found
@@ -404,7 +405,7 @@ def _coverage(
         "discounting": bool(discount),
         f"{update.steps} steps per update, ratios inside and outside the clip range": several or None,
         "ratios other than 1, since an update is one step": None if several else False,
-        "skip_idle_rows on and off": agent.updater.may_be_idle or None,
+        "skip_idle_rows on and off": may_be_idle(agent) or None,
         "a perfect critic": agent.uses_critic or None,
         "an imperfect critic": False if agent.uses_critic else None,
         **{f"{term} ({name}=0)": None if getattr(agent, name) else False for name, term in TERMS.items()},

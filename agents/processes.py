@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -171,9 +171,7 @@ def merge_rollouts(
 
 def on(rollout: Any, device: Any) -> Any:
     """Return a rollout with its tensors on this device."""
-    values = {entry.name: getattr(rollout, entry.name) for entry in fields(rollout)}
-    moved = {name: None if x is None else map_obs(lambda t: t.to(device), x) for name, x in values.items()}
-    return type(rollout)(**moved)
+    return rollout.mapped(lambda value, _: map_obs(lambda x: x.to(device), value))
 
 
 def on_host(rollout: Rollout | None) -> Rollout | None:
@@ -208,14 +206,11 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
     mine: dict[str, torch.Tensor] = {}
     if rows.stop > rows.start:
         own = rollout.select(rows)
-        part = evaluate(own)
-        found = {each.name: getattr(part, each.name) for each in fields(part)}
-        mine = {name: value.cpu() for name, value in found.items() if value is not getattr(own, name)}
+        before, after = own.tensors(), evaluate(own).tensors()
+        mine = {name: value.cpu() for name, value in after.items() if value is not before.get(name)}
     parts = [part for part in gather(mine) if part]
-    made: dict[str, Any] = {
-        name: torch.cat([part[name] for part in parts]).to(rollout.mask.device) for name in next(iter(parts), ())
-    }
-    return replace(rollout, **made)
+    made = {name: torch.cat([part[name] for part in parts]).to(rollout.mask.device) for name in next(iter(parts), ())}
+    return rollout.with_tensors(made)
 
 
 # Weights and gradients.

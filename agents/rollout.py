@@ -6,7 +6,7 @@ Masks come from the lengths of episodes, never from token equality. Masked cells
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -21,9 +21,15 @@ ENV_RETURN = "env_return"  # in `extras`
 GREEDY_RETURN = "greedy_return"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
-STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
-STEPWISE |= {"positions", "acting_log_probs", "score_norms"}
-STEPWISE |= {"advantages", "weights", "value_targets", "importance", "marked"}  # of a batch
+STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "positions"}  # [N, T, ...]
+STEPWISE |= {"advantages", "weights"}  # of a batch
+NOTED = "noted/"  # in `extras`, before the name of a metric of the surrogate
+OF_EPISODES = {"feedback"}  # extras whose second dimension is not T, whatever its size
+PROVIDERS = {  # of what not every rollout has
+    "values": "a policy with a critic",
+    "value_targets": "a policy with a critic",
+    "ref_log_probs": "a KL anchor",
+}
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -48,24 +54,31 @@ class Rollout:
         status: of the verdicts, as numbers in `STATUSES`, int64 [N]; only episodes with `OK` are trained on. An
             environment without verdicts has no others.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
-        extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
-            `COUNTS`, "parts/NAME" of the reward; `GREEDY_RETURN`, of the greedy answer to the prompt, if the agent
-            plays it; for watchers of an update also `ENV_RETURN`, the return before the learner changed the rewards.
+        extras: further tensors of each episode [N, ...] or of each step [N, T, ...], by name; see below.
         final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
             [N, ...]; None if there is no such episode.
         values: of the critic, if any [N, T].
-        final_values: of the final observations [N], 0 for the other episodes.
-        ref_log_probs: of the KL anchor's reference, if any [N, T].
-        score_norms: |∇ log π(a)|² in the logits of each step, if the algorithm asks for it (`Policy.score_norms`)
-            [N, T].
         positions: of text with replies between the actions, the column of each action in the final tokens, int64
             [N, T]; then observations["tokens"] are the final tokens of episodes with replies (others may have those of
             the first observation only) and observations["length"] is the first observation's. None if the actions of
             all episodes follow the first observation without gaps.
-        acting_log_probs: while acting, if `log_probs` are those of a training pass [N, T].
-        feedback: the tokens of what the verdicts say about the answers, then -1, int64 [N, F]; None if nobody reads it.
-        hinted: what a teacher reads in place of `observations`: the same after a hint; None if it reads the same.
-        taught: which episodes a teacher that reads hints has one for, bool [N]; None for all.
+
+    In `extras` are numbers of each episode for the log, NaN for episodes that have none [N]: "level", `COUNTS`,
+    "parts/NAME" of the reward, `GREEDY_RETURN`, `ENV_RETURN` (before the learner changed the rewards). What an agent
+    declares (`Agent.extras`, in `training/extras.py`) comes in an update:
+
+        "acting_log_probs": while acting, if `log_probs` are those of a training pass [N, T].
+        "importance": what the surrogate is multiplied by, a constant, if another policy acted [N, T].
+        "ref_log_probs": of the KL anchor's reference [N, T].
+        "final_values": of the final observations [N], 0 for the other episodes.
+        "value_targets": what the critic is fitted to [N, T].
+        "score_norms": |∇ log π(a)|² in the logits of each step (`Policy.score_norms`) [N, T].
+        "teacher_log_probs", "teacher_kl": of the teacher, and KL(π ‖ teacher) [N, T].
+        "feedback": the tokens of what the verdicts say about the answers, then -1, int64 [N, F].
+        "hinted": what a teacher reads in place of `observations`: the same after a hint.
+        "taught": which episodes a teacher that reads hints has one for, bool [N].
+        "clipped": which steps the surrogate clips, bool [N, T]; see `Batch.note_clipped`.
+        "reply_weights": of each token of a reply in the loss, for each episode [N].
     """
 
     observations: Obs
@@ -78,17 +91,10 @@ class Rollout:
     groups: torch.Tensor
     status: torch.Tensor
     success: torch.Tensor
-    extras: dict[str, torch.Tensor] = field(default_factory=dict)
+    extras: dict[str, Any] = field(default_factory=dict)
     final_observations: Obs | None = None
     values: torch.Tensor | None = None
-    final_values: torch.Tensor | None = None
-    ref_log_probs: torch.Tensor | None = None
-    score_norms: torch.Tensor | None = None
     positions: torch.Tensor | None = None
-    acting_log_probs: torch.Tensor | None = None
-    feedback: torch.Tensor | None = None
-    hinted: Obs | None = None
-    taught: torch.Tensor | None = None
 
     @classmethod
     def of_demonstrations(
@@ -157,35 +163,53 @@ class Rollout:
         return values.flatten(0, 1)[self._steps]
 
     def required(self, name: str) -> torch.Tensor:
-        """Return a tensor that not every rollout has.
+        """Return the values of the critic or an extra, which not every rollout has.
 
         Raises:
             ValueError: if this one has not.
         """
-        found = getattr(self, name)
+        found = self.values if name == "values" else self.extras.get(name)
         if found is None:
-            needs = {"ref_log_probs": "a KL anchor", "score_norms": "an agent with uses_score_norms"}
-            raise ValueError(f"this rollout has no {name}: they need {needs.get(name, 'a policy with a critic')}")
+            needs = PROVIDERS.get(name, f"an agent with {name!r} among its extras")
+            raise ValueError(f"this rollout has no {name}: they need {needs}")
         return found
+
+    def with_extras(self, **tensors: Any) -> Self:
+        """Return the same episodes with these tensors among their extras."""
+        return replace(self, extras=self.extras | tensors)
+
+    def tensors(self) -> dict[str, Any]:
+        """Return every observation and tensor that there is by name, those of the extras included."""
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "extras"}
+        return {name: value for name, value in own.items() if value is not None} | self.extras
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Self:
+        """Return the same episodes with these tensors, of which those that no field has are extras."""
+        names = {entry.name for entry in fields(self)}
+        own = {name: value for name, value in tensors.items() if name in names}
+        return replace(self, **own).with_extras(**{name: tensors[name] for name in tensors if name not in names})
 
     @property
     def sampling_log_probs(self) -> torch.Tensor:
         """Log-probabilities of the actions while acting, whether `log_probs` are those or not [N, T]."""
-        return self.log_probs if self.acting_log_probs is None else self.acting_log_probs
+        found: torch.Tensor = self.extras.get("acting_log_probs", self.log_probs)
+        return found
 
     @property
     def as_taught(self) -> Self:
         """The same steps as a teacher reads them."""
-        if self.hinted is None:
+        if "hinted" not in self.extras:
             return self
-        positions = self.positions
-        if positions is not None and isinstance(self.hinted, dict) and isinstance(self.observations, dict):
-            positions = positions + (self.hinted["length"] - self.observations["length"])[:, None]
-        return replace(self, observations=self.hinted, positions=positions, hinted=None)
+        extras = dict(self.extras)
+        hinted, positions = extras.pop("hinted"), self.positions
+        if positions is not None and isinstance(self.observations, dict):
+            positions = positions + (hinted["length"] - self.observations["length"])[:, None]
+        return replace(self, observations=hinted, positions=positions, extras=extras)
 
     def where_taught(self, values: torch.Tensor) -> torch.Tensor:
         """Return [N, T] with 0 in the episodes for which the teacher has no hint."""
-        return values if self.taught is None else values.where(self.taught[:, None], 0)
+        taught = self.extras.get("taught")
+        return values if taught is None else values.where(taught[:, None], 0)
 
     def with_replies(self) -> tuple[Self, torch.Tensor]:
         """Return text in which every token after the prompt is a step, and which of these each action is, [N, T].
@@ -214,15 +238,26 @@ class Rollout:
         """Sum [N, T] over the learnable steps; NaN elsewhere has no effect, neither here nor in the gradient."""
         return values.where(self.learnable, 0).sum()
 
+    def mapped(self, function: Callable[[Any, bool], Any]) -> Self:
+        """Return a rollout made of `function(value, stepwise)`, of every observation and tensor that there is.
+
+        Args:
+            function: its second argument says whether the value is of steps [N, T, ...], or of episodes [N, ...].
+        """
+        made = {name: function(value, self._is_stepwise(name, value)) for name, value in self.tensors().items()}
+        extras = {name: made.pop(name) for name in self.extras}
+        return type(self)(**made, extras=extras)
+
+    def _is_stepwise(self, name: str, value: Any) -> bool:
+        if name not in self.extras:
+            return name in STEPWISE
+        return name not in OF_EPISODES and getattr(value, "shape", ())[:2] == self.mask.shape
+
     def select(self, rows: Any) -> Self:
         """Return some of the rows (a slice, an index or a bool mask over N)."""
         if isinstance(rows, slice) and rows.indices(len(self)) == (0, len(self), 1):
             return self
-        selected: dict[str, Any] = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            selected[entry.name] = None if value is None else map_obs(lambda x: x[rows], value)
-        return type(self)(**selected)
+        return self.mapped(lambda value, _: map_obs(lambda x: x[rows], value))
 
     def split(
         self, rows: int | None = None, costs: torch.Tensor | None = None, budget: int | None = None
@@ -253,35 +288,36 @@ class Batch(Rollout):
     Attributes:
         advantages: credit of each step [N, T].
         weights: of each step in the loss [N, T].
-        value_targets: what the critic, if any, is fitted to [N, T].
-        importance: what the surrogate is multiplied by, a constant, if another policy acted [N, T].
-        marked: steps that the algorithm treats differently, if it does, bool [N, T].
-        reply_weights: of each token of a reply in the loss, for each episode [N].
     """
 
     advantages: torch.Tensor
     weights: torch.Tensor
-    value_targets: torch.Tensor | None = None
-    importance: torch.Tensor | None = None
-    marked: torch.Tensor | None = None
-    reply_weights: torch.Tensor | None = None
 
     @classmethod
     def of(cls, rollout: Rollout, **tensors: Any) -> Batch:
         """Return a rollout with these attributes added or replaced."""
         return cls(**{entry.name: getattr(rollout, entry.name) for entry in fields(Rollout)} | tensors)
 
+    def note_clipped(self, steps: torch.Tensor) -> None:
+        """Say which steps a surrogate clips, bool [N, T]: their share is logged as `train/clip_fraction`."""
+        self.extras["clipped"] = steps
+
+    def note(self, name: str, values: torch.Tensor) -> None:
+        """Add a metric of a surrogate: the sum of [N, T] over the steps, or what `Agent.reductions` says."""
+        self.extras[NOTED + name] = values.detach()
+
+    def noted(self) -> dict[str, torch.Tensor]:
+        """Return the metrics that were noted, numbers of [N, T] by name, and forget them."""
+        names = [name for name in self.extras if name.startswith(NOTED)]
+        return {name.removeprefix(NOTED): self.extras.pop(name) for name in names}
+
     def by_step(self) -> Batch:
         """Return each learnable step as a separate episode [M, 1], for policies that observe every step."""
         rows, times = self.learnable.nonzero(as_tuple=True)
-        source = replace(self, final_observations=None, final_values=None)
-        parts: dict[str, Any] = {}
-        for entry in fields(source):
-            of_step, value = entry.name in STEPWISE, getattr(source, entry.name)
-            parts[entry.name] = (
-                None if value is None else map_obs(lambda x: x[rows, times][:, None] if of_step else x[rows], value)  # noqa: B023
-            )
-        return Batch(**parts)
+        source = replace(self, final_observations=None)
+        return source.mapped(
+            lambda value, stepwise: map_obs(lambda x: x[rows, times][:, None] if stepwise else x[rows], value)
+        )
 
 
 RolloutT = TypeVar("RolloutT", bound=Rollout)
@@ -294,31 +330,33 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
         rollouts: at least one, of the same policy.
         obs_from_actions: whether they keep first observations only; see `Policy`.
     """
-    stepwise = STEPWISE - {"observations"} if obs_from_actions else STEPWISE
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
     if any(rollout.positions is not None for rollout in rollouts):
         rollouts = [replace(rollout, positions=rollout.columns) for rollout in rollouts]
+    figures = list(dict.fromkeys(name for rollout in rollouts for name in rollout.extras))
+    seen = next((each.final_observations for each in rollouts if each.final_observations is not None), None)
     parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(rollouts[0])}
     offset = 0
     for rollout in rollouts:
-        for name, values in parts.items():
-            value = getattr(rollout, name)
-            values.append(
-                map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise and value is not None else value
+        n = len(rollout)
+        lacking = rollout.success.new_full((n,), torch.nan)
+        groups = rollout.groups + (offset - rollout.groups.min()).clamp(min=0)
+        offset = int(groups.max()) + 1
+        after = rollout.final_observations
+        if after is None and seen is not None:
+            after = map_obs(lambda x: x.new_zeros(n, *x.shape[1:]), seen)  # noqa: B023
+        extras = {name: rollout.extras.get(name, lacking) for name in figures}
+        same = replace(rollout, groups=groups, final_observations=after, extras=extras)
+        first = same.observations if obs_from_actions else None
+        longer = same.mapped(
+            lambda value, stepwise: (
+                map_obs(lambda x: _pad_steps(x, steps), value)
+                if stepwise and value is not first  # noqa: B023
+                else value
             )
-        parts["groups"][-1] = rollout.groups + (offset - rollout.groups.min()).clamp(min=0)
-        offset = int(parts["groups"][-1].max()) + 1
-    figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
-    parts["extras"] = [
-        {name: extras.get(name, rollout.success.new_full((len(rollout),), torch.nan)) for name in figures}
-        for rollout, extras in zip(rollouts, parts["extras"], strict=True)
-    ]
-    example = next((obs for obs in parts["final_observations"] if obs is not None), None)
-    if example is not None:
-        for i, seen in enumerate(parts["final_observations"]):
-            if seen is None:
-                shape = (len(rollouts[i]),)
-                parts["final_observations"][i] = map_obs(lambda x: x.new_zeros(shape + x.shape[1:]), example)  # noqa: B023
+        )
+        for name, values in parts.items():
+            values.append(getattr(longer, name))
     joined: dict[str, Any] = {
         name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
     }

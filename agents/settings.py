@@ -36,6 +36,25 @@ def setting(default: Any = MISSING, help: Any = MISSING, **facts: Any) -> Any:
     return field(metadata=named | facts)
 
 
+def by_settings(value: Callable[[Any], Any]) -> Any:
+    """Return a declaration of a class of an agent that depends on its settings, given a function of the agent.
+
+    On the class itself, which has no values of settings, it is what the parents declare.
+    """
+    return _BySettings(value)
+
+
+class _BySettings:
+    def __init__(self, value: Callable[[Any], Any]) -> None:
+        self.value = value
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, agent: Any, cls: type) -> Any:
+        return getattr(super(self.owner, cls), self.name) if agent is None else self.value(agent)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """The declaration of a setting.
@@ -54,7 +73,8 @@ class Setting:
         below: instead of `high`, what a number must be smaller than.
         one_of: the allowed names.
         optional: whether None is allowed, which it is where it ever was a default.
-        checked: whether `check` does so; otherwise `use_settings`, for what depends on other settings.
+        checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
+        checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
         starts: whether the first value of a function of progress has to be in the range, too.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
         commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
@@ -76,6 +96,7 @@ class Setting:
     one_of: tuple[str, ...] = ()
     optional: bool = False
     checked: bool = True
+    checked_by: Callable[[Any], Any] | None = None
     starts: bool = True
     saved: bool = True
     commands: tuple[str, ...] = ()
@@ -98,6 +119,8 @@ class Setting:
         """
         if not self.checked or (value is None and self.optional):
             return value
+        if self.checked_by is not None:
+            return self.checked_by(value)
         if self.one_of:
             return check_choice(self.name, value, self.one_of)
         if self.kind == "bool":
@@ -265,6 +288,7 @@ def _check_free(cls: type, given: Iterable[str], parents: Mapping[str, Setting])
         where = f"{cls.__name__}.{name}"
         known = [base for base in cls.__mro__[1:] if name in {*vars(base), *inspect.get_annotations(base)}]
         used = [base for base in known if name not in vars(base).get("_own_settings", {})]
+        used = [base for base in used if vars(base).get(name, base) is not None]  # None: a setting of some children
         if name in given and used and (_is_ours(used[0]) or hasattr(vars(used[0]).get(name), "__get__")):
             raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
         if name in given or name.startswith("__"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from .policies.choosing import LOG_PROBS
 from .rollout import Batch, Rollout
 from .training.agent import Agent
 from .training.proximal import ProximalAgent
+from .training.update import backward, may_be_idle, objective
 
 USUAL_RANGE = (0.2, 0.2)  # of agents without a clip range
 TOLERANCE = 1e-6
@@ -141,7 +142,7 @@ def _with_surrogate(agent: Any, surrogate: Any) -> Iterator[Any]:
     """Give the update's own loss another surrogate, whatever `loss` the agent has."""
     agent.surrogate = surrogate
     try:
-        yield agent.updater.loss
+        yield partial(objective, agent)
     finally:
         del agent.surrogate
 
@@ -215,20 +216,24 @@ class _Steps:
     def of(cls, agent: Agent, rollout: Rollout, steps: int) -> _Steps:
         """Make the update; several steps move the ratio away from 1."""
         made, played = cls(steps > 1), copy.deepcopy(agent)
-        prepare, backward = played.prepare, played.updater.backward
-        played.prepare = partial(made.begin, prepare)  # type: ignore[method-assign]
-        played.updater.backward = partial(made.look, played, backward)  # type: ignore[method-assign]
+        batches = played.batches
+        played.watchers.append(made.begin)
+        played.batches = lambda batch: made.looked(played, batches(batch))  # type: ignore[method-assign]
         played.update(rollout)
         return made
 
-    def begin(self, prepare: Callable[[Rollout], Batch], rollout: Rollout) -> Batch:
-        """Return the result of `prepare`; note its log-probabilities."""
-        prepared = prepare(rollout)
+    def begin(self, prepared: Batch) -> None:
+        """Note the log-probabilities before the first step."""
         self.before = prepared.log_probs[prepared.learnable]
-        return prepared
 
-    def look(self, agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> dict[str, float]:
-        """Return the result of `Update.backward`; note how its gradient compares."""
+    def looked(self, agent: Agent, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of the steps, each after it was looked at."""
+        for batch in batches:
+            self.look(agent, batch)
+            yield batch
+
+    def look(self, agent: Any, batch: Batch) -> None:
+        """Note how the gradient of a step compares."""
         self.forgets |= not bool(torch.isin(batch.log_probs[batch.learnable], self.before).all())
         with torch.no_grad():
             moved = (agent.policy.evaluate(batch)["log_probs"] - batch.log_probs)[batch.learnable].exp()
@@ -236,20 +241,19 @@ class _Steps:
             self.lowest, self.highest = min(self.lowest, float(moved.min())), max(self.highest, float(moved.max()))
         with _with_surrogate(agent, partial(_clipped_ratio, *_range_of(agent))) as loss:
             wanted = _ascent(agent, loss(batch)[0])
-        if agent.updater.may_be_idle:
+        if may_be_idle(agent):
             further = _with_ratio(batch, torch.full_like(batch.log_probs, 1.1))  # rows that no step has moved, too
-            self.is_wrong |= any(_skips(agent, backward, one) for one in (batch, further)[: 1 + self.several])
-        metrics = backward(batch)
+            self.is_wrong |= any(_skips(agent, one) for one in (batch, further)[: 1 + self.several])
+        backward(agent, batch)
         self.off += float((_moved_by(agent) - wanted).square().sum())
         self.size += float(wanted.square().sum())
-        return metrics
 
 
-def _skips(agent: Any, backward: Callable[[Batch], dict[str, float]], batch: Batch) -> bool:
+def _skips(agent: Any, batch: Batch) -> bool:
     """Return whether `skip_idle_rows` changes the gradient."""
     chosen, found = agent.skip_idle_rows, []
     for agent.skip_idle_rows in (True, False):
-        backward(batch)
+        backward(agent, batch)
         found.append(_moved_by(agent))
     agent.skip_idle_rows = chosen
     return float((found[0] - found[1]).norm()) > TOLERANCE * float(found[1].norm())

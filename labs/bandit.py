@@ -70,7 +70,7 @@ def single_samples(name: str) -> torch.Tensor:
     cls, settings = AGENTS[name]
     agent = make_agent(cls, WORLD, PROBABILITIES.log()[None], copies=3, **settings)
     if settings:
-        agent.load_state_dict({"mean": torch.tensor([MEAN], dtype=torch.float64)})
+        agent.carried["baseline"].load_state_dict({"mean": torch.tensor([MEAN], dtype=torch.float64)})
     answers = torch.arange(3)
     rollout = episodes(agent.policy, WORLD, answers, REWARDS, answers)
     return 3 * gradient(agent, agent.prepare(rollout))[:, 0]  # the loss is a mean over the three

@@ -122,7 +122,7 @@ def coefficients(baseline: str, size: int, constant: float) -> torch.Tensor:
     table = torch.zeros(size + 1, size + 1, size, dtype=torch.float64)
     for ours, others in itertools.product(range(size + 1), repeat=2):
         if state:
-            agent.load_state_dict(state)  # the last rollout has moved it
+            agent.carried["baseline"].load_state_dict(state)  # the last rollout has moved it
         verdicts = torch.cat([torch.arange(size) < ours, torch.arange(size) < others])  # [2K]
         prompt = torch.arange(2).repeat_interleave(size)
         prepared = agent.prepare(episodes(agent.policy, World(2, 1), torch.zeros_like(prompt), verdicts, prompt))

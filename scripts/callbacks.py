@@ -8,6 +8,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rlenv.agents.estimators.kl import k1
+from rlenv.agents.training.extras import micro_batches
 from rlenv.agents.training.metrics import is_logged
 
 from .progress import Interrupt, Rate, before_first_end
@@ -92,7 +93,7 @@ class KLFromStart(BetweenRollouts):
             return
         rollout = self.locals["rollout"]
         total = 0.0
-        for rows in self.model.updater.micro_batches(rollout):
+        for rows in micro_batches(self.model, rollout):
             start_log_probs = self.start.evaluate(rows)["log_probs"]
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))

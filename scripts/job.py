@@ -66,7 +66,7 @@ class Job:
             self.episodes = session.evaluation_episodes(self.is_text, sizes)
         self.demonstrations = self.envs = None
         if self.is_text:
-            agent.updater.watchers.append(self.sample_log.watch)
+            agent.watchers.append(self.sample_log.watch)
             if "warm_start" not in self.state or "imitation" in self.state:
                 self.demonstrations = session.demonstrations_if_any(agent, given)
                 given["sft_steps"] = 0 if self.demonstrations is None else given["sft_steps"]

@@ -53,7 +53,7 @@ ALLOWED = {  # imported where it is used
 }
 DOORS = {  # modules above a file that it names in a text: they are optional, or take long to import
     "agents/policies/make.py": {"rlenv.agents.language.policy", "rlenv.agents.language.vocabulary"},
-    "agents/training/agent.py": {"rlenv.agents.engines.player"},
+    "agents/training/loop.py": {"rlenv.agents.engines.player"},
     "agents/training/settings.py": {"rlenv.agents.engines.player"},
     "verifiers/conversation.py": {"rlenv.encoder"},
     "verifiers/dialogues/toolbox.py": {"rlenv.verifiers.code.tool", "rlenv.verifiers.dialogues.calculator"},
@@ -230,8 +230,8 @@ def floors(cls):
     return max(ways, default=0)
 
 
-def test_no_class_has_more_than_five_of_ours_above_it():
-    """PPO has as many: clipping, passes, the loop, stable-baselines3's methods, settings."""
+def test_no_class_has_more_than_six_of_ours_above_it():
+    """GRPO has as many: clipping, passes, stable-baselines3's methods, the loop, what an algorithm says, settings."""
     classes = [
         *AGENTS.values(),
         *map(find_verifier, list_verifiers()),
@@ -239,7 +239,7 @@ def test_no_class_has_more_than_five_of_ours_above_it():
         TextGenVectorEnv,
         LanguageModelPolicy,
     ]
-    assert {cls: floors(cls) for cls in classes if floors(cls) > 5} == {}
+    assert {cls: floors(cls) for cls in classes if floors(cls) > 6} == {}
 
 
 def test_every_folder_says_what_belongs_there():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from typing_extensions import override
 
@@ -23,6 +25,7 @@ class ActorCritic(Agent):
     """
 
     uses_critic = True
+    bootstraps = True
 
     gae_lambda: float = setting(
         help="λ, from 0 (one-step error) to 1 (return minus value).", by_kind={ANY: 1.0}, low=0, high=1
@@ -30,11 +33,10 @@ class ActorCritic(Agent):
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        values, final_values = rollout.required("values"), rollout.final_values
-        return generalized_advantage(
-            rollout.rewards, values, rollout.learnable, self.gamma, self.gae_lambda, final_values
-        )
+        return advantages_of(self, rollout, self.gae_lambda)
 
-    @override
-    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
-        return advantages + rollout.required("values")
+
+def advantages_of(agent: Any, rollout: Rollout, gae_lambda: float | torch.Tensor) -> torch.Tensor:
+    """Return generalized advantages [N, T] with the agent's critic and discount, at one λ or that of each episode."""
+    values, final_values = rollout.required("values"), rollout.extras.get("final_values")
+    return generalized_advantage(rollout.rewards, values, rollout.learnable, agent.gamma, gae_lambda, final_values)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, gates
@@ -17,7 +16,8 @@ from ._group_relative import SCALE, group_relative
 class CovarianceAgent(PassesAgent):
     """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
 
-    They are chosen once per rollout, among steps with an advantage, by the policy before the update.
+    They are chosen once per rollout, among steps with an advantage, by the policy before the update: the extra
+    "chosen" of the batch, bool [N, T].
     """
 
     default_group_size = 4
@@ -32,8 +32,8 @@ class CovarianceAgent(PassesAgent):
     max_covariance: float | None = setting(None, "Steps are chosen below this one.", more="None for no bound.")
 
     @override
-    def use_settings(self) -> None:
-        super().use_settings()
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        super().setup(env, group_size)
         if self.max_covariance is not None and self.min_covariance >= self.max_covariance:
             raise ValueError(
                 f"min_covariance={self.min_covariance:g} is not below max_covariance={self.max_covariance:g}, so no "
@@ -52,9 +52,4 @@ class CovarianceAgent(PassesAgent):
     @override
     def prepare(self, rollout: Rollout) -> Batch:
         batch = super().prepare(rollout)
-        return replace(batch, marked=self.chosen(batch))
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        assert batch.marked is not None
-        return batch.marked
+        return batch.with_extras(chosen=self.chosen(batch))

@@ -42,8 +42,5 @@ class CISPO(PassesAgent):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        batch.note_clipped(log_probs - batch.log_probs > math.log(self.max_ratio))
         return losses.weighted_log_prob(log_probs, batch.log_probs, batch.advantages, self.max_ratio)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return log_probs - batch.log_probs > math.log(self.max_ratio)

@@ -29,8 +29,10 @@ class ClipCov(CovarianceAgent):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        chosen = batch.extras["chosen"]
         ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
-        return ratio.where(~self.is_clipped(log_probs, batch), 0)
+        batch.note_clipped(chosen)
+        return ratio.where(~chosen, 0)
 
 
 class KLCov(CovarianceAgent):
@@ -51,6 +53,8 @@ class KLCov(CovarianceAgent):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        chosen = batch.extras["chosen"]
         held = self.penalty * kl.k3(batch.log_probs, log_probs)
         ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
-        return ratio - held.where(self.is_clipped(log_probs, batch), 0)
+        batch.note_clipped(chosen)
+        return ratio - held.where(chosen, 0)

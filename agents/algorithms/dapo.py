@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from ..estimators import aggregation, returns, scaling
 from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
-from ..rollouts.envs import step_limit
-from ..settings import setting
+from ..settings import by_settings, setting
 from ..training.proximal import ProximalAgent
 
 
@@ -53,15 +52,15 @@ class DAPO(ProximalAgent):
         None, "The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
     )
 
+    uses_longest = by_settings(lambda self: self.overlong_buffer > 0)
+
     @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        longest = step_limit(env, self.max_steps, "max_steps") if self.overlong_buffer else 0
-        if self.overlong_buffer > longest:
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        super().setup(env, group_size)
+        if self.overlong_buffer > self.longest:
             raise ValueError(
-                f"overlong_buffer must be at most the {longest} steps possible, got {self.overlong_buffer}"
+                f"overlong_buffer must be at most the {self.longest} steps possible, got {self.overlong_buffer}"
             )
-        super().use_env(env, group_size)
-        self.longest = longest
 
     @override
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:

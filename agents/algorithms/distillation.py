@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import torch
-from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..rollout import Batch, Rollout
-from ..settings import setting
+from ..settings import by_settings, setting
+from ..training.teacher import Lesson
 from ._taught import Taught
 
 SAMPLED, CENTRED = "sampled", "centred"
@@ -50,39 +48,33 @@ class Distillation(Taught):
     )
     max_ratio: float = setting(5.0, "ρ_max.", low=1)
 
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        self.compares_groups = self.reward_coef > 0
-        self.weighs_samples = self.estimator != kl.EXACT or self.reward_coef > 0  # else the surrogate is 0
-        if not self.weighs_samples:
-            idle = ("mismatch", "off_policy_mask", "max_ratio")
-            self.refuse_idle("with estimator='exact', which weighs no samples", *idle)
-        if not self.reward_coef:
-            self.refuse_idle("without reward_coef", "normalize_rewards")
+    compares_groups = by_settings(lambda self: self.reward_coef > 0)
+    lesson = by_settings(lambda self: Lesson(divergence="kl" if self.estimator == kl.EXACT else None))
+    extras = by_settings(
+        lambda self: ("teacher_log_probs", "teacher_kl") if self.estimator == CENTRED else ("teacher_log_probs",)
+    )
+    idle_settings = by_settings(
+        lambda self: {
+            **super().idle_settings,
+            "without reward_coef": () if self.reward_coef else ("normalize_rewards",),
+            "with estimator='exact', which weighs no samples": ()
+            if self._weighs_samples
+            else ("mismatch", "off_policy_mask", "max_ratio"),
+        }
+    )
 
-    @override
-    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
-        super()._use_policy(spec, envs)
-        if self.estimator == kl.EXACT:
-            self.anchor.estimator, self.anchor.place = kl.EXACT, "loss"
-
-    @override
-    def evaluated(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
-        rollout, teacher = super().evaluated(rollout), self.anchor.reference
-        if self.estimator != CENTRED or teacher is None:
-            return rollout
-        gap = self.updater.in_passes(lambda part: self.policy.evaluate(part, ("kl",), teacher)["kl"], rollout)
-        return replace(rollout, values=-gap)
+    @property
+    def _weighs_samples(self) -> bool:
+        """Whether the surrogate is more than 0: with the exact KL, rewards alone make it so."""
+        return self.estimator != kl.EXACT or self.reward_coef > 0
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        credit = rollout.where_taught(rollout.required("ref_log_probs") - rollout.log_probs)
+        credit = rollout.where_taught(rollout.required("teacher_log_probs") - rollout.log_probs)
         if self.estimator == kl.EXACT:
             credit = torch.zeros_like(credit)  # the anchor's term of the loss does it
         elif self.estimator == CENTRED:
-            credit = credit - rollout.where_taught(rollout.required("values"))
+            credit = credit + rollout.where_taught(rollout.required("teacher_kl"))
         if self.reward_coef:
             gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
             credit = credit + self.reward_coef * (gains - baselines.leave_one_out(gains, rollout))
@@ -93,8 +85,5 @@ class Distillation(Taught):
         credit = batch.advantages  # of the policy before the update
         if self.estimator != kl.EXACT:
             credit = credit + batch.where_taught(batch.log_probs - log_probs.detach())
+        batch.note_clipped((log_probs - batch.log_probs > math.log(self.max_ratio)) & self._weighs_samples)
         return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return (log_probs - batch.log_probs > math.log(self.max_ratio)) & self.weighs_samples

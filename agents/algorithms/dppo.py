@@ -39,8 +39,7 @@ class DPPO(CISPO):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return super().surrogate(log_probs, batch).where(~self.is_clipped(log_probs.detach(), batch), 0)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.moved_too_far(log_probs, batch.log_probs, batch.advantages, self.max_moved)
+        masked = gates.moved_too_far(log_probs.detach(), batch.log_probs, batch.advantages, self.max_moved)
+        weighted = super().surrogate(log_probs, batch)
+        batch.note_clipped(masked)
+        return weighted.where(~masked, 0)

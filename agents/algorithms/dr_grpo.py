@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, baselines, returns
 from ..rollout import Rollout
-from ..rollouts.envs import step_limit
 from ..settings import setting
 from ..training.proximal import ProximalAgent
 
@@ -29,14 +27,9 @@ class DrGRPO(ProximalAgent):
     name = "dr-grpo"
     default_group_size = 4
     compares_groups = True
+    uses_longest = True
 
     max_steps: int | None = setting(None, "L_max, which the loss is divided by.", shown="what the environment allows")
-
-    @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        longest = step_limit(env, self.max_steps, "max_steps")
-        super().use_env(env, group_size)
-        self.longest = longest
 
     @override
     def weights(self, mask: torch.Tensor) -> torch.Tensor:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..estimators import aggregation, returns, scaling
 from ..rollout import PARTS, Rollout
-from ..settings import setting
+from ..settings import by_settings, setting
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
 from ._kl_in_loss import KLInLoss
@@ -45,47 +44,46 @@ class GDPO(KLInLoss, ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
 
+    idle_settings = {"in GDPO, which standardizes every part of the reward": ("normalize_rewards",)}
+
     part_weights: Mapping[str, float] | None = setting(
         None,
         "Parts of the verdict to train on, and the weight of each standardized part.",
         shown="the verifier's, if it is a weighted sum",
+        checked_by=lambda value: _part_weights(value),
+    )
+
+    @property
+    def weight_of(self) -> Mapping[str, float]:
+        """The parts that count, with their weights."""
+        declared: Mapping[str, float] = self.env.metadata.get("part_weights", {})
+        return declared if self.part_weights is None else self.part_weights
+
+    figures = by_settings(
+        lambda self: {f"train/part_weight/{column_name(name)}": float(w) for name, w in self.weight_of.items()}
     )
 
     @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        self.refuse_idle("in GDPO, which standardizes every part of the reward", "normalize_rewards")
-        given = self.part_weights
-        if given is not None and (
-            not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values()))
-        ):
-            raise ValueError(
-                f'part_weights must map parts to numbers, as in {{"right": 1, "short": 0.5}}; got {given!r}'
-            )
-        self.part_weights = None if given is None else dict(given)
-
-    @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        super().use_env(env, group_size)
-        declared: Mapping[str, float] = self.env.metadata.get("part_weights", {})
-        self.weight_of = dict(declared if self.part_weights is None else self.part_weights)
-
-    @override
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        if self.num_updates == 0 and self.part_weights is not None and bool(rollout.ok.any()):
-            known = [name.removeprefix(PARTS) for name in rollout.extras if name.startswith(PARTS)]
-            if unknown := [name for name in self.weight_of if name not in known]:
-                have = f"the parts {', '.join(known)}" if known else "no named parts"
-                raise ValueError(f"part_weights names {unknown[0]!r}, but the verdicts of this environment have {have}")
-        weights = {f"train/part_weight/{column_name(name)}": float(w) for name, w in self.weight_of.items()}
-        return super().update(rollout) | weights
-
-    @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
+        if self.num_updates == 0 and self.part_weights is not None and bool(rollout.ok.any()):
+            self._check_parts(rollout)
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
         lacking = torch.full_like(gains[:, 0], torch.nan)
         parts = [(rollout.extras.get(PARTS + name, lacking).to(gains), w) for name, w in self.weight_of.items()]
         return scaling.standardize_parts(parts or [(gains[:, 0], 1.0)], rollout)[:, None].expand_as(gains)
+
+    def _check_parts(self, rollout: Rollout) -> None:
+        known = [name.removeprefix(PARTS) for name in rollout.extras if name.startswith(PARTS)]
+        if unknown := [name for name in self.weight_of if name not in known]:
+            have = f"the parts {', '.join(known)}" if known else "no named parts"
+            raise ValueError(f"part_weights names {unknown[0]!r}, but the verdicts of this environment have {have}")
+
+
+def _part_weights(given: Any) -> dict[str, float]:
+    """Return the weights of parts as a dict; an error unless they are some numbers by name."""
+    if not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values())):
+        raise ValueError(f'part_weights must map parts to numbers, as in {{"right": 1, "short": 0.5}}; got {given!r}')
+    return dict(given)
 
 
 def _is_number(value: Any) -> bool:

@@ -31,5 +31,6 @@ class GMPO(GRPO):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        log_ratios = losses.clipped_log_ratio(*self._clipping(log_probs, batch))
-        return losses.per_sequence(log_ratios, batch.learnable).exp() * batch.advantages
+        compared = log_probs, batch.log_probs, batch.advantages, *self.bounds
+        batch.note_clipped(losses.is_clipped(*compared))
+        return losses.per_sequence(losses.clipped_log_ratio(*compared), batch.learnable).exp() * batch.advantages

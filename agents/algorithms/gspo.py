@@ -22,6 +22,7 @@ class GSPO(GRPO):
     """
 
     name = "gspo"
+    advantages_stay = True
 
     clip_range = setting(
         3e-4,
@@ -31,5 +32,6 @@ class GSPO(GRPO):
     clip_range_high = setting(4e-4, "ε_high.")
 
     @override
-    def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return losses.per_sequence(log_probs, batch.learnable)
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        new, old = (losses.per_sequence(each, batch.learnable) for each in (log_probs, batch.log_probs))
+        return self.clipped(new, old, batch)

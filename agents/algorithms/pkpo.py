@@ -44,9 +44,8 @@ class PKPO(KLInLoss, Agent, PKPOOptions):
     )
 
     @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        super().use_env(env, group_size)
-        size = self.group_size or self.episodes_per_update
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        size = group_size or self.episodes_per_update
         if (self.k or 0) > size:
             raise ValueError(
                 f"k={self.k} is more than the {size} episodes of a group; use k=1 to {size}, or larger groups"

@@ -22,8 +22,8 @@ class PPO(ProximalAgent, ActorCritic):
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
 
     Its mini-batches are random steps of the rollout; for a language model, whose steps are evaluated in one pass per
-    episode, and with `off_policy_mask`, which looks at episodes, whole ones. So `surrogate` and `compared` may get
-    steps as episodes of length 1.
+    episode, and with `off_policy_mask`, which looks at episodes, whole ones. So `surrogate` may get steps as
+    episodes of length 1.
     """
 
     name = "ppo"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
 from ..rollout import GREEDY_RETURN, Rollout
 from ..rollouts.envs import check_replays
+from ..settings import by_settings
 from ..training.agent import Agent
 from .options import BaselineOptions
 
@@ -35,16 +36,21 @@ class ReinforceBaseline(Agent, BaselineOptions):
     weights = staticmethod(aggregation.sequence_sum)
     default_group_size = 4
 
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        self.uses_critic, self.compares_groups = self.baseline == "value", self.baseline in OF_A_GROUP
-        self.uses_score_norms = self.baseline == "optimal-token"
-        self.subtracted = BASELINES[self.baseline]()
+    uses_critic = by_settings(lambda self: self.baseline == "value")
+    compares_groups = by_settings(lambda self: self.baseline in OF_A_GROUP)
+    extras = by_settings(lambda self: ("score_norms",) if self.baseline == "optimal-token" else ())
+    carried = by_settings(
+        lambda self: {"baseline": self.subtracted} if isinstance(self.subtracted, RunningMean) else {}
+    )
+
+    @cached_property
+    def subtracted(self) -> Any:
+        """The baseline, a function of returns and rollout."""
+        return BASELINES[self.baseline]()
 
     @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        if self.uses_score_norms and not self.policy.is_categorical:
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        if self.baseline == "optimal-token" and not self.policy.is_categorical:
             raise ValueError(
                 f"baseline='optimal-token' needs one discrete action per step, got actions in "
                 f"{env.single_action_space} and a {type(self.policy).__name__}, whose is_categorical is False; "
@@ -52,7 +58,6 @@ class ReinforceBaseline(Agent, BaselineOptions):
             )
         if self.baseline == "greedy":
             check_replays(env, "baseline='greedy'")
-        super().use_env(env, group_size)
 
     @override
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
@@ -61,19 +66,10 @@ class ReinforceBaseline(Agent, BaselineOptions):
             return rollout
         greedy = self.replay(rollout)
         paid = returns.episode_return(greedy.rewards, greedy.mask, self.gamma)[:, 0].where(greedy.ok, torch.nan)
-        return replace(rollout, extras=rollout.extras | {GREEDY_RETURN: paid})
+        return rollout.with_extras(**{GREEDY_RETURN: paid})
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         gains = RETURNS[self.returns](rollout.rewards, rollout.mask, self.gamma)
         gains = returns.hold_last(gains, rollout.mask)
         return gains - self.subtracted(gains, rollout)
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return self.subtracted.state_dict() if isinstance(self.subtracted, RunningMean) else {}
-
-    @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if isinstance(self.subtracted, RunningMean):
-            self.subtracted.load_state_dict(state)

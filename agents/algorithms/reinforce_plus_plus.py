@@ -8,6 +8,7 @@ from typing_extensions import override
 from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
 from ..rollout import Rollout
+from ..settings import by_settings
 from ..training.proximal import ProximalAgent
 from .options import PlusPlusOptions
 
@@ -26,14 +27,10 @@ class ReinforcePlusPlus(ProximalAgent, PlusPlusOptions):
     name = "reinforce-plus-plus"
     weights = staticmethod(aggregation.token_mean)
 
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        self.compares_groups = self.baseline == "group-mean"
-        self.subtracted = BASELINES[self.baseline]()
+    compares_groups = by_settings(lambda self: self.baseline == "group-mean")
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         gains = returns.return_to_go(rollout.rewards, rollout.mask, self.gamma)
         gains = returns.hold_last(gains, rollout.mask)
-        return scaling.whiten(gains - self.subtracted(gains, rollout), rollout.learnable)
+        return scaling.whiten(gains - BASELINES[self.baseline]()(gains, rollout), rollout.learnable)

@@ -40,12 +40,7 @@ class SAPO(PassesAgent):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.soft_gate(log_probs, batch.log_probs, batch.advantages, *self._temperatures)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.is_closing(log_probs, batch.log_probs, batch.advantages, *self._temperatures)
-
-    @property
-    def _temperatures(self) -> tuple[float, float]:
-        return self.gate_temperature, self.gate_temperature_negative
+        temperatures = self.gate_temperature, self.gate_temperature_negative
+        compared = log_probs, batch.log_probs, batch.advantages, *temperatures
+        batch.note_clipped(gates.is_closing(*compared))
+        return gates.soft_gate(*compared)

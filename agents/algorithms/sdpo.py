@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from gymnasium.vector import VectorEnv
-from typing_extensions import override
-
 from ..estimators import kl
-from ..language.hints import feedback_speller
-from ..rollout import Batch, Rollout
-from ..settings import setting
-from ..stateful import Stateful
-from ..training.metrics import Reduce
-from ..training.teacher import SelfTeacher, whole_copy
+from ..settings import by_settings, setting
+from ..training.teacher import Lesson
 from .distillation import Distillation
 
 
@@ -31,7 +21,6 @@ class SDPO(Distillation):
     name = "sdpo"
     default_group_size = 4
     teaches_itself = True
-    reductions = {"train/taught_frac": Reduce.MEAN}
 
     estimator: str = setting(kl.EXACT)
     teacher_weights: str = setting(
@@ -50,50 +39,19 @@ class SDPO(Distillation):
     )
     max_hint_tokens: int = setting(512, "Tokens of the longest right answer that is shown; feedback is cut to so many.")
 
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        if self.teacher is not None:
-            self.refuse_idle("with a teacher", "teacher_weights", "average_rate")
-        elif self.teacher_weights != "averaged":
-            self.refuse_idle("without averaged weights", "average_rate")
-        if self.estimator != kl.EXACT:
-            self.refuse_idle(f"with estimator={self.estimator!r}", "divergence")
-
-    @override
-    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
-        super()._use_policy(spec, envs)
-        if not hasattr(self.policy, "hinted"):
-            raise ValueError(f"sdpo needs a policy that reads text, not a {type(self.policy).__name__}: take rloo")
-        kind = "start" if self.teacher is not None else self.teacher_weights
-        self.self_teacher = SelfTeacher(self, self.average_rate if kind == "averaged" else 0.0)
-        self.anchor.divergence, self.anchor.is_frozen = self.divergence, kind == "start"
-        if kind == "averaged":
-            self.anchor.copy_of = whole_copy
-        elif kind == "live":
-            self.anchor.reference = self.policy
-
-    @override
-    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
-        super().use_env(env, group_size)
-        self.collector.spell = feedback_speller(env.metadata, self.max_hint_tokens)
-
-    @override
-    def prepare(self, rollout: Rollout) -> Batch:
-        policy: Any = self.policy  # one that reads text
-        return super().prepare(policy.hinted(rollout, self.env.metadata, self.max_hint_tokens))
-
-    @override
-    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        taught = batch.total(batch.where_taught(torch.ones_like(log_probs)))
-        return super().diagnose(log_probs, batch) | {"train/taught_frac": taught}
-
-    @override
-    def update(self, rollout: Any) -> dict[str, float]:
-        self.updating = True
-        self.self_teacher.follow()
-        return super().update(rollout)
-
-    @override
-    def parts(self) -> dict[str, Stateful]:
-        return super().parts() | {"self_teacher": self.self_teacher}
+    lesson = by_settings(
+        lambda self: Lesson(
+            divergence=self.divergence if self.estimator == kl.EXACT else None,
+            weights="given" if self.teacher is not None else self.teacher_weights,
+            rate=self.average_rate,
+            hint_tokens=self.max_hint_tokens,
+        )
+    )
+    idle_settings = by_settings(
+        lambda self: {
+            **super().idle_settings,
+            "with a teacher": () if self.teacher is None else ("teacher_weights", "average_rate"),
+            "without averaged weights": () if self.teacher_weights == "averaged" else ("average_rate",),
+            f"with estimator={self.estimator!r}": () if self.estimator == kl.EXACT else ("divergence",),
+        }
+    )

@@ -40,8 +40,5 @@ class TOPR(PassesAgent):
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         weights = gates.taper(log_probs, batch.log_probs, batch.advantages, batch.learnable)
+        batch.note_clipped(weights < 0.5)
         return weights * losses.policy_gradient(log_probs, batch.advantages)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.taper(log_probs, batch.log_probs, batch.advantages, batch.learnable) < 0.5

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from typing_extensions import override
 
-from ..estimators.returns import generalized_advantage, length_adaptive_lambda
-from ..rollout import Rollout
-from ..settings import setting
+from ..estimators.returns import length_adaptive_lambda
+from ..rollout import Batch, Rollout
+from ..settings import by_settings, setting
+from ._actor_critic import advantages_of
 from .ppo import PPO
 
 
@@ -43,38 +42,14 @@ class VAPO(PPO):
     )
     value_warmup: int = setting(0, "First updates that train the critic alone; the paper takes 50.", low=0)
 
-    @override
-    def use_settings(self) -> None:
-        super().use_settings()
-        if self.value_warmup and not self.vf_coef:
-            raise ValueError(f"value_warmup={self.value_warmup} trains a critic, but vf_coef=0; raise vf_coef")
-        self.warmed_up = 0
-
-    @property
-    @override
-    def actor_waits(self) -> bool:
-        return self.warmed_up < self.value_warmup
-
-    @override
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        metrics = super().update(rollout)
-        self.warmed_up += self.actor_waits
-        return metrics
+    idle_settings = by_settings(lambda self: {} if self.vf_coef else {"with vf_coef=0": ("value_warmup",)})
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        values, final_values = rollout.required("values"), rollout.final_values
-        lam = length_adaptive_lambda(rollout.lengths, self.length_alpha)
-        return generalized_advantage(rollout.rewards, values, rollout.learnable, self.gamma, lam, final_values)
+        return advantages_of(self, rollout, length_adaptive_lambda(rollout.lengths, self.length_alpha))
 
     @override
-    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
-        return super().critic_targets(rollout, super().advantages(rollout))
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return {"warmed_up": self.warmed_up}
-
-    @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.warmed_up = state["warmed_up"]
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
+        targets = advantages_of(self, batch, self.gae_lambda) + batch.required("values")
+        return batch.with_extras(value_targets=targets.where(batch.learnable, 0))

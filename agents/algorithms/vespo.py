@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from typing_extensions import override
 
@@ -29,6 +27,7 @@ class VESPO(PassesAgent):
 
     name = "vespo"
     advantages_stay = True
+    importance_in_surrogate = True  # as a factor of W
     default_group_size = 4
     compares_groups = True
     advantages = group_relative
@@ -43,22 +42,16 @@ class VESPO(PassesAgent):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return self._kernel(log_probs, batch) * losses.policy_gradient(log_probs, batch.advantages)
-
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return self._kernel(log_probs, batch) < 0.5
-
-    @override
-    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-        return super().correction(log_probs, replace(batch, importance=None))  # it is in W
+        weights = self._kernel(log_probs, batch)
+        batch.note_clipped(weights < 0.5)
+        return weights * losses.policy_gradient(log_probs, batch.advantages)
 
     def _kernel(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return φ of each step's episode, a constant [N, T]."""
         steps = batch.learnable
         moved = (log_probs - batch.log_probs).detach().where(steps, 0).sum(1, keepdim=True)  # [N, 1]
-        if batch.importance is not None:
-            weights = batch.importance.log().where(steps, 0).sum(1, keepdim=True)
+        if "importance" in batch.extras:
+            weights = batch.extras["importance"].log().where(steps, 0).sum(1, keepdim=True)
             per_step = str(self.mismatch_mode).startswith("token")
             moved = moved + (weights if per_step else weights / steps.sum(1, keepdim=True).clamp(min=1))
         good, bad = (self.power, self.decay), (self.power_negative, self.decay_negative)

@@ -28,6 +28,7 @@ from ..fsdp import gather_weights, local, release_weights
 from ..policies.base import actor_parameters
 from ..rollout import Rollout
 from ..rollouts.collector import OnStep
+from ..training.extras import in_passes
 from ..training.player import Part, Player
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
@@ -187,7 +188,7 @@ class EnginePlayer(Player):
         seen = processes.on(rollout.select(rows), agent.device)
         with self._with_sent(policy):
             gather_weights(policy)
-            trained = agent.updater.in_passes(lambda part: policy.evaluate(part)["log_probs"], seen)
+            trained = in_passes(agent, lambda part: policy.evaluate(part)["log_probs"], seen)
             release_weights(policy)
         gaps = (trained - seen.log_probs)[seen.mask].double().abs()
         sums = processes.gather((float(gaps.sum()), len(gaps)))

@@ -9,7 +9,6 @@ are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,7 +56,7 @@ def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context
         rollout.observations["tokens"], rollout.observations["length"], rollout.actions, rollout.lengths,
         rollout.groups, right, rollout.columns,
     )  # fmt: skip
-    told = None if rollout.feedback is None else rollout.feedback.cpu()
+    told = rollout.extras["feedback"].cpu() if "feedback" in rollout.extras else None
     answers: dict[int, dict[int, list[int]]] = {group: {} for group in groups.tolist()}  # of its right episodes
     for row in solved.nonzero()[:, 0].tolist():
         answer, column = actions[row, : lengths[row]], columns[row, : lengths[row]]
@@ -74,7 +73,7 @@ def with_hints(rollout: Rollout, metadata: Mapping[str, Any], most: int, context
         taught.append(bool(found or said) and end + len(hint) <= context)
         rows.append((place, hint if taught[-1] else []))
     hinted = {name: to_device(value, rollout.mask.device) for name, value in _placed(tokens, first, rows).items()}
-    return replace(rollout, hinted=hinted, taught=to_device(torch.tensor(taught), rollout.mask.device))
+    return rollout.with_extras(hinted=hinted, taught=to_device(torch.tensor(taught), rollout.mask.device))
 
 
 def _placed(

@@ -227,7 +227,7 @@ class LanguageModelPolicy(Policy):
         reading = seen = self._reading(rollout)
         theirs: tuple[torch.Tensor, ...] = ()
         if reference is not None and DIVERGENCES.keys() & names:
-            if rollout.hinted is not None:  # equal steps may have unequal hints
+            if "hinted" in rollout.extras:  # equal steps may have unequal hints
                 reading, seen = reading.by_step(), reference._reading(rollout.as_taught).by_step()
             with torch.no_grad():
                 theirs = (reference._states(seen),)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ class Collector:
         device: where the policy is.
 
     Attributes:
-        spell: makes tokens [F], which `Rollout.feedback` has, of the reasons that verdicts give; None to drop these.
+        spell: makes tokens [F], the extra "feedback", of the reasons that verdicts give; None to drop these.
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
@@ -158,7 +157,8 @@ class Collector:
                 record.start(starts, infos)
         rollout = record.rollout()
         if self.spell is not None:
-            rollout = replace(rollout, feedback=torch.stack(list(map(self.spell, record.reasons))).to(self.device))
+            feedback = torch.stack(list(map(self.spell, record.reasons)))
+            rollout = rollout.with_extras(feedback=feedback.to(self.device))
         self.failure = record.failure or self.failure
         self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
         whole = time.perf_counter() - began

@@ -1,92 +1,44 @@
-"""The loop that every agent shares: collect, update, log. What an update is stands in `update.py`."""
+"""An agent: the training loop with the methods of stable-baselines3 beside it."""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from functools import partial
-from importlib import import_module
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
-from gymnasium.spaces import Box
-from gymnasium.vector import VectorEnv
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.utils import configure_logger
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from .. import processes
-from ..checks import check_count, check_goal
-from ..estimators import losses
-from ..estimators.returns import return_to_go
-from ..fsdp import deal_out, release_weights
-from ..policies import SavedPolicy, make_policy
-from ..policies.base import critic_parameters
-from ..rollout import Batch, Rollout
-from ..rollouts.envs import LOOP_SETTINGS, closed_on_error, env_maker, longest_episode, resolve_device, takes_tokenizer
+from ..checks import check_count, first_line
+from ..fsdp import check_whole, gathered
+from ..policies import Policy
+from ..policies.actor import for_env
+from ..rollout import Rollout, map_obs
+from ..rollouts.collector import OnStep
+from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, seed_of
+from ..rollouts.sb3_envs import as_vec_env
 from ..settings import declared_by
-from ..stateful import DictState, Stateful
-from . import evaluation, log_entry, saving
-from .generators import Generators, GeneratorState
-from .health import FailureWatch, StabilityWatch
-from .kl_anchor import Anchor
-from .metrics import Reduce, is_logged, rollout_metrics
-from .optimizer import PolicyOptimizer, warn_of_float16
-from .player import Player
-from .sb3_face import Sb3Face, as_callback
-from .start import StartWatch
-from .update import Figures, Update
+from . import evaluation, saving
+from .checkpoint import Checkpoint, read_checkpoint
+from .loop import Loop
 
-SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
+POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
 
 
-def _advantages_stay(cls: type) -> bool:
-    """Return the claim of the class body with the surrogate; False if one of its children denies it."""
-    for base in cls.__mro__:
-        body = vars(base)
-        if "surrogate" in body or "loss" in body:
-            return bool(body.get("advantages_stay", False))
-        if not body.get("advantages_stay", True):
-            return False
-    return False
-
-
-class Agent(Sb3Face):
-    """A policy-gradient agent. An algorithm says what its advantages, surrogate and weights are; see `Update`.
+class Agent(Loop):
+    """A policy-gradient agent. An algorithm says what its advantages, surrogate and weights are; see `Algorithm`.
 
     Args:
         policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`. A model
             that comes with a tokenizer brings it to an environment that is given by its id.
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
 
-    Attributes:
-        name: under which checkpoints and commands know this class; empty for a class of your own.
-        default_group_size: episodes that share a prompt, unless the user says.
-        compares_groups: whether an episode is compared with the others of its prompt.
-        uses_critic: whether the policy needs a critic.
-        uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
-        needs_teacher: whether there is a policy to learn from, besides the environment.
-        teaches_itself: whether it is the trained policy or a copy of it, unless another one is given.
-        advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0, so
-            that such rows need no pass (`skip_idle_rows`). It counts in the class body that defines `surrogate` or
-            `loss`, and is False for one that defines them and does not say it.
-        reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
-        policy: trained in place.
-        anchor: the KL anchor, with the frozen reference.
-        policy_optimizer: clips and applies gradients.
-        updater: what an update does.
-        player: of the episodes of an update: the policy, or an engine.
-        collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
-        make_envs: makes the environment, given `num_envs`.
-        origin: the id it was made from, and its arguments.
-        generator: for sampling actions.
-        num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
-            slots cannot wait play until the last episode of a rollout is over.
-        trained_timesteps: those of them that updates were made from.
-        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
-        before_rollout: what a checkpoint needs of the moment before the rollout that is being collected.
-        evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
-        extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
+    Attributes: see `Algorithm` for what an algorithm declares, and `Loop` for the parts of a training.
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
@@ -94,337 +46,260 @@ class Agent(Sb3Face):
         TypeError: for an unknown keyword argument, with the closest match and what is allowed.
     """
 
-    name: ClassVar[str] = ""
-    default_group_size: ClassVar[int] = 1
-    compares_groups = False
-    uses_critic = False
-    uses_score_norms = False
-    needs_teacher = False
-    teaches_itself = False
-    advantages_stay = True
-    reductions: ClassVar[Mapping[str, Reduce]] = {
-        "train/approx_kl": Reduce.MEAN_OF_TRAINED,
-        "train/logp_gap_max": Reduce.MAX,
-    }
-    anchor: Anchor
-    updater: Update
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.advantages_stay = _advantages_stay(cls)
-        own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
-        cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
-
-    def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
-        self._set_settings(settings)
-        self.device = resolve_device(self.device, env)
-        self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
-        size = self.default_group_size if group_size is None else group_size
-        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_SETTINGS}
-        self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
-        usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
-        episodes = self.episodes_per_update or usual("episodes_per_update")
-        with closed_on_error(env) as noted:
-            slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
-            envs = noted(self.make_envs(num_envs=self.num_envs or slots))
-            self._use_policy(policy, envs)
-            self.use_env(envs, group_size)
-            if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
-                self.policy.adopt_tokenizer(self.env.metadata)
-        self.failure_watch = FailureWatch(self.max_failed_share)
-        self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
-        other_signal = self.needs_teacher or self.reply_coef
-        self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
-        self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        self.evaluation_seconds = 0.0
-        self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
-        self.max_updates: int | None = None  # known if training ends after a number of episodes
-        self.last_metrics: dict[str, float] = {}
-        self.updating = False
-        player = Player if self.engine is None else import_module("rlenv.agents.engines.player").EnginePlayer
-        self.player: Player = player(self)
-        self.extra_state: dict[str, Any] = {}
-        self.unwritten = log_entry.Pending()
-
-    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
-        """Make the policy that is trained, and what updates it; the settings have been set.
-
-        Raises:
-            ValueError: if a critic is needed and the policy has none, or a setting has no default for its kind.
-        """
-        spaces = envs.single_observation_space, envs.single_action_space
-        make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
-            torch.default_generator.manual_seed(self.seed)
-            self.policy = deal_out(make, self.device) if self.shard else make().to(self.device)
-        if self.uses_critic and not critic_parameters(self.policy):
-            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
-        for name, one in declared_by(type(self)).items():
-            if one.by_kind and getattr(self, name) is None:  # others were checked before
-                setattr(self, name, one.check(self.usual(name)))
-        self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
-        self.policy_optimizer = PolicyOptimizer(
-            self.policy,
-            self.learning_rate,
-            self.lr_schedule,
-            self.max_grad_norm,
-            warmup_updates=self.warmup_updates,
-            weight_decay=self.weight_decay,
-            betas=(self.adam_beta1, self.adam_beta2),
-            eps=self.adam_eps,
-        )
-        self.updater = Update(self)
-        processes.same_start(self.policy)
-        self.generators = Generators(self.policy.device, self.seed)
-        self.generator = self.generators.actions
-
-    # The loop.
-
-    def learn(
-        self,
-        total_timesteps: int | None = None,
-        callback: Any = None,
-        log_interval: int = 1,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-        total_episodes: int | None = None,
-    ) -> Self:
-        """Train for this many steps or episodes; the last rollout is played to its end.
-
-        So a budget of steps is exceeded by less than a rollout: `episodes_per_update` episodes, unless DAPO needs
-        several rounds. If that number is left open and the environment says how long an episode may be, the first
-        `learn` makes it so small that the longest possible rollout is at most half of `total_timesteps`, or one group:
-        one episode for agents with a critic, else two. It then stays as it is.
+    @torch.no_grad()
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return an action (or a batch of them) and the next state, as stable-baselines3 does: numpy in, numpy out.
 
         Args:
-            total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
-            callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
-            log_interval: updates between two entries of the log, the first of which is of update 1; see
-                `metrics.thinned` for very long runs.
-            tb_log_name: name of the TensorBoard run; None for that of the class, as in "RLOO_1".
-            reset_num_timesteps: False continues the count of an earlier call.
-            progress_bar: whether to show one (with tqdm and rich).
-            total_episodes: episodes to collect, instead of `total_timesteps`.
+            observation: one observation or a batch of them.
+            state: what the last call returned, None at first.
+            episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
+            deterministic: whether to take the likeliest action instead of sampling one.
+        """
+        single = _is_single(self.env.single_observation_space, observation)
+        device = self.generator.device
+        obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+        slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        if episode_start is None:
+            episode_start = np.full(slots, state is None)
+        starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
+        with gathered(self.policy):
+            actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
+        array = for_env(actions.cpu().numpy(), self.env.single_action_space, self.policy.squashes)
+        return (array[0] if single else array), state
+
+    def evaluate(
+        self,
+        env: Any,
+        num_episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        on_step: OnStep | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], Rollout]:
+        """Play fresh episodes to their end.
+
+        Args:
+            env: as for the constructor. An id makes an environment with at most `num_envs` slots and closes it again.
+            num_episodes: how many, fixed before the first step.
+            deterministic: whether to take the likeliest action (greedy) instead of sampling.
+            seed: of the environment and of the sampling; None continues the environment's own stream.
+            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
+            env_kwargs: for the environment's constructor, if `env` is an id, such as {"split": "test"}. If it is the
+                id of the training, the others are those of the training.
+
+        Returns:
+            Metrics and the episodes: `episodes`, `mean_reward`, `reward_std` (over episodes), `success_rate` (None if
+            the environment does not say), `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a
+            verdict), `success_by_level` and `success_known` (the share of episodes that `success_rate` is of, below 1).
 
         Raises:
-            ValueError: unless either `total_timesteps` or `total_episodes` is given, a positive whole number.
-            DivergedError: if losses or gradients stay non-finite, or acting and training disagree on log-probabilities.
-            VerifierError: if the verifier fails on too many episodes, or does not apply to any.
+            VerifierError: if the verifier failed on all of them.
         """
-        check_count("log_interval", log_interval)
-        run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
-        started, steps_before = time.perf_counter(), self.num_timesteps
-        off_clock, before = self.evaluation_seconds, self.seconds.copy()
-        for _ in run:
-            if is_logged(log_interval, self.num_updates):
-                seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
-                self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
-                for part, spent in self.seconds.items():
-                    self.logger.record(f"time/{part}_frac", (spent - before[part]) / max(seconds, 1e-9))
-                self.dump_logs()
-        return self
-
-    def updates(
-        self,
-        total_timesteps: int | None = None,
-        total_episodes: int | None = None,
-        callback: Any = None,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Iterator[tuple[Rollout, dict[str, float]]]:
-        """Train, and yield after each update the episodes it was made from and its metrics; `learn` runs through this.
-
-        Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
-        """
-        self.check_ready()
-        counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
-        warn_of_float16(self.policy)
-        if total_timesteps is not None:
-            self._fit_to_budget(goal)
-        self._sizes_itself = False
-        if reset_num_timesteps:
-            self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        if self.unwritten.logger is None:
-            name = tb_log_name or type(self).__name__
-            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, reset_num_timesteps))
-        self.anchor.freeze_reference(self.policy)
-        return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
-
-    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
-        """Collect and update until an attribute that counts reaches its goal."""
-        left = goal - self.num_episodes if counter == "num_episodes" else None
-        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
-        self.collector.budget = goal - self.num_timesteps if left is None else 0
-        callback.on_training_start({"total_timesteps": goal}, globals())
-        try:
-            while getattr(self, counter) < goal:
-                self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-                self.before_rollout, self.updating = saving.moment_of(self), False
-                rollout = self.collect_rollout(callback)
-                if rollout is None:
-                    break
-                if getattr(self, counter) < goal:
-                    self.player.look_ahead()
-                hidden = self.env.metadata.get("hidden_token_ids", ())
-                self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
-                self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
-                self.start_watch.add(self.last_metrics, len(rollout))
-                rate = {"train/learning_rate": self.policy_optimizer.rate}
-                log_entry.record_metrics(self.logger, self.last_metrics | rate)
-                yield rollout, self.last_metrics
-        except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
-            callback.on_training_end()
-            raise
-        finally:
-            self.player.drop_ahead()
-        callback.on_training_end()
-        self.failure_watch.conclude()
-
-    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
-        """Return the episodes of the next update; None if the callback ends the training."""
-
-        def on_step(taken: int, local: dict[str, Any]) -> bool:
-            self.num_timesteps += taken
-            callback.update_locals(local)
-            return callback.on_step()
-
-        callback.on_rollout_start()
-        before = self.num_timesteps
-        parts = self.player.collect(on_step)
-        self.num_timesteps = before + sum(taken for _, taken in parts)
-        rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
-        if rollout is None:
-            release_weights(self.policy)
-            return None
-        self.num_episodes += len(rollout)
-        evaluation.record_verdicts(self.env, rollout)
-        ends = processes.gather((self.collector.statuses, self.collector.failure))
-        callback.update_locals({"rollout": rollout})
-        callback.on_rollout_end()
-        counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
-        self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
-        return rollout
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
-        self.updating, began = True, time.perf_counter()
-        metrics, trained = self.updater(rollout)
-        self.seconds["training"] += time.perf_counter() - began
-        self.num_updates += 1
-        self.trained_timesteps += trained
-        self.before_rollout, self.updating = None, False
-        return metrics
-
-    def _fit_to_budget(self, total_timesteps: int) -> None:
-        """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
-
-        Groups stay whole, slots that cannot wait each get an episode, and a rollout has two episodes to compare unless
-        there is a critic.
-        """
-        longest = longest_episode(self.env)
-        if not self._sizes_itself or self.num_episodes or longest is None:
-            return
-        unit = (self.group_size or 1) * processes.size()
-        least = max(1 if self.collector.slots.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
-        fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
-        if fitting < self.episodes_per_update:
-            before, self.episodes_per_update = self.episodes_per_update, fitting
+        num_episodes = check_count("num_episodes", num_episodes, low=processes.size())
+        started = time.perf_counter()
+        own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
+        with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
             try:
-                self.use_env(self.env)
-            except ValueError:
-                self.episodes_per_update = before
-                self.use_env(self.env)
-                raise
+                playing = (deterministic, seed, self.generator, on_step, self.progress, self.player)
+                return evaluation.evaluate(self.policy, envs, num_episodes, *playing)
+            finally:
+                self.evaluation_seconds += time.perf_counter() - started
 
-    # What an algorithm says.
+    def replay(self, rollout: Rollout, deterministic: bool = True) -> Rollout:
+        """Play the prompts of a rollout again with the policy as it is now; all processes call this together.
 
-    def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return the credit of each step [N, T], made of episodes that are `ok` alone; masked cells may hold anything.
-
-        An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
-        """
-        raise NotImplementedError(f"{type(self).__name__} lacks advantages(rollout), the credit of each step")
-
-    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the surrogate, to be differentiated, [N, T]: by default A log π; masked cells may hold anything."""
-        return losses.policy_gradient(log_probs, batch.advantages)
-
-    def weights(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
-        raise NotImplementedError(f"{type(self).__name__} lacks weights, such as staticmethod(aggregation.token_mean)")
-
-    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-        """Return the factor of the surrogate at each step, a constant [N, T]; None for 1.
+        Steps count in `num_timesteps`, episodes nowhere; no callback is called, and the stream of problems stays.
 
         Args:
-            log_probs: of the policy as it is, without gradient [N, T].
-            batch: has the importance weights of `mismatch`, if any.
+            rollout: of this environment, or some of its rows, or several that were joined.
+            deterministic: whether to take the likeliest actions, in one episode for all rows of a group; if not, each
+                row has an episode of its own, drawn from the agent's generator.
+
+        Returns:
+            A rollout whose row i answers the prompt of row i, with its group; `ok` says where the verifier failed.
+
+        Raises:
+            ValueError: if the environment cannot pose a prompt twice, as in control, or has not posed these.
         """
-        return batch.importance
+        return evaluation.replay(self, rollout, deterministic)
 
-    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
-        """Return the targets of the critic [N, T]: by default, the return from each step on."""
-        return return_to_go(rollout.rewards, rollout.learnable, self.gamma)
+    def save(self, path: str | Path, previous: Path | None = None) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
 
-    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the critic's loss at each step [N, T]: by default, its squared error."""
-        return losses.squared_error(values, batch.required("value_targets"))
+        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
+        of the moment before that rollout.
+
+        Args:
+            path: the folder.
+            previous: where to move the checkpoint that is replaced; None: it is deleted.
+
+        Raises:
+            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite or the KL reference has changed.
+            RuntimeError: if an update did not end. Nothing is written after an error.
+        """
+        saving.save(self, Path(path), previous)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | Checkpoint,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        continue_env: bool | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed.
+
+        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
+
+        Args:
+            path: what was given to `save`, or a checkpoint that `read_checkpoint` has found whole.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
+                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
+                `group_size` and `seed` is given.
+            device: as for the constructor.
+            trust: whether names in the checkpoint may import any module, not only make what is registered.
+            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
+                the generator that samples actions anew.
+
+        Raises:
+            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
+        """
+        return saving.load(cls, path, env, device, trust, continue_env, settings)
 
     @property
-    def actor_waits(self) -> bool:
-        """Whether an update made now trains the critic alone: by default never."""
-        return False
+    def n_envs(self) -> int:
+        """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
+        return self.num_envs
 
-    def evaluated(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with what passes without gradient say; see `Update.evaluated`."""
-        return self.updater.evaluated(rollout)
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over the policy's parameters."""
+        return self.policy_optimizer.adam
 
-    def prepare(self, rollout: Rollout) -> Batch:
-        """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
-        return self.updater.prepare(rollout)
+    def get_env(self) -> VecEnv | None:
+        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment.
 
-    def batches(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the batch of each optimizer step of an update: by default one step, on everything."""
-        yield batch
+        None for an agent that was loaded without one.
+        """
+        if isinstance(self.env, MissingEnv):
+            return None
+        self._vec_env = self._vec_env or as_vec_env(self.env)
+        return self._vec_env
 
-    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
-        """Return the loss of some rows of a prepared rollout, and their metrics; see `Update.loss`."""
-        return self.updater.loss(batch)
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Return the `VecNormalize` around the environment, if any."""
+        venv = self.get_env()
+        return None if venv is None else unwrap_vec_normalize(venv)
 
-    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
-        """Return metrics of the log-probabilities of a loss: those of `Update.diagnose`, and your own beside them."""
-        return self.updater.diagnose(log_probs, batch)
+    def set_env(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Play in another environment, from its beginning, from the next rollout on; counters and weights stay.
 
-    # What is saved; `saving.py` walks it.
+        Args:
+            env: as for the constructor. An id gets `num_envs` slots and the same size of groups.
+            env_kwargs: for the environment's constructor, if `env` is an id.
 
-    def parts(self) -> dict[str, Stateful]:
-        """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
-        return {
-            "optimizer": self.policy_optimizer,
-            "algorithm": self,
-            "order": GeneratorState(self.generators.order),
-            "reward_scale": self.updater.reward_scale,
-            "unwritten": self.unwritten,
-            "extra": DictState(self, "extra_state"),
-        }
+        Raises:
+            ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
+        """
+        offers = {name: value for name, value in self.make_envs.keywords.items() if name != "env_kwargs"}
+        offers |= {"group_size": self.group_size} if self.group_size else {}
+        make, origin = env_maker(env, env_kwargs, self.policy, **offers)
+        known = not isinstance(self.env, MissingEnv)
+        slots = self.num_envs if known else min(self.usual("num_envs"), self.episodes_per_update)
+        with closed_on_error(env) as noted:
+            made = noted(make(num_envs=slots))
+            for kind in ("observation", "action"):
+                ours, theirs = (getattr(envs, f"single_{kind}_space") for envs in (self.env, made))
+                if ours != theirs:
+                    shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+                    raise ValueError(f"set_env: {shown}")
+            self.policy.adopt_tokenizer(made.metadata)
+            self.use_env(made)
+        self.make_envs, self.origin, self.env_kwargs = make, origin, env_kwargs
 
-    def own_parts(self) -> dict[str, Stateful]:
-        """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
-        return {
-            "actions": GeneratorState(self.generators.actions),
-            "envs": self.collector,
-            "failures": self.failure_watch,
-            "stability": self.stability_watch,
-            "start": self.start_watch,
-            "metrics": DictState(self, "last_metrics"),
-        }
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state that the algorithm, besides the policy, carries from update to update: by default none."""
-        return {}
+        No global generator is seeded, since none is used.
+        """
+        if seed is not None:
+            self.seed = declared_by(type(self))["seed"].check(seed)
+            self.generators.seed(self.seed)
+            self.collector.seed(seed_of(self.env, self.seed))
+            self.before_rollout = None
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
+        check_whole(self.policy, "get_parameters")
+        return copy.deepcopy({POLICY: dict(self.policy.state_dict()), OPTIMIZER: self.policy_optimizer.state_dict()})
+
+    def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
+        """Replace weights and the optimizer's state.
+
+        Args:
+            given: what `get_parameters` returned, or the path of a checkpoint.
+            exact_match: whether all of it has to be given; if not, what is left out stays as it is.
+
+        Raises:
+            ValueError: for names or shapes that the agent does not have.
+        """
+        check_whole(self.policy, "set_parameters")
+        if not isinstance(given, Mapping):
+            spaces = (self.env.single_observation_space, self.env.single_action_space)
+            given = _parameters_of_checkpoint(Path(given), self.policy.kind, *spaces)
+        known = {POLICY, OPTIMIZER}
+        if given.keys() - known or (exact_match and given.keys() != known):
+            raise ValueError(
+                f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
+                f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
+            )
+        if POLICY in given:
+            self.policy.load_state_dict(_fitting(self.policy, given[POLICY], exact_match), strict=False)
+        if OPTIMIZER in given:
+            try:
+                self.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+            except (LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
+
+
+def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:
+    """Return the given weights if they fit the policy's own; nothing has been changed if they do not."""
+    own = policy.state_dict()
+    wrong = [name for name in given if name not in own or not isinstance(given[name], torch.Tensor)]
+    wrong += [name for name in own if exact_match and name not in given]
+    wrong += [name for name in own if name in given and name not in wrong and given[name].shape != own[name].shape]
+    if wrong:
+        raise ValueError(
+            f"set_parameters: {wrong[0]!r} does not fit the policy: give the weights that get_parameters returns, or "
+            "some of them with exact_match=False"
+        )
+    return dict(given)
+
+
+def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
+    """Return the parameters in a checkpoint of an agent with this kind of policy.
+
+    Raises:
+        ValueError: if it has another kind.
+    """
+    saved = read_checkpoint(path)
+    if saved.policy.kind != kind:
+        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
+    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())

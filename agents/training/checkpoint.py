@@ -31,7 +31,7 @@ from .state import read_state, write_state
 T = TypeVar("T")
 Version = tuple[Path, int, int]  # of a folder: where it is, its number on the disk, and when it came there
 MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
-FORMAT = 6  # of the folder; a checkpoint of another format is not read
+FORMAT = 7  # of the folder; a checkpoint of another format is not read
 _AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 

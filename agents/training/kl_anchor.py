@@ -29,7 +29,7 @@ class Anchor:
     Args:
         coef: β, at least 0; with 0 no reference is kept and nothing is computed.
         estimator: "k1", "k2", "k3" or "exact".
-        place: "reward" or "loss"; "advantages" if the agent makes its advantages of the reference's log-probabilities.
+        place: "reward" or "loss".
         ratio: what the estimate in the loss is multiplied by, a name in `kl.RATIOS`.
 
     Raises:
@@ -38,6 +38,7 @@ class Anchor:
     Attributes:
         divergence: what the estimator "exact" is of, a name in `kl.DIVERGENCES`.
         copy_of: makes the frozen copy of a policy.
+        is_teacher: whether the reference is a teacher, which is kept whatever β is.
         is_frozen: whether the reference stays as it was set; False if it is the trained policy or follows it.
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.
@@ -50,9 +51,19 @@ class Anchor:
                 f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
             )
         self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
-        self.divergence, self.is_frozen = "kl", True
+        self.divergence, self.is_frozen, self.is_teacher = "kl", True, False
         self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
         self.reference = None
+
+    @classmethod
+    def of_teacher(
+        cls, divergence: str | None, is_frozen: bool, copy_of: Callable[[Any], Policy] | None = None
+    ) -> Anchor:
+        """Return an anchor that holds a teacher; with a divergence from it in the loss, over all actions, if named."""
+        made = cls() if divergence is None else cls(1.0, kl.EXACT, "loss")
+        made.divergence, made.is_frozen, made.is_teacher = divergence or "kl", is_frozen, True
+        made.copy_of = copy_of or made.copy_of
+        return made
 
     @property
     def is_in_loss(self) -> bool:
@@ -65,8 +76,8 @@ class Anchor:
         return self.is_in_loss and self.estimator == kl.EXACT
 
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
-        """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
-        if (self.coef or always) and self.reference is None:
+        """Keep a frozen copy of this policy as the reference, if there is none yet and one is needed (or `always`)."""
+        if (self.coef or self.is_teacher or always) and self.reference is None:
             self.reference = frozen_from(policy, self.copy_of)
 
     @property
@@ -98,10 +109,10 @@ class Anchor:
             split: into the parts that are evaluated in one pass each.
         """
         reference = self.reference
-        if reference is None or not self.coef:
+        if reference is None or not self.coef or self.is_teacher:
             return rollout
-        ref_log_probs = torch.cat([reference.evaluate(part.as_taught)["log_probs"] for part in split(rollout)])
-        rollout = replace(rollout, ref_log_probs=ref_log_probs)
+        ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
+        rollout = rollout.with_extras(ref_log_probs=ref_log_probs)
         if self.place == "reward":
             penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
             rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
@@ -114,8 +125,8 @@ class Anchor:
         times the weight. `found` is as for `penalty`.
         """
         ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
-        if batch.importance is not None and self.ratio != "none":
-            ratio = ratio * batch.importance
+        if "importance" in batch.extras and self.ratio != "none":
+            ratio = ratio * batch.extras["importance"]
         return batch.where_taught(self.coef * ratio * self.penalty(policy, batch, log_probs, found))
 
     def penalty(

@@ -1,4 +1,4 @@
-"""What is logged about a rollout, as collected and as prepared; `Update.loss` makes the metrics of a step."""
+"""What is logged about a rollout, as collected and as prepared; `update.objective` makes the metrics of a step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
         hidden: tokens that are not in texts; of them there is a share, if there are any.
     """
     columns = (rollout.status, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
-    counted = dict(rollout.extras)
+    counted = {name: values for name, values in rollout.extras.items() if getattr(values, "ndim", 0) == 1}
     if hidden:
         is_hidden = torch.isin(rollout.actions, to_device(hidden, rollout.actions.device))
         counted["special_tokens"] = (is_hidden & rollout.mask).sum(1)
@@ -176,14 +176,15 @@ def _mean(values: torch.Tensor) -> float:
 
 
 def sampled_metrics(rollout: Rollout) -> dict[str, float]:
-    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference.
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, the KL to reference or teacher.
 
     Empty if no step counts.
     """
     steps = rollout.learnable.sum()
     figures = {"train/entropy_loss": rollout.total(rollout.log_probs) / steps}
-    if rollout.ref_log_probs is not None:
-        figures["train/kl_ref"] = rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps
+    for who in ("ref", "teacher"):
+        if (theirs := rollout.extras.get(f"{who}_log_probs")) is not None:
+            figures[f"train/kl_{who}"] = rollout.total(rollout.log_probs - theirs) / steps
     found, counted = to_floats([figures, {"steps": steps}])
     return found if counted["steps"] else {}
 
@@ -194,7 +195,7 @@ def mismatch_metrics(batch: Batch) -> dict[str, float]:
     The KL is that from the policy that acted to the one trained (estimator k3). Empty if nothing makes up for it, and
     if no step counts.
     """
-    acting, weights, steps = batch.acting_log_probs, batch.importance, batch.learnable
+    acting, weights, steps = batch.extras.get("acting_log_probs"), batch.extras.get("importance"), batch.learnable
     if acting is None or weights is None:
         return {}
     gap = (batch.log_probs - acting).where(steps, 0)
@@ -214,9 +215,10 @@ def critic_metrics(batch: Batch) -> dict[str, float]:
 
     1 is perfect, 0 no better than a constant, negative worse. Empty without a critic, and if all targets are equal.
     """
-    if batch.values is None or batch.value_targets is None:
+    targets = batch.extras.get("value_targets")
+    if batch.values is None or targets is None:
         return {}
-    targets, values, steps = to_host(batch.value_targets, batch.values, batch.learnable)
+    targets, values, steps = to_host(targets, batch.values, batch.learnable)
     targets = targets[steps].double()
     errors = targets - values[steps].double()
     if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:

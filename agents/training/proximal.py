@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checks import Scheduled, check_number
 from ..estimators import losses
-from ..estimators.mismatch import off_policy_mask
 from ..rollout import Batch
 from ..settings import ANY, setting
 from .agent import Agent
-from .metrics import Reduce
 
 
 class PassesAgent(Agent):
@@ -27,8 +26,6 @@ class PassesAgent(Agent):
     share of steps with an advantage whose ratio is clipped, as the agent means it, or that `off_policy_mask` leaves
     out; of all steps.
     """
-
-    reductions = {"train/clip_fraction": Reduce.MEAN}
 
     num_epochs: int = setting(help="Passes over a rollout.", by_kind={ANY: 1})
     num_minibatches: int = setting(
@@ -49,24 +46,6 @@ class PassesAgent(Agent):
         "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
     )
 
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the steps whose ratio is clipped, bool [N, T]: by default none. Masked cells may hold anything."""
-        return torch.zeros_like(batch.mask)
-
-    def kept(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-        """Return the steps that `off_policy_mask` leaves in the loss, bool [N, T]; None for all."""
-        if self.off_policy_mask is None:
-            return None
-        acting, most = batch.sampling_log_probs, self.off_policy_mask
-        return off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, most)
-
-    @override
-    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-        weights, kept = super().correction(log_probs, batch), self.kept(log_probs, batch)
-        if kept is None:
-            return weights
-        return kept.to(log_probs) if weights is None else weights * kept
-
     @override
     def batches(self, batch: Batch) -> Iterator[Batch]:
         parts = min(self.num_minibatches, len(batch))
@@ -77,16 +56,8 @@ class PassesAgent(Agent):
             order = torch.randperm(len(batch), generator=self.generators.order, device=batch.mask.device)
             for rows in order.tensor_split(parts):
                 part = batch.select(rows)
-                replies = None if part.reply_weights is None else part.reply_weights * parts
-                yield replace(part, weights=part.weights * parts, reply_weights=replies)
-
-    @torch.no_grad()
-    @override
-    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        clipped, kept = self.is_clipped(log_probs, batch), self.kept(log_probs, batch)
-        stopped = clipped if kept is None else clipped | ~kept
-        stopped = stopped & batch.learnable & (batch.advantages != 0)  # others have no gradient that a clip could stop
-        return super().diagnose(log_probs, batch) | {"train/clip_fraction": stopped.sum()}
+                replies = {name: part.extras[name] * parts for name in ("reply_weights",) if name in part.extras}
+                yield replace(part, weights=part.weights * parts).with_extras(**replies)
 
 
 class ProximalAgent(PassesAgent):
@@ -116,8 +87,8 @@ class ProximalAgent(PassesAgent):
     )
 
     @override
-    def use_settings(self) -> None:
-        super().use_settings()
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        super().setup(env, group_size)
         if self.clip_range_high is None:
             self.clip_range_high = self.clip_range
         if self.max_ratio is not None:
@@ -131,19 +102,17 @@ class ProximalAgent(PassesAgent):
             return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
         return value
 
-    def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the log-probabilities that the ratio compares [N, T]: by default, of each step."""
-        return log_probs
+    @property
+    def bounds(self) -> tuple[float, float, float | None]:
+        """The present ε of both sides, and δ."""
+        return self.present("clip_range"), self.present("clip_range_high"), self.max_ratio
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return losses.clipped_ratio(*self._clipping(log_probs, batch))
+        return self.clipped(log_probs, batch.log_probs, batch)
 
-    @override
-    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return losses.is_clipped(*self._clipping(log_probs, batch))
-
-    def _clipping(self, log_probs: torch.Tensor, batch: Batch) -> tuple[Any, ...]:
-        """Return the arguments of `losses.clipped_ratio`."""
-        new, old = self.compared(log_probs, batch), self.compared(batch.log_probs, batch)
-        return new, old, batch.advantages, self.present("clip_range"), self.present("clip_range_high"), self.max_ratio
+    def clipped(self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the clipped surrogate of the ratio of two policies' log-probabilities [N, T]."""
+        compared = log_probs, old_log_probs, batch.advantages, *self.bounds
+        batch.note_clipped(losses.is_clipped(*compared))
+        return losses.clipped_ratio(*compared)

@@ -43,7 +43,7 @@ class RewardScale:
         if not std:  # all equal so far
             return rollout
         compared = {name: each / (std + EPS) for name, each in rollout.extras.items() if name == GREEDY_RETURN}
-        return replace(rollout, rewards=rollout.rewards / (std + EPS), extras=rollout.extras | compared)
+        return replace(rollout, rewards=rollout.rewards / (std + EPS)).with_extras(**compared)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
@@ -223,6 +224,8 @@ class AgentSettings:
     tensorboard_log: str | None = setting(None, "Folder for TensorBoard.", saved=False)
     verbose: int = setting(0, "1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
+    idle_settings: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # without effect as others are, by the reason
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         declare(cls)
@@ -242,7 +245,7 @@ class AgentSettings:
         check_names(type(self), given, self._declared)
         for name, one in self._declared.items():
             setattr(self, name, one.check(given.get(name, one.default)))
-        self.use_settings()
+        self._check_together()
 
     def _changed(self, *names: str) -> dict[str, Any]:
         """Return the values of these settings that are not at their default."""
@@ -273,8 +276,8 @@ class AgentSettings:
         usual = None if self.engine is None else "token-truncate"
         return usual if self.mismatch is None else None if self.mismatch == "none" else self.mismatch
 
-    def use_settings(self) -> None:
-        """Check what settings say together, and set what follows from them; called before anything is made."""
+    def _check_together(self) -> None:
+        """Check what settings say together, before anything is made; what an algorithm needs is checked by `setup`."""
         from ..fsdp import check_shard  # it imports torch
 
         check_shard(self.shard)
@@ -284,6 +287,8 @@ class AgentSettings:
             import_module("rlenv.agents.engines.player").check_engine(self)
         if self.mismatch_mode is None:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
+        for where, names in self.idle_settings.items():
+            self.refuse_idle(where, *names)
 
 
 declare(AgentSettings)  # classes below are declared as they are made

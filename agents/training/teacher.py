@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,10 @@ from ..files import whole_folder
 from ..fsdp import frozen_from, local, release_weights
 from ..policies import NAMES, Policy, SavedPolicy
 from ..policies.make import LANGUAGE
+from ..rollout import Rollout
+from ..rollouts.collector import Collector
 from .checkpoint import read_checkpoint
+from .kl_anchor import Anchor
 from .optimizer import MasterWeights
 
 CHECKPOINT = "checkpoint"  # in a run folder
@@ -59,43 +63,100 @@ def whole_copy(policy: Any) -> Policy:
     return copied
 
 
-class SelfTeacher:
-    """The weights with which a policy teaches itself, in the reference of its agent's KL anchor.
+@dataclass(frozen=True)
+class Lesson:
+    """What an agent learns from a teacher, and whose weights teach.
 
-    Args:
-        agent: with the anchor.
-        rate: share of the present weights that every `follow` takes into their exponential mean, in float32 at least;
-            0 to stay with those of the start.
+    Attributes:
+        divergence: that the loss brings down, over all actions, a name in `kl.DIVERGENCES`; None if the agent makes its
+            advantages of "teacher_log_probs" instead.
+        weights: "given" by the user; of the policy itself "averaged", "live" or those of the "start".
+        rate: share of the present weights that every update takes into averaged ones.
+        hint_tokens: of the longest hint that the teacher reads; 0 if it reads what the policy reads.
     """
 
-    def __init__(self, agent: Any, rate: float) -> None:
-        self.agent, self.rate = agent, rate
+    divergence: str | None = None
+    weights: str = "given"
+    rate: float = 0.0
+    hint_tokens: int = 0
+
+
+class Teaching:
+    """What a teacher shows an agent's policy: the reference of the KL anchor, which may be the policy's own mean.
+
+    Args:
+        agent: with a policy.
+        lesson: what is learned.
+
+    Raises:
+        ValueError: for hints to a policy that does not read text.
+
+    Attributes:
+        anchor: holds the teacher, and has the term of the loss.
+    """
+
+    def __init__(self, agent: Any, lesson: Lesson) -> None:
+        self.agent, self.lesson = agent, lesson
+        if lesson.hint_tokens and not hasattr(agent.policy, "hinted"):
+            kind = type(agent.policy).__name__
+            raise ValueError(f"{agent.name} needs a policy that reads text, not a {kind}: take rloo")
+        self.anchor = Anchor.of_teacher(
+            lesson.divergence,
+            is_frozen=lesson.weights in ("given", "start"),
+            copy_of=whole_copy if lesson.weights == "averaged" else None,
+        )
+        if lesson.weights == "live":
+            self.anchor.reference = agent.policy
         self._mean: MasterWeights | None = None
+
+    def meet(self, env: VectorEnv, collector: Collector) -> None:
+        """Read the user's teacher, if it was not, and have the verdicts' feedback collected for hints."""
+        agent = self.agent
+        if agent.teacher is not None and self.anchor.reference is None:
+            self.anchor.reference = frozen_teacher(agent.teacher, agent.policy, env, agent.teacher_temperature)
+        if self.lesson.hint_tokens:
+            from ..language.hints import feedback_speller  # slow to import
+
+            collector.spell = feedback_speller(env.metadata, self.lesson.hint_tokens)
+
+    def hinted(self, rollout: Rollout) -> Rollout:
+        """Return a rollout with what the teacher reads, if that is something else than the policy."""
+        most = self.lesson.hint_tokens
+        return self.agent.policy.hinted(rollout, self.agent.env.metadata, most) if most else rollout
 
     @property
     def mean(self) -> MasterWeights:
-        """The reference's weights, those of 16 bits in float32."""
+        """The averaged weights, those of 16 bits in float32."""
         if self._mean is None:
-            self._mean = MasterWeights(self.agent.anchor.reference.parameters())
+            self._mean = MasterWeights(self._teacher.parameters())
         return self._mean
+
+    @property
+    def _teacher(self) -> Policy:
+        assert self.anchor.reference is not None
+        return self.anchor.reference
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Move the mean: θ' ← θ' + rate (θ - θ')."""
-        policy, teacher, trained = self.agent.policy, self.agent.anchor.reference, self.agent.policy_optimizer.weights
-        if not self.rate or teacher is None:
+        """Move averaged weights, before an update: θ' ← θ' + rate (θ - θ')."""
+        if not self._averages:
             return
-        release_weights(policy, teacher)
-        kept = dict(teacher.named_parameters())
+        policy, trained = self.agent.policy, self.agent.policy_optimizer.weights
+        release_weights(policy, self._teacher)
+        kept = dict(self._teacher.named_parameters())
         for name, weight in policy.named_parameters():
             if weight.requires_grad:
                 (mean,), (present,) = self.mean.of([kept[name]]), trained.of([weight])
-                local(mean).lerp_(local(present), self.rate)
+                local(mean).lerp_(local(present), self.lesson.rate)
         self.mean.copy_down()
+
+    @property
+    def _averages(self) -> bool:
+        return self.lesson.weights == "averaged" and self.anchor.reference is not None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the float32 copies of a mean; the rest of the reference is saved as it is."""
-        return {"mean": self.mean.state()} if self.rate and self.agent.anchor.reference is not None else {}
+        return {"mean": self.mean.state()} if self._averages else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""

@@ -90,7 +90,7 @@ def noise(rollout: Rollout, scores: torch.Tensor, baseline: str, size: int, seed
 def measure(options: argparse.Namespace) -> dict[str, object]:
     """Return the noise per episode of each baseline and K, over that of leave-one-out at the smallest K."""
     policy, rollout = sample(options.most, options.prompts, options.answers, options.temperature, options.seed)
-    rollout = replace(rollout, score_norms=policy.evaluate(rollout, ("score_norms",))["score_norms"].double())
+    rollout = rollout.with_extras(score_norms=policy.evaluate(rollout, ("score_norms",))["score_norms"].double())
     scores = torch.stack([scores_along(policy, rollout, seed) for seed in range(options.directions)])
     first = noise(rollout, scores, "leave-one-out", options.sizes[0], options.seed)
     table: dict[str, dict[str, list[float]]] = {}
@@ -107,7 +107,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "success rates": [round(float(rate), 3) for rate in rates],
         "mean length": round(float(lengths.mean()), 2),
         "score norm per token, right and wrong answers": [
-            round(float(rollout.score_norms[rows].sum() / rollout.mask[rows].sum()), 3)  # type: ignore[index]
+            round(float(rollout.extras["score_norms"][rows].sum() / rollout.mask[rows].sum()), 3)  # type: ignore[index]
             for rows in (rollout.returns == 1, rollout.returns == 0)
         ],
     }

@@ -18,6 +18,7 @@ import rlenv  # noqa: F401
 from rlenv.agents import PPO, RLOO, Agent, DivergedError, Reinforce, ReinforceBaseline
 from rlenv.agents.files import seal
 from rlenv.agents.training.checkpoint import Checkpoint
+from rlenv.agents.training.generators import GeneratorState
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 LISTED = {"problems": ["12+34="], "test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
@@ -127,7 +128,7 @@ def test_a_lack_of_memory_is_not_taken_for_damage_and_a_file_that_cannot_be_read
 
     pole().save(tmp_path / "agent")
     with monkeypatch.context() as patch, pytest.raises(type(error)) as raised:
-        patch.setattr(ReinforceBaseline, "load_state_dict", fail)
+        patch.setattr(GeneratorState, "load_state_dict", fail)
         load(tmp_path / "agent")
     assert raised.value is error
     if isinstance(error, OSError):

@@ -21,7 +21,7 @@ from rlenv.agents.policies.draws import EpisodeDraws, uniform
 from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.env_protocol import EnvSlots
 from rlenv.agents.rollouts.waiting_envs import WaitingVectorEnv
-from rlenv.agents.training.update import Update
+from rlenv.agents.training import loop
 
 CPU = torch.device("cpu")
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
@@ -193,7 +193,7 @@ def test_the_log_says_what_the_time_goes_to(callback, monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(NumpyActor, "act", taking(1, NumpyActor.act, "step"))
     monkeypatch.setattr(EnvSlots, "step", taking(2, EnvSlots.step))
-    monkeypatch.setattr(Update, "__call__", taking(300, Update.__call__))
+    monkeypatch.setattr(loop, "take_steps", taking(300, loop.take_steps))
     agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu")
     agent.dump_logs = lambda: logged.update(agent.logger.name_to_value)
     agent.learn(total_episodes=4, callback=callback)

@@ -127,7 +127,7 @@ def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
             earned += accumulate(rewards, lambda total, reward: 0.9 * total + reward)
         paid = float(rollout.rewards.sum(1).mean())
         assert metrics["rollout/ep_rew_mean"] == pytest.approx(paid), "as they were paid"
-    scale = agent.updater.reward_scale
+    scale = agent.reward_scale
     assert float(scale.moments.var) == pytest.approx(np.var(earned), rel=1e-5)
     ratio = rollout.rewards / scale(rollout).rewards
     assert_close(ratio, torch.full_like(ratio, float(scale.moments.var) ** 0.5), 1e-3, "scale")

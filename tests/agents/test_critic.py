@@ -113,11 +113,11 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls, crit
     one_more = torch.arange(rollout.mask.shape[1] + 1) <= rollout.lengths[:, None]
     longer = replace(rollout, actions=torch.nn.functional.pad(rollout.actions, (0, 1)), mask=one_more)
     wanted = agent.policy.values(longer).detach().gather(1, rollout.lengths[:, None])[:, 0]
-    assert_close(prepared.final_values, wanted * cut, EXACT, "final values")
-    assert (prepared.final_values[cut] != 0).all()
+    assert_close(prepared.extras["final_values"], wanted * cut, EXACT, "final values")
+    assert (prepared.extras["final_values"][cut] != 0).all()
     agent.micro_batch_size = 1  # most parts then have no final observation at all
     row_by_row = agent.prepare(rollout)
-    assert_close(row_by_row.final_values, prepared.final_values, EXACT, "final values, row by row")
+    assert_close(row_by_row.extras["final_values"], prepared.extras["final_values"], EXACT, "final values, row by row")
     assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
 
 
@@ -133,5 +133,5 @@ def test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit_
         agent.policy.net.value_net.bias.fill_(worth)
     prepared = agent.prepare(collect(agent.policy, envs, 8))
     left = [sum(GAMMA**k for k in range(steps)) if terminates else worth for steps in (4, 3, 2, 1)]
-    assert_close(prepared.value_targets, torch.tensor(left).expand(8, 4), ROUNDING, "targets")
+    assert_close(prepared.extras["value_targets"], torch.tensor(left).expand(8, 4), ROUNDING, "targets")
     assert_close(prepared.advantages, torch.tensor(left).expand(8, 4) - worth, ROUNDING, "advantages")

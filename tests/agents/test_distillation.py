@@ -26,7 +26,7 @@ def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_
     teacher = tiny_policy("llama", text_envs(), temperature=1.3, seed=4)
     agent = distil(teacher, temperature=0.7, teacher_temperature=given)
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
-    found = agent.prepare(rollout).ref_log_probs
+    found = agent.prepare(rollout).extras["teacher_log_probs"]
     for row in range(4):
         start, steps = int(rollout.observations["length"][row]), int(rollout.lengths[row])
         chosen = rollout.actions[row, :steps]
@@ -87,7 +87,7 @@ def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank, tmp_path)
     own = [key for key, weight in teacher.named_parameters() if weight.data_ptr() not in held]
     assert all(".lora_" in key for key in own) and bool(own) == (rank is not None)
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
-    found = agent.prepare(rollout).ref_log_probs
+    found = agent.prepare(rollout).extras["teacher_log_probs"]
     if rank is not None:
         wanted = trained.policy.evaluate(rollout)["log_probs"]
         torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-6)

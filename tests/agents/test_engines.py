@@ -19,6 +19,8 @@ from tiny_models import PROMPTS, text_envs, tiny_model, tiny_policy
 from rlenv import agents
 from rlenv.agents import EngineError, processes
 from rlenv.agents.engines.base import StaleEngineError, weights_of
+from rlenv.agents.training.callbacks import as_callback
+from rlenv.agents.training.update import backward
 from rlenv.curriculum import Curriculum
 from rlenv.verifiers import Problem, Verdict, Verifier
 
@@ -116,14 +118,14 @@ def test_episodes_are_what_single_steps_make(make):
 def test_the_gradient_is_that_of_our_own_decoder():
     """With equal weights and the same tokens; the engine's log-probabilities differ in the last digits alone."""
     agent = made(mismatch="none")
-    rollout = agent.collect_rollout(agents.training.sb3_face.as_callback(None, agent))
+    rollout = agent.collect_rollout(as_callback(None, agent))
     found = {}
     for name, mode in (("engine", None), ("own", "none")):
         agent.mismatch = mode
         if mode is not None:
             with torch.no_grad():
                 rollout = replace(rollout, log_probs=agent.policy.evaluate(rollout)["log_probs"])
-        agent.updater.backward(agent.prepare(rollout))
+        backward(agent, agent.prepare(rollout))
         found[name] = torch.cat([w.grad.flatten() for w in agent.policy.parameters()])
     assert_close(found["engine"], found["own"], 1e-4, "gradient")
 
@@ -292,7 +294,7 @@ def test_greedy_evaluation_is_that_of_our_own_decoder():
 
 def test_a_missing_vllm_is_said_before_anything_is_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setattr(agents.training.agent, "make_policy", lambda *given: pytest.fail("a model is made"))
+    monkeypatch.setattr(agents.training.loop, "make_policy", lambda *given: pytest.fail("a model is made"))
     with pytest.raises(ValueError, match=r"engine='vllm' needs vllm: pip install 'rlenv-lm\[vllm\]'") as refused:
         agents.GRPO("tiny", answers(), engine="vllm")
     assert "\n" not in str(refused.value)
@@ -332,7 +334,7 @@ def test_a_resumed_run_asks_for_the_same(tmp_path, staleness):
 def test_a_rollout_is_written_while_the_update_before_it_runs():
     """Each is of the weights before the last update; at the end none is left over."""
     agent = made(staleness=1)
-    started, update, write = threading.Event(), agent.updater, agent.engine.write
+    started, update, write = threading.Event(), agent.update, agent.engine.write
     seen = []
 
     def writing(requests):
@@ -346,7 +348,7 @@ def test_a_rollout_is_written_while_the_update_before_it_runs():
         seen.append(weights(agent))
         return update(rollout)
 
-    agent.engine.write, agent.updater = writing, Standing(updating, update)
+    agent.engine.write, agent.update = writing, updating
     _, metrics = trained(agent, 4)
     assert agent.engine.loads == 4
     assert [each["train/engine_dropped"] for each in metrics] == [0.0] * 4
@@ -358,7 +360,7 @@ AHEAD = {"staleness": 1, "num_minibatches": 2}
 
 def in_order(agent, first):
     """Let what runs at once run one after the other: the rollout that is written ahead, or the update, is first."""
-    update, play, updated = agent.updater, agent.player.play, threading.Event()
+    update, play, updated = agent.update, agent.player.play, threading.Event()
 
     def updating(rollout):
         if first == "rollout":
@@ -373,7 +375,7 @@ def in_order(agent, first):
         updated.clear()
         return play(*args)
 
-    agent.updater, agent.player.play = Standing(updating, update), playing
+    agent.update, agent.player.play = updating, playing
     return agent
 
 
@@ -444,7 +446,7 @@ def test_a_rollout_ahead_does_not_depend_on_the_clock(name):
         if slow == "engine":
             agent.engine.write = delayed(agent.engine.write)
         else:
-            agent.updater = Standing(delayed(agent.updater), agent.updater)
+            agent.update = delayed(agent.update)
         rollouts, metrics = trained(agent, 8)
         said = [rollout.observations["tokens"].tolist() for rollout in rollouts]
         found.append((said, metrics, weights(agent).tolist()))
@@ -462,19 +464,6 @@ def delayed(call):
         return call(*args)
 
     return late
-
-
-class Standing:
-    """Calls another function in place of an object, which has everything else."""
-
-    def __init__(self, call, stood_for):
-        self._call, self._stood_for = call, stood_for
-
-    def __call__(self, *args):
-        return self._call(*args)
-
-    def __getattr__(self, name):
-        return getattr(self._stood_for, name)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])

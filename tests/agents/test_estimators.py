@@ -51,7 +51,7 @@ def failed(*rows):
 
 
 def norms_of(*rows):
-    return {"score_norms": double(rows)[:, None].expand(-1, 2)}
+    return {"extras": {"score_norms": double(rows)[:, None].expand(-1, 2)}}
 
 
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN]])

@@ -24,7 +24,8 @@ def batch_of(values, targets, **changes):
         truncated=~ends, groups=torch.arange(shape[0]), status=(~ends).long(), success=torch.zeros(shape[0]),
         values=None if values is None else torch.tensor(values),
     )  # fmt: skip
-    return Batch.of(rollout, advantages=ones, weights=ones, value_targets=torch.tensor(targets), **changes)
+    batch = Batch.of(rollout, advantages=ones, weights=ones, **changes)
+    return batch.with_extras(value_targets=torch.tensor(targets))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from updates import sample
 
 from rlenv.agents import AGENTS, PPO, RLOO, DivergedError
 from rlenv.agents.estimators.mismatch import effective_share, episode_weights
+from rlenv.agents.training import update
 from rlenv.agents.training.proximal import PassesAgent
 
 OWN = {
@@ -35,11 +36,10 @@ def two_groups(agent):
     return random_episodes(agent.policy, groups=2, size=4)
 
 
-def listen(agent):
+def listen(monkeypatch):
     """Record the figures of every optimizer step from now on."""
-    figures = []
-    backward = agent.updater.backward
-    agent.updater.backward = lambda batch: figures.append(backward(batch)) or figures[-1]
+    figures, backward = [], update.backward
+    monkeypatch.setattr(update, "backward", lambda *given: figures.append(backward(*given)) or figures[-1])
     return figures
 
 
@@ -72,12 +72,12 @@ def test_a_mask_of_episodes_sees_whole_episodes_of_control_too():
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])
-def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts):
+def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts, monkeypatch):
     """Parts are made of all rows, whether they teach or not, so the same rows stay together."""
     results = []
     for skip in (True, False):
         agent = proximal("grpo", 2, parts, skip_idle_rows=skip)
-        rollout, figures = two_groups(agent), listen(agent)
+        rollout, figures = two_groups(agent), listen(monkeypatch)
         rollout.rewards[:4] = 0.0
         metrics = agent.update(rollout)
         assert len(figures) == 2 * parts
@@ -103,10 +103,10 @@ def test_the_share_of_clipped_steps_does_not_depend_on_rows_without_an_advantage
 
 
 @pytest.mark.parametrize("stop", range(1, 6))
-def test_passes_end_at_the_first_step_whose_policy_is_further_away_than_the_target(stop):
+def test_passes_end_at_the_first_step_whose_policy_is_further_away_than_the_target(stop, monkeypatch):
     """Its gradient is made and not applied."""
     whole = proximal("ppo", 3, 2, learning_rate=0.05)
-    figures, weights = listen(whole), []
+    figures, weights = listen(monkeypatch), []
     step = whole.policy_optimizer.step
     whole.policy_optimizer.step = lambda *args, **kwargs: (step(*args, **kwargs), weights.append(table(whole)))[0]
     whole.update(two_groups(whole))
@@ -131,14 +131,14 @@ class Tied(RLOO, PassesAgent):
         return batch.advantages * torch.tanh(log_probs - batch.log_probs)
 
 
-def test_an_agent_of_several_passes_needs_only_a_surrogate():
+def test_an_agent_of_several_passes_needs_only_a_surrogate(monkeypatch):
     agent = make_agent(Tied, 4, num_epochs=3, num_minibatches=2, learning_rate=0.5, lr_schedule="constant")
-    figures, prepared = listen(agent), agent.prepare(two_groups(agent))
+    figures, prepared = listen(monkeypatch), agent.prepare(two_groups(agent))
     at_first = gradient(agent, prepared)  # that of RLOO, since the slope of tanh is 1 at 0
     plain = make_agent(RLOO, 4)
     assert_close(at_first, gradient(plain, plain.prepare(two_groups(plain))), EXACT, "the first step")
     metrics = agent.update(two_groups(agent))
-    assert len(figures) == 6 and metrics["train/approx_kl"] > 1e-3 and metrics["train/clip_fraction"] == 0
+    assert len(figures) == 6 and metrics["train/approx_kl"] > 1e-3 and "train/clip_fraction" not in metrics
 
 
 # Acting and training have to agree before the policy moves, or the difference is weighed.

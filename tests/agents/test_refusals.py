@@ -236,7 +236,7 @@ ADAPTERS = [  # arguments of a language model of width 16; what is named
 ]
 TEACHERS = [  # settings of a distillation with text; what is named
     ({"kl_coef": 0.1}, ("kl_coef=0.1", "teacher")),
-    ({"teacher_temperature": 2}, ("teacher_temperature=2", "pass teacher")),
+    ({"teacher_temperature": 2}, ("teacher_temperature=2", "without teacher")),
     ({"teacher": "small"}, ("'small'", "random weights", "run folder")),
     ({"teacher": Path("nowhere")}, ("teacher 'nowhere'", "neither a folder that exists nor a model's id", "a trained")),
     ({"teacher": 5}, ("teacher=5", "run folder")),
@@ -273,7 +273,7 @@ DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; 
 ]
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
-    (lambda: declare("update", setting(0.5), "float"), ("Wrong.update", "Agent", "choose another")),
+    (lambda: declare("update", setting(0.5), "float"), ("Wrong.update", "Loop", "choose another")),
     (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
     (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
@@ -340,7 +340,7 @@ FIGURES = [
     (partial(maj_at_k, ((1001, 1),), 0, (1,)), ("at most 1000 samples",)),
     (partial(bootstrap_mean, [], np.random.default_rng(0)), ("no values",)),
     (partial(baselines.value, torch.ones(1, 1), ONE_STEP), ("'value'", "needs a policy with a critic")),
-    (partial(baselines.optimal_token, torch.ones(1, 1), ONE_STEP), ("no score_norms", "uses_score_norms")),
+    (partial(baselines.optimal_token, torch.ones(1, 1), ONE_STEP), ("no score_norms", "extras")),
     (slots_of_groups, ("group_size=4", "each slot has its own", "gym.make_vec")),
     (lambda: pole(RLOO, "tiny", "TextGen-v0", env_kwargs=SOLUTIONS), ("asks for the columns ['solution']", "answer")),
 ]

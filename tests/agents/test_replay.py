@@ -13,7 +13,7 @@ from tiny_models import hash_reward, reward_of, text_envs, tiny_policy
 
 from rlenv.agents import DAPO, RLOO, Agent, ReinforceBaseline
 from rlenv.agents.rollout import ERROR
-from rlenv.agents.training.sb3_face import as_callback
+from rlenv.agents.training.callbacks import as_callback
 
 N, K, MOST = 6, 2, 5
 LATE = {"verifier_workers": 1, "late_verdicts": True}
@@ -177,7 +177,7 @@ def test_where_the_greedy_answer_has_no_verdict_nothing_is_subtracted():
 def test_scaled_rewards_are_compared_with_a_scaled_one():
     agent = of_greedy(normalize_rewards=True)
     rollout = collected(agent)
-    plain, scaled = agent.prepare(rollout), agent.prepare(agent.updater.reward_scale(rollout))
+    plain, scaled = agent.prepare(rollout), agent.prepare(agent.reward_scale(rollout))
     ratio = (scaled.advantages / plain.advantages)[plain.learnable]
     assert ratio.std() < 1e-4 and abs(float(ratio[0]) - 1) > 1e-2
 

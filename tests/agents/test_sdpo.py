@@ -59,7 +59,7 @@ def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_t
     assert "".join(shown.split()) == "".join(written.split())  # tokens may swallow spaces
     told = feedback(envs, ["no: <|im_end|>", "", "", "not 12"])
     assert (feedback(envs, ["\ud800"]) >= 0).any(), "a text that is not Unicode"
-    rollout = replace(rollout, success=torch.tensor([0.0, 1.0, 1.0, 0.0]), feedback=told)
+    rollout = replace(rollout, success=torch.tensor([0.0, 1.0, 1.0, 0.0])).with_extras(feedback=told)
     alone = replace(rollout, success=torch.zeros(4))
     control = {*envs.metadata["stop_token_ids"], *envs.metadata["hidden_token_ids"]}
     said = [[token for token in row[mask].tolist() if token not in control]
@@ -69,7 +69,7 @@ def test_in_a_conversation_the_hint_ends_the_last_message_and_the_answer_stays_t
     for played, bodies, frame in ((rollout, [said[1], said[2], said[1], said[1]], RIGHT),
                                   (alone, [no, None, None, not_12], WRONG)):  # fmt: skip
         hinted = policy.hinted(played, envs.metadata, 512)
-        assert hinted.taught.tolist() == [body is not None for body in bodies]
+        assert hinted.extras["taught"].tolist() == [body is not None for body in bodies]
         before, after = (spelled(tokenizer, text) for text in frame)
         read = zip(contexts(played), contexts(hinted.as_taught), bodies, strict=True)
         for row, ((tokens, columns), (seen, moved), body) in enumerate(read):
@@ -84,16 +84,16 @@ def test_in_plain_text_a_right_answer_is_an_example_before_the_prompt():
     policy = tiny_policy("llama", envs)
     rollout = replace(collect(policy, envs, 8), success=torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
     rollout.status[7] = ERROR
-    rollout = replace(rollout, feedback=feedback(envs, ["", "", "", "", "abx", "", "", ""], 2))
+    rollout = rollout.with_extras(feedback=feedback(envs, ["", "", "", "", "abx", "", "", ""], 2))
     hinted, end = policy.hinted(rollout, envs.metadata, 12), envs.metadata["tokenizer"].eos_token_id
-    assert hinted.taught.tolist() == [True, True, False, True, True, False, False, False]
+    assert hinted.extras["taught"].tolist() == [True, True, False, True, True, False, False, False]
     answer = [token for token in rollout.actions[2][rollout.mask[2]].tolist() if token > end]
     read = zip(contexts(rollout), contexts(hinted.as_taught), strict=True)
     for row, ((tokens, _), (seen, _)) in enumerate(read):
         prompt = tokens[: rollout.observations["length"][row]]
         hint = {4: [2, 3, end]}.get(row, [*prompt, *answer, end] if row in (0, 1, 3) else [])
         assert seen == [*hint, *tokens], "an x cannot be spelled, nor a new line"
-    assert not policy.hinted(rollout, envs.metadata, len(answer) - 1).taught[:4].any(), "too long an example"
+    assert not policy.hinted(rollout, envs.metadata, len(answer) - 1).extras["taught"][:4].any(), "too long an example"
 
 
 def test_the_last_turn_of_a_dialogue_is_the_example_and_replies_stay():
@@ -121,7 +121,7 @@ def test_the_last_turn_of_a_dialogue_is_the_example_and_replies_stay():
 def by_hand(agent, prepared, divergence):
     """Return the loss, from plain forward passes over each episode, with the teacher's distributions as constants."""
     policy, teacher, total = agent.policy, agent.anchor.reference, 0.0
-    read = zip(contexts(prepared), contexts(prepared.as_taught), prepared.taught, strict=True)
+    read = zip(contexts(prepared), contexts(prepared.as_taught), prepared.extras["taught"], strict=True)
     for (tokens, columns), (seen, moved), taught in read:
         if taught:
             logits, theirs = (
@@ -154,9 +154,9 @@ def test_the_gradient_is_that_of_the_divergence_to_a_stopped_teacher_that_reads_
     rollout = collect(agent.policy, envs, 8)
     solved = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     prepared = agent.prepare(
-        replace(rollout, success=solved, feedback=feedback(envs, ["", "", "", "", "", "ab", "", ""]))
+        replace(rollout, success=solved).with_extras(feedback=feedback(envs, ["", "", "", "", "", "ab", "", ""]))
     )
-    assert prepared.taught.tolist() == [True, False, True, True, False, True, False, False]
+    assert prepared.extras["taught"].tolist() == [True, False, True, True, False, True, False, False]
     weights = [weight for weight in agent.policy.parameters() if weight.requires_grad]
     wanted = torch.autograd.grad(by_hand(agent, prepared, DIVERGENCES[name]), weights)
     found = torch.autograd.grad(sum(agent.loss(part)[0] for part in prepared.split(3)), weights)
@@ -192,7 +192,7 @@ def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     whole, first = made(), made()
     wanted = run(whole, 3)
     begun = run(first, 2)
-    teacher, weights = first.self_teacher, first.policy_optimizer.weights
+    teacher, weights = first.teaching, first.policy_optimizer.weights
     old = [mean.detach().clone() for mean in teacher.mean.masters]
     teacher.follow()
     for mean, before, present in zip(teacher.mean.masters, old, weights.masters, strict=True):
@@ -205,7 +205,7 @@ def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     again = Agent.load(tmp_path / "agent", env=text_envs(8, paying, group_size=4), continue_env=True, device="cpu")
     assert begun + run(again, 1) == wanted and wanted[-1]["train/taught_frac"] > 0
     assert everything(again) == everything(whole)
-    means = zip(again.self_teacher.mean.masters, whole.self_teacher.mean.masters, strict=True)
+    means = zip(again.teaching.mean.masters, whole.teaching.mean.masters, strict=True)
     assert all(torch.equal(*pair) for pair in means)
 
 
@@ -249,6 +249,6 @@ def test_the_reasons_of_verdicts_are_the_feedback(late):
     agent = taught(envs, group_size=1, max_hint_tokens=1)
     rollout = agent.collector.collect(agent.policy, 8, agent.generator)
     said = [2 in row[mask] for row, mask in zip(rollout.actions, rollout.mask, strict=True)]
-    assert rollout.feedback.tolist() == [[2 if each else -1] for each in said] and {*said} == {True, False}
-    assert agent.prepare(rollout).taught.tolist() == said
+    assert rollout.extras["feedback"].tolist() == [[2 if each else -1] for each in said] and {*said} == {True, False}
+    assert agent.prepare(rollout).extras["taught"].tolist() == said
     envs.close()

@@ -129,7 +129,7 @@ def baseline(agent: Any, it: Played, values: Table) -> Table:
     norms = (1 - 2 * it.of(it.old).exp() + pi.square().sum(-1)).where(it.mask, 0)  # of the gradient of log π in logits
     equations = {
         "none": lambda: 0 * values,
-        "running-mean": lambda: agent.state_dict()["mean"].expand_as(values),
+        "running-mean": lambda: agent.subtracted.state_dict()["mean"].expand_as(values),
         "batch-mean": lambda: values.mean((0, 1), keepdim=True).expand_as(values),
         "group-mean": lambda: values.mean(1, keepdim=True).expand_as(values),
         "leave-one-out": lambda: of_others(values, ones),

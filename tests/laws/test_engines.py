@@ -16,8 +16,9 @@ from tabular import relative_error
 from tiny_models import PROMPTS, reward_of, text_envs, tiny_policy
 
 from rlenv import agents
+from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.metrics import rollout_metrics
-from rlenv.agents.training.sb3_face import as_callback
+from rlenv.agents.training.update import backward
 
 EPISODES = 12
 CLOSE = 1e-6
@@ -73,7 +74,7 @@ def made(name, envs, **settings):
 def updated(agent):
     """Return the episodes of an update, its gradient before the first step, and its metrics."""
     rollout = agent.collect_rollout(as_callback(None, agent))
-    agent.updater.backward(agent.prepare(rollout))
+    backward(agent, agent.prepare(rollout))
     gradient = torch.cat([weight.grad.flatten() for weight in agent.policy.parameters() if weight.grad is not None])
     return rollout, gradient, rollout_metrics(rollout) | agent.update(rollout)
 

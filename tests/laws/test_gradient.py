@@ -469,7 +469,10 @@ def gradients(loss, policy):
 def check_equation(settings, later, acted, seed):
     """Compare the gradient of the loss, and its figures, with the equation's; in a later pass in micro-batches."""
     agent = make_agent(**{"group_size": 4, **settings})
-    rollout, state = some_cut_off(sample(seed)), copy.deepcopy(agent.state_dict())
+    rollout, state = (
+        some_cut_off(sample(seed)),
+        {name: copy.deepcopy(part.state_dict()) for name, part in agent.carried.items()},
+    )
     if "part_weights" in settings:
         rollout.extras = {"parts/right": rollout.returns, "parts/short": 1 / rollout.lengths.double()}
     acting = moved_policy(agent.policy, seed) if acted else copy.deepcopy(agent.policy)
@@ -477,20 +480,21 @@ def check_equation(settings, later, acted, seed):
         rollout = replace(rollout, log_probs=acting.evaluate(rollout)["log_probs"].detach())
     old = copy.deepcopy(agent.policy)
     prepared = agent.prepare(rollout)
-    agent.load_state_dict(state)
+    for name, part in agent.carried.items():
+        part.load_state_dict(state[name])
     if later:
         moved_policy(agent.policy, seed + 5)
         with torch.no_grad():
             agent.policy.table += torch.randn(P, S, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     now, states = agent.policy, rollout.observations
-    read = states if prepared.hinted is None else prepared.hinted
+    read = prepared.extras.get("hinted", states)
     it = played(
         rollout,
         4,
         law=law(now, states),
         **{name: law(policy, states).detach() for name, policy in (("old", old), ("acting", acting))},
         reference=None if agent.anchor.reference is None else law(agent.anchor.reference, read).detach(),
-        taught=prepared.taught,
+        taught=prepared.extras.get("taught"),
         values=now.table.flatten()[states].where(rollout.mask, 0),
         old_values=old.table.flatten()[states].where(rollout.mask, 0).detach(),
         final_values=old.table.flatten()[rollout.final_observations].where(rollout.truncated, 0).detach(),

@@ -15,6 +15,7 @@ from tiny_models import hash_reward, tiny_policy
 from rlenv.agents import GRPO, PPO, RLOO, ReinforceBaseline
 from rlenv.agents.language import reading
 from rlenv.agents.rollout import ERROR
+from rlenv.agents.training.update import rows_to_train, with_gradient
 from rlenv.verifiers.function import FunctionVerifier
 
 EPISODES = 24
@@ -161,7 +162,7 @@ def test_work_shrinks_with_every_switch(name):
         (*tokens[row, : length[row]].tolist(), *rollout.actions[row, : rollout.lengths[row] - 1].tolist())
         for row in range(EPISODES)
     ]
-    live = agent.updater.rows_to_train(agent.updater.with_gradient(agent.prepare(rollout)))
+    live = rows_to_train(agent, with_gradient(agent, agent.prepare(rollout)))
     alive = [contexts[row] for row in live.tolist()]
     assert 0 < len(alive) < EPISODES
     assert work[False, False, False] == (EPISODES, max(map(len, contexts)))

@@ -35,8 +35,8 @@ from rlenv.agents.fsdp import full, gathered, local, unsharded
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.processes import alone
 from rlenv.agents.rollout import join
+from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.proximal import PassesAgent
-from rlenv.agents.training.sb3_face import as_callback
 from rlenv.agents.training.supervised import demonstration_loss, warm_start
 from rlenv.verifiers.function import FunctionVerifier
 

@@ -15,6 +15,7 @@ from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 from rlenv.agents import A2C, PPO, RLOO, KLCov, ReinforcePlusPlus
 from rlenv.agents.algorithms.reinforce_baseline import OF_A_GROUP
 from rlenv.agents.rollout import ERROR, OK
+from rlenv.agents.training.update import may_be_idle
 
 
 class CarelessPolicy(TabularPolicy):
@@ -152,9 +153,9 @@ IDLE = {  # whether a class may leave out rows without an advantage
 
 @pytest.mark.parametrize("case", IDLE)
 def test_rows_are_idle_only_if_the_class_with_the_surrogate_says_so(case):
-    cls, may_be_idle = IDLE[case]
-    assert cls.advantages_stay is may_be_idle
-    assert make_agent(cls, 4).updater.may_be_idle is may_be_idle
+    cls, idle = IDLE[case]
+    assert cls.advantages_stay is idle
+    assert may_be_idle(make_agent(cls, 4)) is idle
 
 
 @pytest.mark.parametrize("name", ["ReinforceBaseline", *IN_GROUPS])
@@ -224,4 +225,4 @@ def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls, reward, l
 
 def test_without_advantages_nothing_is_chosen():
     agent = make_agent(KLCov, share=0.5)
-    assert not agent.prepare(paid_at_the_end(sample(), torch.ones(N))).marked.any()
+    assert not agent.prepare(paid_at_the_end(sample(), torch.ones(N))).extras["chosen"].any()

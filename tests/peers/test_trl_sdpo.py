@@ -39,7 +39,9 @@ def test_the_gradient_is_that_of_trls_loss(divergence, estimator):
     else:
         chosen = prepared.actions[prepared.mask]
         loss = theirs.compute_sampled_token_self_distillation_loss(student, teacher, chosen, distillation_alpha=1.0)
-    mask = prepared.taught.repeat_interleave(prepared.lengths)  # TRL's mask of episodes that have a teacher's prompt
+    mask = prepared.extras["taught"].repeat_interleave(
+        prepared.lengths
+    )  # TRL's mask of episodes that have a teacher's prompt
     wanted = gradients((loss * mask).sum() / len(prepared), agent.policy)
     found = gradients(agent.loss(prepared)[0], agent.policy)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)

@@ -70,13 +70,13 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     assert Run(tmp_path / "run").newest().path.name == "checkpoint", "all is whole again"
 
 
-@pytest.mark.parametrize("version", [3, 7, "6", None, True], ids=repr)
+@pytest.mark.parametrize("version", [3, 8, "7", None, True], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
     assert [Run(text_copy).newest().path] == [*Run(text_copy).earlier().values()]
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 6)" in line
+    assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 7)" in line
 
 
 @pytest.mark.parametrize("world", ["pole", slow("text")])

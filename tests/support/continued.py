@@ -31,8 +31,8 @@ def everything(agent):
         "optimizer": (bytes_of(optimizer["masters"]), optimizer["skipped"], optimizer["total_skipped"]),
         "generator": bytes_of([agent.generator.get_state()]),
         "envs": json.dumps(env_state(agent.env)),
-        "algorithm": str(agent.state_dict()),
-        "rewards": agent.updater.reward_scale and agent.updater.reward_scale.state_dict(),
+        "algorithm": str({name: part.state_dict() for name, part in agent.carried.items()}),
+        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
         "watches": [each.state_dict() for each in (agent.failure_watch, agent.stability_watch, agent.start_watch)],
     }

@@ -87,5 +87,6 @@ def expected_gradient(cls: type[Agent], **settings: Any) -> tuple[Speaking, torc
     rollout = replace(rollout, rewards=paid, log_probs=log_probs, groups=torch.arange(len(tokens)) // K)
     chance = log_probs.sum(1).view(-1, K).sum(1).exp().repeat_interleave(K)  # of its group, for each row
     prepared, share = agent.prepare(rollout), len(tokens) / (P * K) * chance
-    replies = None if prepared.reply_weights is None else prepared.reply_weights * share
-    return policy, gradient(agent, replace(prepared, weights=prepared.weights * share[:, None], reply_weights=replies))
+    replies = {name: prepared.extras[name] * share for name in ("reply_weights",) if name in prepared.extras}
+    weighted = replace(prepared, weights=prepared.weights * share[:, None]).with_extras(**replies)
+    return policy, gradient(agent, weighted)

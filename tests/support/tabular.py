@@ -65,14 +65,15 @@ class TabularPolicy(TablePolicy):
     def hinted(self, rollout: Rollout, metadata: Any, most: int) -> Rollout:
         """Return the rollout with a teacher that reads the other prompt, in episodes of other lengths than 2."""
         prompts, states = rollout.observations // S, rollout.observations % S
-        return replace(rollout, hinted=(P - 1 - prompts) * S + states, taught=rollout.lengths != 2)
+        return rollout.with_extras(hinted=(P - 1 - prompts) * S + states, taught=rollout.lengths != 2)
 
 
 class Told(TabularPolicy):
     """Has a hint for every episode."""
 
     def hinted(self, rollout: Rollout, metadata: Any, most: int) -> Rollout:
-        return replace(super().hinted(rollout, metadata, most), taught=None)
+        hinted = super().hinted(rollout, metadata, most)
+        return rollout.with_extras(hinted=hinted.extras["hinted"])
 
 
 def reading_the_other_prompt(policy: TabularPolicy) -> TabularPolicy:
@@ -95,10 +96,9 @@ def make_agent(
 ) -> Agent:
     """Return a real agent on the tiny world, with a reference of its own and a running mean that is under way."""
     agent = cls(policy(), tiny_world(group_size), device="cpu", **settings)
-    if agent.anchor.coef:
-        agent.anchor.freeze_reference(policy(REFERENCE_SEED))
+    agent.anchor.freeze_reference(policy(REFERENCE_SEED))
     if settings.get("baseline") == "running-mean":
-        agent.load_state_dict({"mean": RUNNING_MEAN})
+        agent.subtracted.load_state_dict({"mean": RUNNING_MEAN})
     return agent
 
 

@@ -1,0 +1,156 @@
+"""What an algorithm says: declarations, and methods with their defaults. The loop that asks it is in `loop.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from ..estimators import losses
+from ..estimators.mismatch import importance_weights
+from ..estimators.returns import return_to_go
+from ..rollout import Batch, Rollout
+from ..stateful import Stateful
+from .extras import with_extras
+from .metrics import Reduce
+from .settings import AgentSettings
+from .teacher import Lesson
+from .update import Figures, objective, per_step
+
+
+def _advantages_stay(cls: type) -> bool:
+    """Return the claim of the class body with the surrogate; False if one of its children denies it."""
+    for base in cls.__mro__:
+        body = vars(base)
+        if "surrogate" in body or "loss" in body:
+            return bool(body.get("advantages_stay", False))
+        if not body.get("advantages_stay", True):
+            return False
+    return False
+
+
+class Algorithm(AgentSettings):
+    """What distinguishes one agent from another.
+
+    A declaration that depends on settings is `by_settings(lambda self: ...)`.
+
+    Attributes:
+        name: under which checkpoints and commands know this class; empty for a class of your own.
+        default_group_size: episodes that share a prompt, unless the user says.
+        compares_groups: whether an episode is compared with the others of its prompt.
+        uses_critic: whether the policy needs a critic.
+        bootstraps: whether the critic is fitted to advantages plus values; if not, to the return from each step on.
+        extras: names of what `advantages` reads in `rollout.extras`, made by passes without gradient; see `extras.py`.
+        lesson: what is learned from a teacher; None for an agent without one.
+        needs_teacher: whether there is a policy to learn from, besides the environment.
+        teaches_itself: whether it is the trained policy or a copy of it, unless another one is given.
+        advantages_stay: whether the surrogate has no gradient, in any pass, where all advantages of `prepare` are 0, so
+            that such rows need no pass (`skip_idle_rows`). It counts in the class body that defines `surrogate` or
+            `loss`, and is False for one that defines them and does not say it.
+        importance_in_surrogate: whether the surrogate has the importance weights of `mismatch` itself.
+        uses_longest: whether `longest` is needed, for which the settings or the environment must have a limit.
+        carried: what the algorithm carries from update to update, by its name in a checkpoint.
+        figures: of the algorithm, for the log of every update.
+        reductions: how each metric of `loss` is combined over micro-batches; by default added up. A share needs MEAN.
+    """
+
+    name: ClassVar[str] = ""
+    default_group_size: ClassVar[int] = 1
+    compares_groups: bool = False
+    uses_critic: bool = False
+    bootstraps: bool = False
+    extras: tuple[str, ...] = ()
+    lesson: Lesson | None = None
+    needs_teacher: ClassVar[bool] = False
+    teaches_itself: ClassVar[bool] = False
+    advantages_stay: bool = True
+    importance_in_surrogate: bool = False
+    uses_longest: bool = False
+    carried: Mapping[str, Stateful] = MappingProxyType({})
+    figures: Mapping[str, float] = MappingProxyType({})
+    reductions: ClassVar[Mapping[str, Reduce]] = {
+        "train/approx_kl": Reduce.MEAN_OF_TRAINED,
+        "train/logp_gap_max": Reduce.MAX,
+        "train/clip_fraction": Reduce.MEAN,
+        "train/taught_frac": Reduce.MEAN,
+    }
+
+    # Settings that only some algorithms have.
+
+    target_kl: float | None = None
+    off_policy_mask: float | None = None
+    value_warmup: int | None = None
+    max_steps: int | None = None
+    teacher: Any = None
+    teacher_temperature: float | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.advantages_stay = _advantages_stay(cls)
+        own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
+        cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
+
+    # In the order in which an update asks; `advantages` and `weights` have no default.
+
+    def setup(self, env: VectorEnv, group_size: int | None) -> None:
+        """Check the settings with the policy and an environment, and make what else the algorithm needs.
+
+        Called before an environment is played in: at the end of the constructor, and by `set_env`.
+
+        Args:
+            env: that is played in next.
+            group_size: its episodes per prompt; None without groups.
+        """
+
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        """Return the credit of each step [N, T], made of episodes that are `ok` alone; masked cells may hold anything.
+
+        An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} lacks advantages(rollout), the credit of each step")
+
+    def weights(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
+        raise NotImplementedError(f"{type(self).__name__} lacks weights, such as staticmethod(aggregation.token_mean)")
+
+    def prepare(self, rollout: Rollout) -> Batch:
+        """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        rollout = with_extras(self, rollout)
+        steps, more = rollout.learnable, {}
+        advantages = per_step(self, "advantages", self.advantages(rollout), steps)
+        if self.uses_critic:
+            returns = return_to_go(rollout.rewards, steps, self.gamma)
+            targets = advantages + rollout.required("values") if self.bootstraps else returns
+            more["value_targets"] = targets.where(steps, 0)
+        if "acting_log_probs" in rollout.extras and self.mismatch_mode is not None:
+            acting, bounds = rollout.sampling_log_probs, (self.mismatch_min, self.mismatch_max)
+            more["importance"] = importance_weights(rollout.log_probs, acting, steps, self.mismatch_mode, *bounds)
+        advantages = advantages.where(steps, 0)
+        return Batch.of(
+            rollout.with_extras(**more),
+            log_probs=rollout.log_probs.where(steps, 0),
+            advantages=advantages,
+            weights=per_step(self, "weights", self.weights(steps), steps).to(advantages.dtype),
+        )
+
+    def batches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the batch of each optimizer step of an update: by default one step, on everything."""
+        yield batch
+
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the surrogate, to be differentiated, [N, T]: by default A log π; masked cells may hold anything.
+
+        One that clips says where by `batch.note_clipped`.
+        """
+        return losses.policy_gradient(log_probs, batch.advantages)
+
+    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the critic's loss at each step [N, T]: by default, its squared error."""
+        return losses.squared_error(values, batch.required("value_targets"))
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return the loss of some rows of a prepared rollout, and their metrics; see `update.objective`."""
+        return objective(self, batch)

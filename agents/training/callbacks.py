@@ -1,0 +1,46 @@
+"""Callbacks of stable-baselines3, as the loop calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
+
+
+class StepsBar(ProgressBarCallback):
+    """stable-baselines3's progress bar, moved by the steps taken instead of one step per slot and call."""
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self.first = self.model.num_timesteps
+
+    def _on_step(self) -> bool:
+        self.pbar.update(self.model.num_timesteps - self.first - self.pbar.n)
+        return True
+
+
+def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCallback:
+    """Return one initialised callback.
+
+    Args:
+        callback: None, a callback, a list of callbacks, or a function of (locals, globals) that may return False to
+            stop.
+        agent: passed to the callbacks as their model.
+        progress_bar: whether to add stable-baselines3's.
+
+    Raises:
+        TypeError: for anything else, such as a class or a callback of another library.
+    """
+    if isinstance(callback, (list, tuple)):
+        callback = CallbackList(list(callback))
+    elif not isinstance(callback, BaseCallback):
+        if isinstance(callback, type) or not (callback is None or callable(callback)):
+            raise TypeError(
+                f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
+                "list of them, or a function of (locals, globals)"
+            )
+        callback = ConvertCallback(callback)
+    if progress_bar:
+        callback = CallbackList([callback, StepsBar()])
+    callback.init_callback(agent)
+    return callback

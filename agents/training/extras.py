@@ -1,0 +1,92 @@
+"""What an update is told of its episodes by passes without gradient, made in one place for every algorithm.
+
+An algorithm declares by name what its advantages need (`Agent.extras`) and finds it in `rollout.extras`. What the KL
+anchor, the critic, `mismatch`, `reply_coef` and a teacher need is made by their settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from .. import processes
+from ..fsdp import gather_weights, release_weights
+from ..rollout import Rollout, RolloutT
+
+PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent and some episodes, [N, T]
+    "score_norms": lambda agent, part: agent.policy.evaluate(part, ("score_norms",))["score_norms"],
+    "teacher_log_probs": lambda agent, part: agent.anchor.reference.evaluate(part.as_taught)["log_probs"],
+    "teacher_kl": lambda agent, part: agent.policy.evaluate(part, ("kl",), agent.anchor.reference)["kl"],
+}
+
+
+def check_extras(agent: Any) -> None:
+    """Check the names that an agent's class declares.
+
+    Raises:
+        ValueError: for one that nothing makes.
+    """
+    for name in agent.extras:
+        if name not in PER_STEP:
+            allowed = ", ".join(PER_STEP)
+            raise ValueError(f"{type(agent).__name__}.extras names {name!r}, which nothing makes; allowed: {allowed}")
+
+
+def with_extras(agent: Any, rollout: Rollout) -> Rollout:
+    """Return a rollout with everything that is known before an update; all processes call this together."""
+    if agent.teaching is not None:
+        rollout = agent.teaching.hinted(rollout)
+    policies = [each for each in (agent.policy, agent.anchor.reference) if each is not None]
+    gather_weights(*policies)  # here, where no process is without rows
+    own = processes.own_rows(agent.policy.costs(rollout))
+    rollout = processes.with_parts(rollout, own, lambda part: _evaluated(agent, part))
+    release_weights(*policies)
+    if agent.reply_coef and rollout.positions is not None:
+        rollout = rollout.with_extras(reply_weights=_reply_weights(rollout))
+    return rollout
+
+
+def _evaluated(agent: Any, rollout: Rollout) -> Rollout:
+    """Return episodes with log-probabilities of a training pass, the reference's KL, the declared extras and values."""
+    policy = agent.policy
+    if agent.mismatch_mode is not None:
+        trained = in_passes(agent, lambda part: policy.evaluate(part)["log_probs"], rollout)
+        rollout = replace(rollout, log_probs=trained).with_extras(acting_log_probs=rollout.log_probs)
+    rollout = agent.anchor.add_kl_penalty(policy, rollout, lambda whole: micro_batches(agent, whole))
+    for name in agent.extras:
+        made = in_passes(agent, lambda part: PER_STEP[name](agent, part), rollout)  # noqa: B023
+        rollout = rollout.with_extras(**{name: made})
+    return _with_values(agent, rollout) if agent.uses_critic else rollout
+
+
+def _with_values(agent: Any, rollout: Rollout) -> Rollout:
+    """Return a rollout with the critic's values, those after the last step of truncated episodes included."""
+    values = in_passes(agent, agent.policy.values, rollout)
+    following = rollout.after_truncation(agent.policy.obs_from_actions)
+    if following is not None:
+        after = in_passes(agent, agent.policy.values, following)
+        rollout = rollout.with_extras(final_values=after.where(following.mask, 0)[:, 0])
+    return replace(rollout, values=values)
+
+
+def _reply_weights(rollout: Rollout) -> torch.Tensor:
+    """Return 1/M for the episodes with a verdict [N], with M the tokens of their replies."""
+    whole, _ = rollout.with_replies()
+    replies = (whole.lengths - rollout.lengths).where(rollout.ok, 0).sum()
+    return rollout.ok / replies.clamp(min=1).to(rollout.log_probs.dtype)
+
+
+@torch.no_grad()
+def in_passes(agent: Any, evaluate: Callable[[Rollout], torch.Tensor], rollout: Rollout) -> torch.Tensor:
+    """Return the figures of each episode [N, ...], in passes that fit the memory, without gradient."""
+    return torch.cat([evaluate(part) for part in micro_batches(agent, rollout)])
+
+
+def micro_batches(agent: Any, rollout: RolloutT) -> Iterator[RolloutT]:
+    """Yield the parts of a rollout that are evaluated in one pass each."""
+    tokens = agent.micro_batch_tokens
+    costs = None if tokens is None else agent.policy.costs(rollout)
+    return rollout.split(agent.micro_batch_size, costs, tokens)

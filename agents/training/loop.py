@@ -1,0 +1,418 @@
+"""The loop that every agent shares: collect, update, log.
+
+What an algorithm says stands in `algorithm.py`, what an update is in `update.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any, Self
+
+import torch
+from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.utils import configure_logger
+from stable_baselines3.common.vec_env import VecEnv
+
+from .. import processes
+from ..checks import check_count, check_goal
+from ..fsdp import deal_out, release_weights
+from ..policies import ControlPolicy, Policy, SavedPolicy, kind_of, make_policy
+from ..policies.base import critic_parameters
+from ..rollout import Batch, Rollout
+from ..rollouts.collector import Collector
+from ..rollouts.envs import (
+    LOOP_SETTINGS,
+    MissingEnv,
+    check_groups,
+    closed_on_error,
+    env_maker,
+    longest_episode,
+    resolve_device,
+    seed_of,
+    step_limit,
+    takes_tokenizer,
+)
+from ..settings import declared_by, default_of
+from ..stateful import DictState, Stateful
+from . import evaluation, log_entry, saving
+from .algorithm import Algorithm
+from .callbacks import as_callback
+from .checkpoint import COUNTERS
+from .extras import check_extras
+from .generators import Generators, GeneratorState
+from .health import FailureWatch, StabilityWatch
+from .kl_anchor import Anchor
+from .metrics import is_logged, rollout_metrics
+from .optimizer import PolicyOptimizer, warn_of_float16
+from .player import Player
+from .reward_scale import RewardScale
+from .start import StartWatch
+from .teacher import Teaching
+from .update import take_steps
+
+SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
+
+
+class Loop(Algorithm):
+    """The training of an algorithm, which `Agent` completes with the methods of stable-baselines3.
+
+    Attributes:
+        policy: trained in place.
+        anchor: the KL anchor, with the frozen reference.
+        teaching: what a teacher shows the policy; None without one.
+        policy_optimizer: clips and applies gradients.
+        reward_scale: of `normalize_rewards`.
+        watchers: functions called with every prepared rollout, before its first optimizer step.
+        player: of the episodes of an update: the policy, or an engine.
+        collector: plays the episodes of `env`, of which this process collects `own_episodes` per update.
+        make_envs: makes the environment, given `num_envs`.
+        origin: the id it was made from, and its arguments.
+        generator: for sampling actions.
+        longest: steps of the longest episode possible, if the algorithm `uses_longest`.
+        num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
+            slots cannot wait play until the last episode of a rollout is over.
+        trained_timesteps: those of them that updates were made from.
+        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
+        before_rollout: what a checkpoint needs of the moment before the rollout that is being collected.
+        evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
+        extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
+    """
+
+    def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
+        self._set_settings(settings)
+        self.device = resolve_device(self.device, env)
+        self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
+        size = self.default_group_size if group_size is None else group_size
+        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_SETTINGS}
+        self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
+        usual = partial(self.usual, policy=policy, for_text=takes_tokenizer(env))
+        episodes = self.episodes_per_update or usual("episodes_per_update")
+        with closed_on_error(env) as noted:
+            slots = episodes if self.engine is not None else min(usual("num_envs"), episodes)
+            envs = noted(self.make_envs(num_envs=self.num_envs or slots))
+            self._use_policy(policy, envs)
+            self.use_env(envs, group_size)
+            if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
+                self.policy.adopt_tokenizer(self.env.metadata)
+        self.failure_watch = FailureWatch(self.max_failed_share)
+        self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
+        other_signal = self.needs_teacher or self.reply_coef
+        self.start_watch = StartWatch(warns=self.policy.kind == "language-model" and not other_signal)
+        self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
+        self.evaluation_seconds = 0.0
+        self.seconds = defaultdict[str, float](float)  # spent in the parts of the loop
+        self.max_updates: int | None = None  # known if training ends after a number of episodes
+        self.last_metrics: dict[str, float] = {}
+        self.updating = False
+        player = Player if self.engine is None else import_module("rlenv.agents.engines.player").EnginePlayer
+        self.player: Player = player(self)
+        self.extra_state: dict[str, Any] = {}
+        self.unwritten = log_entry.Pending()
+
+    def _use_policy(self, spec: Any, envs: VectorEnv) -> None:
+        """Make the policy that is trained, and what updates it; the settings have been set.
+
+        Raises:
+            ValueError: if a critic is needed and the policy has none, or a setting has no default for its kind.
+        """
+        spaces = envs.single_observation_space, envs.single_action_space
+        make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
+        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
+            torch.default_generator.manual_seed(self.seed)
+            self.policy: Policy = deal_out(make, self.device) if self.shard else make().to(self.device)
+        if self.uses_critic and not critic_parameters(self.policy):
+            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
+        for name, one in declared_by(type(self)).items():
+            if one.by_kind and getattr(self, name) is None:  # others were checked before
+                setattr(self, name, one.check(self.usual(name)))
+        if self.reply_coef and self.policy.kind != "language-model":
+            kind = type(self.policy).__name__
+            raise ValueError(f"reply_coef={self.reply_coef:g}: a {kind} reads no replies; leave it at 0")
+        check_extras(self)
+        self.policy_optimizer = PolicyOptimizer(
+            self.policy,
+            self.learning_rate,
+            self.lr_schedule,
+            self.max_grad_norm,
+            warmup_updates=self.warmup_updates,
+            weight_decay=self.weight_decay,
+            betas=(self.adam_beta1, self.adam_beta2),
+            eps=self.adam_eps,
+        )
+        self.teaching = None if self.lesson is None else Teaching(self, self.lesson)
+        if self.teaching is None:
+            self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
+        else:
+            self.anchor = self.teaching.anchor
+        self.reward_scale = RewardScale(self.gamma)
+        self.watchers: list[Callable[[Batch], None]] = []
+        processes.same_start(self.policy)
+        self.generators = Generators(self.policy.device, self.seed)
+        self.generator = self.generators.actions
+
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
+        compares = type(self).__name__ if self.compares_groups else None
+        size = check_groups(env, group_size, self.episodes_per_update, compares)
+        own_episodes = processes.check_episodes(self.episodes_per_update, size)
+        self.longest = step_limit(env, self.max_steps, "max_steps") if self.uses_longest else 0
+        self.setup(env, size)
+        self.env, self.group_size, self.own_episodes = env, size, own_episodes
+        self._vec_env: VecEnv | None = None
+        self.before_rollout: dict[str, Any] | None = None
+        self.num_envs = sum(processes.gather(env.num_envs))
+        self.collector = Collector(env, self.device)
+        self.collector.seed(seed_of(env, self.seed))
+        if self.teaching is not None:
+            self.teaching.meet(env, self.collector)
+
+    def usual(self, name: str, policy: Any = None, for_text: bool = False) -> Any:
+        """Return the default of a setting: what suits the policy's size, else that of its kind.
+
+        Args:
+            name: of the setting.
+            policy: as for the constructor, if it has not been made yet.
+            for_text: whether the environment is known to be one of text.
+        """
+        policy = self.policy if policy is None else policy
+        own = policy.defaults.get(name) if isinstance(policy, Policy) else None
+        return default_of(name, type(self), kind_of(policy, for_text), ControlPolicy.kind) if own is None else own
+
+    def check_ready(self) -> None:
+        """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
+
+        Raises:
+            ValueError: naming what is missing.
+        """
+        if isinstance(self.env, MissingEnv):
+            self.env.reset()
+        if self.needs_teacher and not self.teaches_itself and self.anchor.reference is None:
+            raise ValueError(
+                f"{type(self).__name__} has no teacher: pass teacher=... (--teacher), the run folder, checkpoint, "
+                "folder or id of a model with the same tokens"
+            )
+
+    @property
+    def progress(self) -> dict[str, int | None]:
+        """How far the training is, for environments that take it: updates so far, and in all if that is known."""
+        return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+
+    @property
+    def actor_waits(self) -> bool:
+        """Whether the next update trains the critic alone."""
+        return self.num_updates < (self.value_warmup or 0)
+
+    # The log.
+
+    @property
+    def logger(self) -> Logger:
+        """The logger; an error before `learn` or `set_logger`."""
+        if self.unwritten.logger is None:
+            raise RuntimeError("no logger yet: call learn() or set_logger() first")
+        return self.unwritten.logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
+        self.unwritten.use(logger)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
+        shown = ("total_timesteps", "trained_timesteps", "episodes", "iterations")
+        for name, counter in zip(shown, COUNTERS, strict=True):
+            self.logger.record(f"time/{name}", getattr(self, counter))
+        self.logger.dump(self.num_timesteps)
+
+    # The loop.
+
+    def learn(
+        self,
+        total_timesteps: int | None = None,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+        total_episodes: int | None = None,
+    ) -> Self:
+        """Train for this many steps or episodes; the last rollout is played to its end.
+
+        So a budget of steps is exceeded by less than a rollout: `episodes_per_update` episodes, unless DAPO needs
+        several rounds. If that number is left open and the environment says how long an episode may be, the first
+        `learn` makes it so small that the longest possible rollout is at most half of `total_timesteps`, or one group:
+        one episode for agents with a critic, else two. It then stays as it is.
+
+        Args:
+            total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
+            callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
+            log_interval: updates between two entries of the log, the first of which is of update 1; see
+                `metrics.thinned` for very long runs.
+            tb_log_name: name of the TensorBoard run; None for that of the class, as in "RLOO_1".
+            reset_num_timesteps: False continues the count of an earlier call.
+            progress_bar: whether to show one (with tqdm and rich).
+            total_episodes: episodes to collect, instead of `total_timesteps`.
+
+        Raises:
+            ValueError: unless either `total_timesteps` or `total_episodes` is given, a positive whole number.
+            DivergedError: if losses or gradients stay non-finite, or acting and training disagree on log-probabilities.
+            VerifierError: if the verifier fails on too many episodes, or does not apply to any.
+        """
+        check_count("log_interval", log_interval)
+        run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
+        started, steps_before = time.perf_counter(), self.num_timesteps
+        off_clock, before = self.evaluation_seconds, self.seconds.copy()
+        for _ in run:
+            if is_logged(log_interval, self.num_updates):
+                seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
+                self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
+                for part, spent in self.seconds.items():
+                    self.logger.record(f"time/{part}_frac", (spent - before[part]) / max(seconds, 1e-9))
+                self.dump_logs()
+        return self
+
+    def updates(
+        self,
+        total_timesteps: int | None = None,
+        total_episodes: int | None = None,
+        callback: Any = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Train, and yield after each update the episodes it was made from and its metrics; `learn` runs through this.
+
+        Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
+        """
+        self.check_ready()
+        counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
+        warn_of_float16(self.policy)
+        if total_timesteps is not None:
+            self._fit_to_budget(goal)
+        self._sizes_itself = False
+        if reset_num_timesteps:
+            self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
+        if self.unwritten.logger is None:
+            name = tb_log_name or type(self).__name__
+            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, name, reset_num_timesteps))
+        self.anchor.freeze_reference(self.policy)
+        return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
+
+    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Collect and update until an attribute that counts reaches its goal."""
+        left = goal - self.num_episodes if counter == "num_episodes" else None
+        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
+        self.collector.budget = goal - self.num_timesteps if left is None else 0
+        callback.on_training_start({"total_timesteps": goal}, globals())
+        try:
+            while getattr(self, counter) < goal:
+                self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
+                self.before_rollout, self.updating = saving.moment_of(self), False
+                rollout = self.collect_rollout(callback)
+                if rollout is None:
+                    break
+                if getattr(self, counter) < goal:
+                    self.player.look_ahead()
+                hidden = self.env.metadata.get("hidden_token_ids", ())
+                self.last_metrics = rollout_metrics(rollout, hidden) | self.player.figures | self.update(rollout)
+                self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+                self.start_watch.add(self.last_metrics, len(rollout))
+                rate = {"train/learning_rate": self.policy_optimizer.rate}
+                log_entry.record_metrics(self.logger, self.last_metrics | rate)
+                yield rollout, self.last_metrics
+        except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
+            callback.on_training_end()
+            raise
+        finally:
+            self.player.drop_ahead()
+        callback.on_training_end()
+        self.failure_watch.conclude()
+
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
+        """Return the episodes of the next update; None if the callback ends the training."""
+
+        def on_step(taken: int, local: dict[str, Any]) -> bool:
+            self.num_timesteps += taken
+            callback.update_locals(local)
+            return callback.on_step()
+
+        callback.on_rollout_start()
+        before = self.num_timesteps
+        parts = self.player.collect(on_step)
+        self.num_timesteps = before + sum(taken for _, taken in parts)
+        rollout: Rollout | None = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
+        if rollout is None:
+            release_weights(self.policy)
+            return None
+        self.num_episodes += len(rollout)
+        evaluation.record_verdicts(self.env, rollout)
+        ends = processes.gather((self.collector.statuses, self.collector.failure))
+        callback.update_locals({"rollout": rollout})
+        callback.on_rollout_end()
+        counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
+        self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
+        return rollout
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
+        self.updating, began = True, time.perf_counter()
+        if self.teaching is not None:
+            self.teaching.follow()
+        metrics, trained = take_steps(self, rollout)
+        self.seconds["training"] += time.perf_counter() - began
+        self.num_updates += 1
+        self.trained_timesteps += trained
+        self.before_rollout, self.updating = None, False
+        return {**metrics, **self.figures}
+
+    def _fit_to_budget(self, total_timesteps: int) -> None:
+        """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
+
+        Groups stay whole, slots that cannot wait each get an episode, and a rollout has two episodes to compare unless
+        there is a critic.
+        """
+        longest = longest_episode(self.env)
+        if not self._sizes_itself or self.num_episodes or longest is None:
+            return
+        unit = (self.group_size or 1) * processes.size()
+        least = max(1 if self.collector.slots.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
+        fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
+        if fitting < self.episodes_per_update:
+            before, self.episodes_per_update = self.episodes_per_update, fitting
+            try:
+                self.use_env(self.env)
+            except ValueError:
+                self.episodes_per_update = before
+                self.use_env(self.env)
+                raise
+
+    # What is saved; `saving.py` walks it.
+
+    def parts(self) -> dict[str, Stateful]:
+        """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
+        return {
+            "optimizer": self.policy_optimizer,
+            "order": GeneratorState(self.generators.order),
+            "reward_scale": self.reward_scale,
+            "unwritten": self.unwritten,
+            "extra": DictState(self, "extra_state"),
+            **({} if self.teaching is None else {"teaching": self.teaching}),
+            **{f"carried/{name}": part for name, part in self.carried.items()},
+        }
+
+    def own_parts(self) -> dict[str, Stateful]:
+        """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
+        return {
+            "actions": GeneratorState(self.generators.actions),
+            "envs": self.collector,
+            "failures": self.failure_watch,
+            "stability": self.stability_watch,
+            "start": self.start_watch,
+            "metrics": DictState(self, "last_metrics"),
+        }
