@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -17,8 +17,10 @@ from ..stateful import Stateful
 from .extras import with_extras
 from .metrics import Reduce
 from .settings import AgentSettings
-from .teacher import Lesson
 from .update import Figures, objective, per_step
+
+if TYPE_CHECKING:
+    from .teacher import Lesson
 
 
 def _advantages_stay(cls: type) -> bool:

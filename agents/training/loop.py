@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gymnasium.spaces import Box
@@ -54,8 +54,10 @@ from .optimizer import PolicyOptimizer, warn_of_float16
 from .player import Player
 from .reward_scale import RewardScale
 from .start import StartWatch
-from .teacher import Teaching
 from .update import take_steps
+
+if TYPE_CHECKING:
+    from .teacher import Teaching
 
 SHARE = 1 / 2  # of a budget of steps: what the longest episodes of a rollout may take
 
@@ -146,7 +148,7 @@ class Loop(Algorithm):
             betas=(self.adam_beta1, self.adam_beta2),
             eps=self.adam_eps,
         )
-        self.teaching = None if self.lesson is None else Teaching(self, self.lesson)
+        self.teaching: Teaching | None = None if self.lesson is None else self.lesson.begun(self)
         if self.teaching is None:
             self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
         else:

@@ -80,6 +80,10 @@ class Lesson:
     rate: float = 0.0
     hint_tokens: int = 0
 
+    def begun(self, agent: Any) -> Teaching:
+        """Return the lesson of an agent that has its policy."""
+        return Teaching(agent, self)
+
 
 class Teaching:
     """What a teacher shows an agent's policy: the reference of the KL anchor, which may be the policy's own mean.
