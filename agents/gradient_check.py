@@ -90,6 +90,7 @@ class GradientCheck:
         """The meaning with its causes, and the faults."""
         causes = f" ({'; '.join(self.causes)})" if self.causes else ""
         notes = ["a penalty on the ratio away from 1"] * (self.update is not None and self.update.has_penalty)
+        notes += ["a term that stays where A = 0"] * (self.update is not None and self.update.has_term)
         notes += [NO_DISCOUNT] * (self.discount == NO_DISCOUNT)
         return "; ".join([self.meaning + causes, *notes, *(f"FAULT: {fault}" for fault in self.faults)])
 

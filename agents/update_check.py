@@ -39,7 +39,8 @@ class UpdateCheck:
         reached: the lowest and the highest ratio of the agent's own optimizer steps.
         off_ppo: |g - g'| / |g'| of the gradients g of these steps and exact PPO's g', over all of them.
         inside: |c - ρ A| / |ρ A| of the derivatives c in each log-probability, at random ratios inside the range.
-        has_penalty: whether some of c stays if all advantages are set to 0.
+        has_penalty: whether some of c stays if all advantages are set to 0, at these ratios only.
+        has_term: whether it also stays at a ratio of 1: a term of its own beside the advantage.
         stops: which steps have no gradient outside: of those that PPO clips, and of the others.
         faults: what contradicts what the agent's class says, in words.
     """
@@ -51,6 +52,7 @@ class UpdateCheck:
     off_ppo: float
     inside: float
     has_penalty: bool
+    has_term: bool
     stops: tuple[str, str]
     faults: tuple[str, ...]
 
@@ -94,6 +96,7 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
     if steps > 1:
         faults += _fault_of_clips(*stops, isinstance(agent, ProximalAgent))
     low, high = _range_of(agent)
+    has_term = any(each.has_term for each in ratios)
     return UpdateCheck(
         rollouts=len(rollouts),
         steps=steps,
@@ -101,7 +104,8 @@ def check_update(agent: Agent, rollouts: Sequence[Rollout]) -> UpdateCheck:
         reached=(min(one.lowest for one in own), max(one.highest for one in own)),
         off_ppo=_relative([one.off for one in own], [one.size for one in own]),
         inside=_relative([each.off for each in ratios], [each.size for each in ratios]),
-        has_penalty=steps > 1 and any(each.has_penalty for each in ratios),
+        has_penalty=steps > 1 and any(each.has_penalty for each in ratios) and not has_term,
+        has_term=has_term,
         stops=stops,
         faults=tuple(faults),
     )
@@ -282,6 +286,7 @@ class _Ratios:
     off: float
     size: float
     has_penalty: bool
+    has_term: bool
     clipped: list[int]  # of the steps that PPO clips: without a gradient, all
     others: list[int]  # of those that move back into the range
 
@@ -296,6 +301,8 @@ class _Ratios:
         with _with_surrogate(agent, _ratio) as loss:
             wanted, nothing = (_credit(agent, batch, loss) for batch in (inside, no_credit))
         found, stays = (_credit(agent, batch, agent.loss) for batch in (inside, no_credit))
+        unmoved = replace(prepared, advantages=torch.zeros_like(prepared.advantages))
+        term = _credit(agent, unmoved, agent.loss)
         size = float(wanted.square().sum())
         clipped, others = [0, 0], [0, 0]
         steps = prepared.learnable & (prepared.advantages != 0) & (found != stays)  # others are left out at any ratio
@@ -308,7 +315,9 @@ class _Ratios:
                 counts[0] += int((stops & which).sum())
                 counts[1] += int(which.sum())
         penalty = float((stays - nothing).norm()) > TOLERANCE * math.sqrt(size)
-        return cls(float((found - wanted).square().sum()), size, penalty and size > 0, clipped, others)
+        has_term = float(term.norm()) > TOLERANCE * math.sqrt(size)
+        off = float((found - wanted).square().sum())
+        return cls(off, size, penalty and size > 0, has_term and size > 0, clipped, others)
 
 
 def _with_ratio(batch: Batch, ratio: torch.Tensor) -> Batch:

@@ -104,6 +104,13 @@ class IdleTerm(RLOO):
         return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
 
 
+class Auxiliary(RLOO):
+    """Has the same loss, and leaves every row its pass."""
+
+    def surrogate(self, log_probs, batch):
+        return super().surrogate(log_probs, batch) - 0.1 * (log_probs + 1).square()
+
+
 class IdlePenalty(PassesAgent, RLOO):
     """Has a term that is seen in later steps only, and says that there is none."""
 
@@ -126,6 +133,7 @@ PLANTED = {  # what the verdict has to say
     DiscountsFromTheEnd: "wrong discount",
     ForgetsTheDiscount: "gamma has no effect",
     Whitens: "normalized in each group",
+    Auxiliary: "a term that stays where A = 0",
     IdleTerm: "wrong claim: advantages_stay",
     IdlePenalty: "wrong claim: advantages_stay",
 }
