@@ -267,7 +267,7 @@ class _Case:
         table = (table * power**step).float().double()  # rollouts keep rewards in float32
         env = WorldEnv(world, table, group_size=self.group_size)
         env.metadata["max_episode_steps"] = world.steps * world.turns
-        sizes = {"group_size": self.group_size, "episodes_per_update": episodes, "device": "cpu"}
+        sizes: dict[str, Any] = {"group_size": self.group_size, "episodes_per_update": episodes, "device": "cpu"}
         agent = self.cls(TablePolicy(logits), env, **sizes, **self.settings | settings)
         agent.policy.get_parameter("table").data = world.values(logits, table, agent.gamma)  # a perfect critic, if any
         agent.anchor.freeze_reference(agent.policy)

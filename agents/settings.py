@@ -1,39 +1,81 @@
 """Settings: the keyword arguments of a class, each a dataclass field that knows what may be said of it.
 
     class Halved(Reinforce):
-        factor: float = setting(0.5, "Of the advantages.", above=0, high=1)
+        factor: float = setting(default=0.5, help="Of the advantages.", above=0, high=1)
 
-The constructor takes `factor`, checks it and sets the attribute. The signature, the table under the docstring, what a
-checkpoint keeps, the options of commands and the table in docs/settings.md are made from the fields of the classes.
-Nothing here imports torch, so that `--help` need not.
+Every class of an agent is a dataclass: its constructor takes `factor`, checks it and sets the attribute. Type checkers
+and editors know that, the table under the docstring, what a checkpoint keeps, the options of commands and the table in
+docs/settings.md are made from the fields. Nothing here imports torch, so that `--help` need not.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import math
-import textwrap
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import Field, dataclass, field, fields, replace
 from numbers import Integral, Real
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Optional,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from . import peer_names
-from .checks import check_choice, check_count, check_flag, check_number, check_schedule
+from .setting import ANY, Setting, alternatives
 
-ANY = "any"  # in `by_kind`: every kind of policy that is not named
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
+
+if TYPE_CHECKING:
+
+    class Converted(Generic[Given, Kept]):
+        """The type of an argument that is kept as something else."""
+
+        def __get__(self, agent: Any, cls: Any = None) -> Kept: ...
+        def __set__(self, agent: Any, value: Given) -> None: ...
+
+    class OrDefault(Converted[Kept | None, Kept]):
+        """The type of a setting of which None stands for a default that depends on something else."""
+
+else:
+    OrDefault = Optional
+
+    class Converted:
+        """The type of an argument that is kept as something else."""
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Return what is kept, of which nothing is checked."""
+            return Any
 
 
-def setting(default: Any = MISSING, help: Any = MISSING, **facts: Any) -> Any:
+def setting(*, default: Any, help: str = "", **facts: Any) -> Any:
     """Return a field for the body of a class of an agent; `Setting` says what the facts are.
 
-    A class that declares a setting of its parents again, without a type, changes the facts that it names.
+    A class that declares a setting of its parents again, with its type, changes the facts that it names.
     """
-    named = {name: value for name, value in {"default": default, "help": help}.items() if value is not MISSING}
-    return field(metadata=named | facts)
+    return field(default=default, kw_only=True, metadata=facts | ({"help": help} if help else {}))
+
+
+def argument(*, kw_only: bool) -> Any:
+    """Return a field for an argument that is no setting: the policy, the environment."""
+    return field(kw_only=kw_only)
+
+
+def absent() -> Any:
+    """Return the None that stands for a setting which only some children have."""
+    return None
 
 
 def by_settings(value: Callable[[Any], Any]) -> Any:
@@ -55,157 +97,85 @@ class _BySettings:
         return getattr(super(self.owner, cls), self.name) if agent is None else self.value(agent)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The declaration of a setting.
+FACTS = {one.name for one in fields(Setting)} - {"name", "type", "hint", "optional", "one_of", "default"}
 
-    Attributes:
-        name: of the argument and the attribute.
-        type: the annotation, which says what is kept, as it is written.
-        hint: the type that it stands for; Any if only type checkers know it.
-        default: of the constructor. None stands for `by_kind`, or for what `shown` says.
-        help: one sentence.
-        more: what only Python's reader needs.
-        by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
-        low: the smallest number; of whole ones 1, if nothing is said.
-        high: the largest number.
-        above: instead of `low`, what a number must be larger than.
-        below: instead of `high`, what a number must be smaller than.
-        one_of: the allowed names.
-        optional: whether None is allowed, which it is where it ever was a default.
-        checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
-        checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
-        starts: whether the first value of a function of progress has to be in the range, too.
-        saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
-        commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
-        heading: of that option in `--help`.
-        shown: how the default is described, if not by its value.
-    """
 
-    name: str
-    type: str
-    hint: Any
-    default: Any = None
-    help: str = ""
-    more: str = ""
-    by_kind: Mapping[str, Any] = field(default_factory=dict)
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-    one_of: tuple[str, ...] = ()
-    optional: bool = False
-    checked: bool = True
-    checked_by: Callable[[Any], Any] | None = None
-    starts: bool = True
-    saved: bool = True
-    commands: tuple[str, ...] = ()
-    heading: str = "Updates"
-    shown: str = ""
+class Signature:
+    """The signature of a class of an agent: that of its constructor, with the settings that this passes on."""
 
-    @cached_property
-    def kind(self) -> str:
-        """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
-        types = {get_origin(each) or each for each in _alternatives(self.hint)} - {type(None)}
-        if types & {int, float} and types <= {int, float, Callable}:
-            return "schedule" if Callable in types else "float" if float in types else "int"
-        return "bool" if types == {bool} else "other"
+    def __get__(self, agent: Any, cls: Any) -> inspect.Signature:
+        """Return it for a class."""
+        found: dict[str, inspect.Parameter] = {}
+        for init in (vars(base).get("__init__") for base in cls.__mro__):
+            if inspect.isfunction(init):
+                _, *own = inspect.signature(init).parameters.values()
+                found |= {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in found}
+                if all(p.kind is not p.VAR_KEYWORD for p in own):
+                    break
+        return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
 
-    def check(self, value: Any) -> Any:
-        """Return a value as the type's.
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting, argument))
+class WithSettings:
+    """A class with settings: each of its children is a dataclass."""
+
+    _declared: ClassVar[dict[str, Setting]]
+    _own_settings: ClassVar[dict[str, Setting]]
+    _own_arguments: ClassVar[list[str]]
+    idle_settings: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})  # by why they have no effect
+    __signature__ = Signature()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declare(cls)
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **settings: Any) -> Self:
+            """Refuse unknown arguments before anything is made."""
+            check_names(cls, settings, cls.__signature__.parameters)
+            return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check every setting by itself, and keep it as its type."""
+        for name, one in self._declared.items():
+            setattr(self, name, one.check(getattr(self, name)))
+
+    def _changed(self, *names: str) -> dict[str, Any]:
+        """Return the values of these settings that are not at their default."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != self._declared[name].default}
+
+    def refuse_idle(self, where: str, *names: str) -> None:
+        """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
+
+        Args:
+            where: in the message, "without mismatch".
+            names: of the settings.
 
         Raises:
-            ValueError: naming the setting, the value and what is allowed.
+            ValueError: naming the first one.
         """
-        if not self.checked or (value is None and self.optional):
-            return value
-        if self.checked_by is not None:
-            return self.checked_by(value)
-        if self.one_of:
-            return check_choice(self.name, value, self.one_of)
-        if self.kind == "bool":
-            return check_flag(self.name, value)
-        if self.kind == "other" or (self.kind == "schedule" and callable(value) and not self.starts):
-            return value
-        low, high, above, below = self.bounds
-        if self.kind == "int":
-            most = None if high == math.inf else int(high) - below
-            return check_count(self.name, value, None if low == -math.inf else int(low) + above, most)
-        check = check_schedule if self.kind == "schedule" else check_number
-        return check(self.name, value, low=low, high=high, above=above, below=below)
-
-    @property
-    def bounds(self) -> tuple[float, float, bool, bool]:
-        """The smallest and the largest number, and whether these are excluded."""
-        least = 1 if self.kind == "int" else -math.inf
-        low = next((each for each in (self.above, self.low) if each is not None), least)
-        high = next((each for each in (self.below, self.high) if each is not None), math.inf)
-        return low, high, self.above is not None, self.below is not None
-
-    @property
-    def allowed(self) -> str:
-        """The allowed values, in words; empty if the type says it."""
-        if self.one_of or not self.checked or self.kind in ("bool", "other"):
-            return ", ".join(self.one_of)
-        low, high, above, below = self.bounds
-        least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
-        most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
-        return " and ".join(filter(None, (least, most)))
-
-    @property
-    def about(self) -> str:
-        """The text for readers of Python."""
-        return f"{self.help} {self.more}".strip()
-
-    @property
-    def usual(self) -> str:
-        """The default in words."""
-        own = [f"{value} for {kind}" for kind, value in self.by_kind.items() if kind != ANY]
-        rest = [f"{'else ' if own else ''}{self.by_kind[ANY]}"] if ANY in self.by_kind else []
-        return self.shown or ", ".join(own + rest) or repr(self.default)
-
-    @cached_property
-    def described(self) -> str:
-        """The lines of `help`."""
-        allowed = f"Allowed: {self.allowed}. " if self.allowed else ""
-        said = f"{self.name}: {self.about} {allowed}Default: {self.usual}."
-        return textwrap.fill(said, 120, initial_indent="    ", subsequent_indent="        ")
+        for name, given in self._changed(*names).items():
+            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
 
 
-FACTS = [one.name for one in fields(Setting) if one.name not in ("name", "type", "hint", "optional")]
-
-
-def declare(cls: type) -> None:
-    """Make a class a dataclass of its settings and those of its parents; its constructor stays.
+def declare(cls: Any) -> None:
+    """Make a class a dataclass of its settings and those of its parents.
 
     Raises:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
     """
-    for base in cls.__mro__[1:]:
-        if strays := [] if "_own_settings" in vars(base) else _declarations(base):
-            raise TypeError(
-                f"{base.__name__}.{next(iter(strays))} is a setting of a class without settings: "
-                f"write class {base.__name__}(AgentSettings), from rlenv.agents.training.settings"
-            )
-    given, parents, written = _declarations(cls), _merged(cls.__mro__[1:]), inspect.get_annotations(cls)
-    _check_free(cls, given, parents)
-    own = {name: _made(cls, name, facts, parents.get(name)) for name, facts in given.items()}
-    cls.__annotations__ = {name: one.hint for name, one in own.items()}  # other annotations are not fields
-    for name, one in own.items():
-        setattr(cls, name, field(default=one.default, metadata={"setting": one}))
-    dataclass(init=False, eq=False, repr=False, match_args=False)(cls)
-    cls.__annotations__ = {**{name: one.type for name, one in own.items()}, **written}
-    made: Any = cls
-    made._own_settings = own
-    made._declared = _merged(cls.__mro__)
-    owners = {name: base for base in reversed(cls.__mro__) for name in vars(base).get("_own_settings", ())}
-    made.__dataclass_fields__ = {  # dataclass has those of the last parent that has one
-        name: vars(owners[name])["__dataclass_fields__"][name] for name in made._declared
-    }
-    made.__signature__ = _signature(made)
+    types, parents = inspect.get_annotations(cls), _merged(cls.__mro__[1:])
+    given = {name: value for name, value in vars(cls).items() if isinstance(value, Field) and value.kw_only is True}
+    _check_body(cls, given, parents, types)
+    cls._own_settings = {name: _made(cls, name, value, parents.get(name)) for name, value in given.items()}
+    cls._declared = cls._own_settings | {name: one for name, one in parents.items() if name not in cls._own_settings}
+    cls._own_arguments = _arguments(cls)
     if vars(cls).get("__doc__"):
-        table = "\n".join(one.described for one in made._declared.values())
-        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{table}"
+        table = "\n".join(one.described for one in cls._declared.values())
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\nKeyword Args:\n{table}"
+    dataclass(eq=False, repr=False, match_args=False)(cls)
 
 
 def declared_by(cls: Any) -> dict[str, Setting]:
@@ -260,14 +230,7 @@ def check_names(cls: type, given: Mapping[str, Any], allowed: Iterable[str]) -> 
         hint += f"allowed: {', '.join(names)}"
         if name in peer_names.KNOWN:
             hint = peer_names.advice(unknown, names)
-        if name in inspect.get_annotations(cls):
-            hint = f"its value in the class has to be setting({getattr(cls, name, None)!r}, HELP)"
         raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}")
-
-
-def _declarations(cls: type) -> dict[str, Mapping[str, Any]]:
-    """Return the facts of the settings in a class's body that are not made yet."""
-    return {name: each.metadata for name, each in vars(cls).items() if isinstance(each, Field)}
 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:
@@ -278,71 +241,94 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
     return found
 
 
-def _check_free(cls: type, given: Iterable[str], parents: Mapping[str, Setting]) -> None:
-    """Check that what a class's body names does not hide something of its parents.
+def _check_body(cls: type, given: Mapping[str, Any], parents: Mapping[str, Setting], types: Mapping[str, Any]) -> None:
+    """Check that what a class's body names is a setting or hides nothing of its parents.
 
     Raises:
-        TypeError: for a setting with the name of anything else, and a value with that of a setting or a method.
+        TypeError: for a setting with the name of anything else, a value with that of a setting or a method, a setting
+            without a type, and a type without a setting, of which a dataclass would make an argument.
     """
+    for base in cls.__mro__[1:]:
+        strays = [name for name, value in vars(base).items() if isinstance(value, Field)]
+        if strays and "_own_settings" not in vars(base):
+            raise TypeError(
+                f"{base.__name__}.{strays[0]} is a setting of a class without settings: "
+                f"write class {base.__name__}(AgentSettings), from rlenv.agents.training.settings"
+            )
     for name, value in vars(cls).items():
         where = f"{cls.__name__}.{name}"
-        known = [base for base in cls.__mro__[1:] if name in {*vars(base), *inspect.get_annotations(base)}]
-        used = [base for base in known if name not in vars(base).get("_own_settings", {})]
-        used = [base for base in used if vars(base).get(name, base) is not None]  # None: a setting of some children
+        if name in given and name not in types:
+            known = parents[name].type if name in parents else "float"
+            raise TypeError(f"{where} has no type: write {name}: {known} = setting(default=...), or another type")
+        shown = [base for base in cls.__mro__[1:] if name in {*vars(base), *inspect.get_annotations(base)}]
+        used = [base for base in shown if name not in vars(base).get("_own_settings", {})]
+        used = [base for base in used if vars(base).get(name, base) is not None]  # None: see `absent`
         if name in given and used and (_is_ours(used[0]) or hasattr(vars(used[0]).get(name), "__get__")):
             raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
         if name in given or name.startswith("__"):
             continue
         if name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
-            raise TypeError(f"{where} is a setting: write {name} = setting({value!r})")
+            raise TypeError(f"{where} is a setting: write {name}: {parents[name].type} = setting(default={value!r})")
         if used and callable(getattr(used[0], name, None)) and not (callable(value) or hasattr(value, "__get__")):
             raise TypeError(f"{where} is {value!r}, but {used[0].__name__} has a method {name}(); choose another name")
+    for name, annotation in types.items():
+        if not isinstance(vars(cls).get(name), Field) and "ClassVar" not in str(annotation):
+            value = f"{vars(cls)[name]!r}" if name in vars(cls) else "..."
+            raise TypeError(
+                f"{cls.__name__}.{name} is neither a setting nor a constant: write {name}: {annotation} = "
+                f"setting(default={value}, help=...), or ClassVar[{annotation}]"
+            )
 
 
 def _is_ours(cls: type) -> bool:
     return cls.__module__.startswith("rlenv.agents.")
 
 
-def _made(cls: type, name: str, facts: Mapping[str, Any], parent: Setting | None) -> Setting:
+def _made(cls: type, name: str, declared: Any, parent: Setting | None) -> Setting:
     """Return a declared setting, with the facts of the parents' that it leaves out.
 
     Raises:
         TypeError: for a declaration that is not one, naming the class and the setting.
     """
-    where, types = f"{cls.__name__}.{name}", inspect.get_annotations(cls)
+    where, annotation, facts = f"{cls.__name__}.{name}", inspect.get_annotations(cls)[name], declared.metadata
     for fact in facts:
         if fact not in FACTS:
-            raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(FACTS)}")
-    if name not in types and parent is None:
-        raise TypeError(f"{where} has no type: write {name}: float = setting(...), or another type")
-    made = parent or Setting(name=name, type="", hint=Any)
-    if name in types:
-        written = types[name] if isinstance(types[name], str) else inspect.formatannotation(types[name])
-        made = replace(made, type=written, hint=_hint(cls, name, types[name]))
-    open_to_none = type(None) in _alternatives(made.hint) or (made.kind == "other" and "one_of" not in facts)
-    if not (parent or open_to_none or facts.keys() & {"default", "by_kind"}):
-        raise TypeError(f"{where} has no default: write setting(DEFAULT, ...), or the type {made.type} | None")
-    changed, by_kind = dict(facts), made.by_kind
-    if facts.get("default") is not None:
-        by_kind = {ANY: facts["default"]} if by_kind else {}  # None still stands for a default
+            raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(sorted(FACTS))}")
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    made = replace(parent or Setting(name=name, type="", hint=Any), hint=_hint(cls, name, annotation))
+    names = [name for each in alternatives(made.hint) if get_origin(each) is Literal for name in get_args(each)]
+    made = replace(made, type=_shown_type(written), one_of=tuple(names), default=declared.default)
+    by_kind, changed = made.by_kind, dict(facts)
+    if made.default is not None:
+        by_kind = {ANY: made.default} if by_kind else {}  # None still stands for a default
         changed.setdefault("shown", "")
     elif "by_kind" in facts:
-        changed = {"default": None, "shown": "", **changed}
+        changed.setdefault("shown", "")
     for one, other in (("low", "above"), ("above", "low"), ("high", "below"), ("below", "high")):
         if one in facts:
             changed.setdefault(other, None)
     made = replace(made, **changed | {"by_kind": {**by_kind, **facts.get("by_kind", {})}})
-    made = replace(made, optional=made.optional or open_to_none or made.default is None)
+    optional = type(None) in alternatives(made.hint) or (made.kind == "other" and not names)
+    if made.default is None and not (made.by_kind or optional):
+        raise TypeError(f"{where} has no default: write setting(default=...), or the type {made.type} | None")
+    made = replace(made, optional=optional or bool(made.by_kind))
     for value in (made.default, *made.by_kind.values()):
         if getattr(value, "__hash__", None) is None:
             raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
     try:
         for value in made.by_kind.values() if made.default is None and made.by_kind else (made.default,):
-            if parent is None or facts.keys() & {"default", "by_kind"}:  # else the class narrows what it inherits
+            if parent is None or made.default is not None or "by_kind" in facts:  # else it narrows what it inherits
                 made.check(value)
     except ValueError as error:
         raise TypeError(f"{where}: its default is wrong: {error}") from None
     return made
+
+
+def _shown_type(written: str) -> str:
+    """Return a type as readers see it: what comes out, and str for a choice among names."""
+    if wrapped := re.fullmatch(r"(?:OrDefault\[|Converted\[.*, )(.*)\]", written):
+        written = wrapped[1]
+    return re.sub(r"Literal\[[^]]*\]", "str", written)
 
 
 def _hint(cls: type, name: str, annotation: Any) -> Any:
@@ -354,34 +340,15 @@ def _hint(cls: type, name: str, annotation: Any) -> Any:
         return Any
 
 
-def _alternatives(hint: Any) -> set[Any]:
-    """Return the types of a union; of any other type, itself."""
-    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
-
-
-def _signature(cls: Any) -> inspect.Signature:
-    """Return the signature of a class's constructor, with its settings if it passes keyword arguments on to them."""
-    found: dict[str, inspect.Parameter] = {}
-    for init in (vars(base).get("__init__") for base in cls.__mro__):
-        if inspect.isfunction(init):
-            _, *own = inspect.signature(init).parameters.values()
-            found = found | {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in found}
-            if all(p.kind is not p.VAR_KEYWORD for p in own):
-                return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
-    for one in (one for name, one in cls._declared.items() if name not in found):
-        kind = inspect.Parameter.KEYWORD_ONLY
-        found[one.name] = inspect.Parameter(one.name, kind, default=one.default, annotation=one.type)
-    return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
-
-
 def kept_of(agent: Any) -> dict[str, Any]:
     """Return the attributes for a checkpoint: those named like a setting, or like an argument of a constructor."""
-    named = (name for cls in type(agent).__mro__ for name in (*_arguments(cls), *vars(cls).get("_own_settings", ())))
+    classes = [vars(cls) for cls in type(agent).__mro__]
+    named = [name for each in classes for name in (*each.get("_own_arguments", ()), *each.get("_own_settings", ()))]
     return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}
 
 
 def _arguments(cls: type) -> list[str]:
-    """Return the arguments of a class's own constructor that have a default."""
+    """Return the arguments with a default of the constructor that a class's body has, if any."""
     init = vars(cls).get("__init__")
     parameters = inspect.signature(init).parameters.values() if inspect.isfunction(init) else ()
     return [p.name for p in parameters if p.default is not p.empty]

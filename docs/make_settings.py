@@ -9,7 +9,8 @@ from pathlib import Path
 from rlenv._scripts.defaults import KINDS, by_agent, shown_default
 from rlenv.agents import AGENTS
 from rlenv.agents.peer_names import POLICY, SB3
-from rlenv.agents.settings import ANY, Setting, declared_by
+from rlenv.agents.setting import ANY, Setting
+from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
 PAGE, OF_SB3 = (Path(__file__).with_name(name) for name in ("settings.md", "stable-baselines3.md"))

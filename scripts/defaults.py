@@ -11,7 +11,8 @@ import click
 
 from rlenv.agents import peer_names
 from rlenv.agents.algorithms import SETTINGS
-from rlenv.agents.settings import ANY, Setting, declared_by
+from rlenv.agents.setting import ANY, Setting
+from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "engine_kwargs", "tensorboard_log", "verbose")

@@ -9,7 +9,8 @@ from typing_extensions import override
 
 from ..estimators.returns import generalized_advantage
 from ..rollout import Rollout
-from ..settings import ANY, setting
+from ..setting import ANY
+from ..settings import OrDefault, setting
 from ..training.agent import Agent
 
 
@@ -27,8 +28,8 @@ class ActorCritic(Agent):
     uses_critic = True
     bootstraps = True
 
-    gae_lambda: float = setting(
-        help="λ, from 0 (one-step error) to 1 (return minus value).", by_kind={ANY: 1.0}, low=0, high=1
+    gae_lambda: OrDefault[float] = setting(
+        default=None, help="λ, from 0 (one-step error) to 1 (return minus value).", by_kind={ANY: 1.0}, low=0, high=1
     )
 
     @override

@@ -10,7 +10,7 @@ from ..estimators import aggregation, gates
 from ..rollout import Batch, Rollout
 from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import SCALE, group_relative
+from ._group_relative import SCALE, Scale, group_relative
 
 
 class CovarianceAgent(PassesAgent):
@@ -25,11 +25,15 @@ class CovarianceAgent(PassesAgent):
     advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
 
-    scale: str = SCALE
+    scale: Scale = SCALE
 
-    share: float = setting(2e-4, "How many steps are chosen, of all of the rollout; at least one.", above=0, high=1)
-    min_covariance: float = setting(0.0, "Steps are chosen above this (log π - mean)(A - mean).")
-    max_covariance: float | None = setting(None, "Steps are chosen below this one.", more="None for no bound.")
+    share: float = setting(
+        default=2e-4, help="How many steps are chosen, of all of the rollout; at least one.", above=0, high=1
+    )
+    min_covariance: float = setting(default=0.0, help="Steps are chosen above this (log π - mean)(A - mean).")
+    max_covariance: float | None = setting(
+        default=None, help="Steps are chosen below this one.", more="None for no bound."
+    )
 
     @override
     def setup(self, env: VectorEnv, group_size: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -10,10 +10,10 @@ from ..estimators import returns, scaling
 from ..rollout import Rollout
 from ..settings import setting
 
+Scale = Literal["group", "batch"]
 SCALE: Any = setting(
-    "group",
-    "Which standard deviation the advantages are divided by.",
-    one_of=tuple(scaling.SCALES),
+    default="group",
+    help="Which standard deviation the advantages are divided by.",
     more='With "batch", that of all rewards of the rollout ("Lite PPO", arXiv:2508.08221; "ScaleRL", '
     "arXiv:2510.13786): then easy and hard prompts do not gain weight, but for a common factor.",
 )

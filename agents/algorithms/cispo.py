@@ -11,7 +11,7 @@ from ..estimators import aggregation, losses
 from ..rollout import Batch
 from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import SCALE, group_relative
+from ._group_relative import SCALE, Scale, group_relative
 
 
 class CISPO(PassesAgent):
@@ -31,11 +31,11 @@ class CISPO(PassesAgent):
     advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
 
-    scale: str = SCALE
+    scale: Scale = SCALE
 
     max_ratio: float = setting(
-        5.0,
-        "ρ_max, the paper's 1 + ε_high.",
+        default=5.0,
+        help="ρ_max, the paper's 1 + ε_high.",
         low=1,
         more="The paper gives no figure; 5 is that of Khatri et al. 2025 (arXiv:2510.13786).",
     )

@@ -24,8 +24,8 @@ class ClipCov(CovarianceAgent):
     name = "clip-cov"
     advantages_stay = True
 
-    min_covariance = setting(1.0, "cov_low: steps are chosen above it.")
-    max_covariance = setting(5.0, "cov_high: steps are chosen below it.")
+    min_covariance: float = setting(default=1.0, help="cov_low: steps are chosen above it.")
+    max_covariance: float | None = setting(default=5.0, help="cov_high: steps are chosen below it.")
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -49,7 +49,7 @@ class KLCov(CovarianceAgent):
     name = "kl-cov"
     advantages_stay = True
 
-    penalty: float = setting(1.0, "β, the weight of the KL of the chosen steps.", low=0)
+    penalty: float = setting(default=1.0, help="β, the weight of the KL of the chosen steps.", low=0)
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -9,9 +9,10 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import aggregation, returns, scaling
 from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
-from ..settings import by_settings, setting
+from ..settings import OrDefault, by_settings, setting
 from ..training.proximal import ProximalAgent
 
 
@@ -34,22 +35,24 @@ class DAPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    clip_range_high = setting(0.28, "ε_high; above ε_low, unlikely actions become likely sooner.")
-    max_rounds: int = setting(4, "Most collections per update; 1 for no resampling.")
+    clip_range_high: OrDefault[Scheduled] = setting(
+        default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner."
+    )
+    max_rounds: int = setting(default=4, help="Most collections per update; 1 for no resampling.")
     overlong_buffer: int = setting(
-        0,
-        "Last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none.",
+        default=0,
+        help="Last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none.",
         low=0,
         more="The paper takes a fifth. Off by default, since the correct answer of a short task may be as long as "
         "allowed.",
     )
     mask_truncated: bool = setting(
-        False,
-        'Leave episodes that were cut off out of the loss ("overlong filtering", section 3.4).',
+        default=False,
+        help='Leave episodes that were cut off out of the loss ("overlong filtering", section 3.4).',
         more="Their rewards still count in their group. Not for control, where the best episodes are cut off.",
     )
     max_steps: int | None = setting(
-        None, "The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
+        default=None, help="The longest episode possible, for `overlong_buffer`.", shown="what the environment allows"
     )
 
     uses_longest = by_settings(lambda self: self.overlong_buffer > 0)

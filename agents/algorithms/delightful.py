@@ -26,7 +26,9 @@ class Delightful(ReinforceBaseline):
     advantages_stay = True
 
     gate_width: float = setting(
-        1.0, "η, the paper's, in units of A log π: the larger, the less the gate tells actions apart.", above=0
+        default=1.0,
+        help="η, the paper's, in units of A log π: the larger, the less the gate tells actions apart.",
+        above=0,
     )
 
     @override

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from typing_extensions import override
@@ -33,20 +34,19 @@ class Distillation(Taught):
     weights = staticmethod(aggregation.sequence_sum)
     advantages_stay = False  # A changes from pass to pass
 
-    estimator: str = setting(
-        "sampled",
-        "How the gradient of the KL is estimated.",
-        one_of=("sampled", "centred", "exact"),
+    estimator: Literal["sampled", "centred", "exact"] = setting(
+        default="sampled",
+        help="How the gradient of the KL is estimated.",
         more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '
         'the same expectation, less variance. "exact": the KL over all actions is differentiated.',
     )
     reward_coef: float = setting(
-        0.0,
-        "Weight of the advantages of RLOO, which are added to the teacher's.",
+        default=0.0,
+        help="Weight of the advantages of RLOO, which are added to the teacher's.",
         low=0,
         more="Needs groups of at least 2.",
     )
-    max_ratio: float = setting(5.0, "ρ_max.", low=1)
+    max_ratio: float = setting(default=5.0, help="ρ_max.", low=1)
 
     compares_groups = by_settings(lambda self: self.reward_coef > 0)
     lesson = by_settings(lambda self: Lesson(divergence="kl" if self.estimator == kl.EXACT else None))

@@ -27,12 +27,14 @@ class DPPO(CISPO):
     name = "dppo"
     advantages_stay = True
 
-    max_ratio = setting(
-        20.0, "ρ_max, the largest weight.", more="The default of verl's implementation; it should seldom be reached."
+    max_ratio: float = setting(
+        default=20.0,
+        help="ρ_max, the largest weight.",
+        more="The default of verl's implementation; it should seldom be reached.",
     )
     max_moved: float = setting(
-        0.2,
-        "δ: how far the probability of an action may move in an update.",
+        default=0.2,
+        help="δ: how far the probability of an action may move in an update.",
         above=0,
         more="The default of verl's implementation.",
     )

@@ -29,7 +29,9 @@ class DrGRPO(ProximalAgent):
     compares_groups = True
     uses_longest = True
 
-    max_steps: int | None = setting(None, "L_max, which the loss is divided by.", shown="what the environment allows")
+    max_steps: int | None = setting(
+        default=None, help="L_max, which the loss is divided by.", shown="what the environment allows"
+    )
 
     @override
     def weights(self, mask: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from typing_extensions import override
@@ -14,10 +14,10 @@ from ..rollout import PARTS, Rollout
 from ..settings import by_settings, setting
 from ..training.metrics import column_name
 from ..training.proximal import ProximalAgent
-from ._kl_in_loss import KLInLoss
+from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 
 
-class GDPO(KLInLoss, ProximalAgent):
+class GDPO(ProximalAgent):
     """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242).
 
         A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
@@ -44,11 +44,14 @@ class GDPO(KLInLoss, ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
 
+    kl_in: Literal["loss"] = KL_IN
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
+
     idle_settings = {"in GDPO, which standardizes every part of the reward": ("normalize_rewards",)}
 
     part_weights: Mapping[str, float] | None = setting(
-        None,
-        "Parts of the verdict to train on, and the weight of each standardized part.",
+        default=None,
+        help="Parts of the verdict to train on, and the weight of each standardized part.",
         shown="the verifier's, if it is a weighted sum",
         checked_by=lambda value: _part_weights(value),
     )

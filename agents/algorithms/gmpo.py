@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import losses
 from ..rollout import Batch
-from ..settings import setting
+from ..settings import OrDefault, setting
 from .grpo import GRPO
 
 
@@ -26,8 +27,12 @@ class GMPO(GRPO):
     name = "gmpo"
     advantages_stay = True
 
-    clip_range = setting(0.33, "ε_low, the paper's e^-0.4: a bad step's ratio counts as at least 1 - clip_range.")
-    clip_range_high = setting(0.49, "ε_high, the paper's e^0.4: a good step's ratio counts as at most 1 + this.")
+    clip_range: Scheduled = setting(
+        default=0.33, help="ε_low, the paper's e^-0.4: a bad step's ratio counts as at least 1 - clip_range."
+    )
+    clip_range_high: OrDefault[Scheduled] = setting(
+        default=0.49, help="ε_high, the paper's e^0.4: a good step's ratio counts as at most 1 + this."
+    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

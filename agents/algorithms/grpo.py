@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..estimators import aggregation
 from ..training.proximal import ProximalAgent
-from ._group_relative import SCALE, group_relative
+from ._group_relative import SCALE, Scale, group_relative
 
 
 class GRPO(ProximalAgent):
@@ -24,4 +24,4 @@ class GRPO(ProximalAgent):
     advantages = group_relative
     weights = staticmethod(aggregation.sequence_mean)
 
-    scale: str = SCALE
+    scale: Scale = SCALE

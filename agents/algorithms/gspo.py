@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import losses
 from ..rollout import Batch
-from ..settings import setting
+from ..settings import OrDefault, setting
 from .grpo import GRPO
 
 
@@ -24,12 +25,12 @@ class GSPO(GRPO):
     name = "gspo"
     advantages_stay = True
 
-    clip_range = setting(
-        3e-4,
-        "ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
+    clip_range: Scheduled = setting(
+        default=3e-4,
+        help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
         more="Short ones and learning rates far above 1e-6 need a wider range.",
     )
-    clip_range_high = setting(4e-4, "ε_high.")
+    clip_range_high: OrDefault[Scheduled] = setting(default=4e-4, help="ε_high.")
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..checks import Scheduled
 from ..estimators import aggregation
-from ..settings import setting
+from ..settings import OrDefault, setting
 from .gspo import GSPO
 
 
@@ -21,9 +22,9 @@ class LUSPO(GSPO):
     name = "luspo"
     weights = staticmethod(aggregation.sequence_sum)
 
-    clip_range = setting(
-        2e-3,
-        "ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
+    clip_range: Scheduled = setting(
+        default=2e-3,
+        help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
         more="Short ones and learning rates far above 1e-6 need a wider range.",
     )
-    clip_range_high = setting(2.5e-3, "ε_high.")
+    clip_range_high: OrDefault[Scheduled] = setting(default=2.5e-3, help="ε_high.")

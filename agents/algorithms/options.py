@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from ..settings import setting
 from ..training.settings import TRAIN, AgentSettings
@@ -11,28 +11,26 @@ from ..training.settings import TRAIN, AgentSettings
 class BaselineOptions(AgentSettings):
     """The options of `ReinforceBaseline`."""
 
-    baseline: str = setting(
+    baseline: Literal[
+        "none",
+        "running-mean",
+        "batch-mean",
+        "group-mean",
         "leave-one-out",
-        "What is subtracted from the return.",
-        one_of=(
-            "none",
-            "running-mean",
-            "batch-mean",
-            "group-mean",
-            "leave-one-out",
-            "length-weighted",
-            "optimal-token",
-            "james-stein",
-            "greedy",
-            "value",
-        ),
+        "length-weighted",
+        "optimal-token",
+        "james-stein",
+        "greedy",
+        "value",
+    ] = setting(
+        default="leave-one-out",
+        help="What is subtracted from the return.",
         commands=TRAIN,
         more="The table in `estimators/baselines.py` says what each is and whether it biases the gradient.",
     )
-    returns: str = setting(
-        "return-to-go",
-        "Which return a step gets.",
-        one_of=("return-to-go", "episode"),
+    returns: Literal["return-to-go", "episode"] = setting(
+        default="return-to-go",
+        help="Which return a step gets.",
         commands=TRAIN,
         more="G_t = Σ_{k≥t} γ^{k-t} r_k, or R at every step. With γ < 1 the former leaves out the factor γ^t of the "
         "exact gradient, as the field does.",
@@ -42,10 +40,9 @@ class BaselineOptions(AgentSettings):
 class PlusPlusOptions(AgentSettings):
     """The options of `ReinforcePlusPlus`."""
 
-    baseline: str = setting(
-        "none",
-        "What is subtracted from the return.",
-        one_of=("none", "group-mean"),
+    baseline: Literal["none", "group-mean"] = setting(
+        default="none",
+        help="What is subtracted from the return.",
         commands=TRAIN,
         more='In the formulas: b. "group-mean" is the paper\'s REINFORCE++-baseline, in groups of at least 2.',
     )
@@ -54,10 +51,9 @@ class PlusPlusOptions(AgentSettings):
 class PKPOOptions(AgentSettings):
     """The options of `PKPO`."""
 
-    baseline: str = setting(
-        "loo-1",
-        "What is subtracted from the return.",
-        one_of=("none", "loo", "loo-1"),
+    baseline: Literal["none", "loo", "loo-1"] = setting(
+        default="loo-1",
+        help="What is subtracted from the return.",
         commands=TRAIN,
         more="b_i is the mean best of k - 1 others (loo-1, which the paper recommends), of k others (loo), or nothing.",
     )
@@ -67,16 +63,16 @@ class TaughtOptions(AgentSettings):
     """The options of agents with a teacher."""
 
     teacher: Any = setting(
-        None,
-        "What is distilled: a run folder, a checkpoint, or the folder or id of a model, with the same tokens.",
+        default=None,
+        help="What is distilled: a run folder, a checkpoint, or the folder or id of a model, with the same tokens.",
         saved=False,
         commands=TRAIN,
         shown="none",
         more="Or a policy. Checkpoints keep its weights, not its name.",
     )
     teacher_temperature: float | None = setting(
-        None,
-        "Temperature at which the teacher is evaluated.",
+        default=None,
+        help="Temperature at which the teacher is evaluated.",
         above=0,
         saved=False,
         commands=TRAIN,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
@@ -10,13 +12,13 @@ from ..estimators import aggregation, best_of_k, returns
 from ..rollout import Rollout
 from ..settings import setting
 from ..training.agent import Agent
-from ._kl_in_loss import KLInLoss
+from ._kl_in_loss import KL_ESTIMATOR, KL_IN
 from .options import PKPOOptions
 
 USUAL = 4
 
 
-class PKPO(KLInLoss, Agent, PKPOOptions):
+class PKPO(Agent, PKPOOptions):
     """Pass-at-k policy optimization (Walder & Karkhanis 2025, arXiv:2505.15201).
 
         A_i = k (mean_{I∋i, |I|=k} max_{j∈I} R_j - b_i)        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
@@ -37,9 +39,12 @@ class PKPO(KLInLoss, Agent, PKPOOptions):
     compares_groups = True
     weights = staticmethod(aggregation.sequence_sum)
 
+    kl_in: Literal["loss"] = KL_IN
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = KL_ESTIMATOR
+
     k: int | None = setting(
-        None,
-        "Of how many samples the best counts, at most the size of a group.",
+        default=None,
+        help="Of how many samples the best counts, at most the size of a group.",
         shown="4, or the size of a smaller group",
     )
 

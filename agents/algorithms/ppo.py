@@ -11,7 +11,7 @@ from typing_extensions import override
 from ..checks import Scheduled
 from ..estimators import aggregation, losses, scaling
 from ..rollout import Batch, Rollout
-from ..settings import setting
+from ..settings import OrDefault, setting
 from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
 
@@ -29,17 +29,17 @@ class PPO(ProximalAgent, ActorCritic):
     name = "ppo"
     weights = staticmethod(aggregation.token_mean)
 
-    num_epochs = setting(by_kind={"control": 4, "language-model": 2})
-    num_minibatches = setting(by_kind={"control": 4, "language-model": 2})
-    gae_lambda = setting(by_kind={"control": 0.95})
+    num_epochs: OrDefault[int] = setting(default=None, by_kind={"control": 4, "language-model": 2})
+    num_minibatches: OrDefault[int] = setting(default=None, by_kind={"control": 4, "language-model": 2})
+    gae_lambda: OrDefault[float] = setting(default=None, by_kind={"control": 0.95})
     normalize_advantage: bool = setting(
-        True,
-        "Whether Â is whitened over the rollout, once, before the rollout is split.",
+        default=True,
+        help="Whether Â is whitened over the rollout, once, before the rollout is split.",
         more="This is common, and biases the gradient by a common factor and offset.",
     )
     clip_range_vf: Scheduled | None = setting(
-        None,
-        "How far the critic's value may move from the old one before its error has no gradient.",
+        default=None,
+        help="How far the critic's value may move from the old one before its error has no gradient.",
         above=0,
         more="A number or a function of the remaining progress; None for no limit. Not in the paper, but in its first "
         "implementation.",

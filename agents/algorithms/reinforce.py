@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import aggregation, returns
 from ..rollout import Rollout
-from ..settings import setting
+from ..settings import OrDefault, setting
 from ..training.agent import Agent
 
 
@@ -22,8 +23,9 @@ class Reinforce(Agent):
     name = "reinforce"
     weights = staticmethod(aggregation.sequence_sum)
 
-    gamma = setting(by_kind={"control": 1.0})
-    learning_rate = setting(
+    gamma: OrDefault[float] = setting(default=None, by_kind={"control": 1.0})
+    learning_rate: OrDefault[Scheduled] = setting(
+        default=None,
         by_kind={"control": 3e-3},
         shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 3e-3",
     )

@@ -9,7 +9,7 @@ from ..estimators import aggregation, gates
 from ..rollout import Batch
 from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import SCALE, group_relative
+from ._group_relative import SCALE, Scale, group_relative
 
 
 class SAPO(PassesAgent):
@@ -31,12 +31,14 @@ class SAPO(PassesAgent):
     advantages = group_relative
     weights = staticmethod(aggregation.sequence_mean)
 
-    scale: str = SCALE
+    scale: Scale = SCALE
 
     gate_temperature: float = setting(
-        1.0, "τ_pos, of actions with a positive advantage; the larger, the narrower.", above=0
+        default=1.0, help="τ_pos, of actions with a positive advantage; the larger, the narrower.", above=0
     )
-    gate_temperature_negative: float = setting(1.05, "τ_neg, of the other actions; the paper's, as τ_pos is.", above=0)
+    gate_temperature_negative: float = setting(
+        default=1.05, help="τ_neg, of the other actions; the paper's, as τ_pos is.", above=0
+    )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

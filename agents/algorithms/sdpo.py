@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ..estimators import kl
 from ..settings import by_settings, setting
 from ..training.teacher import Lesson
@@ -22,22 +24,24 @@ class SDPO(Distillation):
     default_group_size = 4
     teaches_itself = True
 
-    estimator: str = setting(kl.EXACT)
-    teacher_weights: str = setting(
-        "averaged",
-        "Whose weights read the hint, unless a teacher is given.",
-        one_of=("averaged", "live", "start"),
+    estimator: Literal["sampled", "centred", "exact"] = setting(default=kl.EXACT)
+    teacher_weights: Literal["averaged", "live", "start"] = setting(
+        default="averaged",
+        help="Whose weights read the hint, unless a teacher is given.",
         more='"averaged": θ\' ← θ\' + average_rate (θ - θ\') before every update. "live": those that are trained. '
         '"start": those that training starts from.',
     )
-    average_rate: float = setting(0.05, "Share of the present weights in their mean, per update.", above=0, high=1)
-    divergence: str = setting(
-        "kl",
-        "What the exact estimator brings down.",
-        one_of=tuple(kl.DIVERGENCES),
+    average_rate: float = setting(
+        default=0.05, help="Share of the present weights in their mean, per update.", above=0, high=1
+    )
+    divergence: Literal["kl", "forward-kl", "jensen-shannon"] = setting(
+        default="kl",
+        help="What the exact estimator brings down.",
         more='"kl": KL(π || π\'). "forward-kl": KL(π\' || π). "jensen-shannon": the mean KL of both to their mixture.',
     )
-    max_hint_tokens: int = setting(512, "Tokens of the longest right answer that is shown; feedback is cut to so many.")
+    max_hint_tokens: int = setting(
+        default=512, help="Tokens of the longest right answer that is shown; feedback is cut to so many."
+    )
 
     lesson = by_settings(
         lambda self: Lesson(

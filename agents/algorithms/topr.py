@@ -28,8 +28,8 @@ class TOPR(PassesAgent):
     weights = staticmethod(aggregation.sequence_sum)
 
     threshold: float = setting(
-        0.5,
-        "c, subtracted from the return: episodes below it are bad.",
+        default=0.5,
+        help="c, subtracted from the return: episodes below it are bad.",
         more="0.5 makes rewards of 1 and 0 half of the paper's 1 and -1. It decides what share of the data is good.",
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators.returns import length_adaptive_lambda
 from ..rollout import Batch, Rollout
-from ..settings import by_settings, setting
+from ..settings import OrDefault, by_settings, setting
 from ._actor_critic import advantages_of
 from .ppo import PPO
 
@@ -32,15 +33,17 @@ class VAPO(PPO):
 
     name = "vapo"
 
-    clip_range_high = setting(0.28, "ε_high; above ε_low, unlikely actions become likely sooner.")
-    gae_lambda = setting(help="λ of the critic's targets.", by_kind={"control": 1.0})
+    clip_range_high: OrDefault[Scheduled] = setting(
+        default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner."
+    )
+    gae_lambda: OrDefault[float] = setting(default=None, help="λ of the critic's targets.", by_kind={"control": 1.0})
     length_alpha: float = setting(
-        0.05,
-        "α: λ of the actor is 1 - 1/(α T_i), and 0 up to 1/α steps.",
+        default=0.05,
+        help="α: λ of the actor is 1 - 1/(α T_i), and 0 up to 1/α steps.",
         above=0,
         more="Short answers need a larger one than the paper's.",
     )
-    value_warmup: int = setting(0, "First updates that train the critic alone; the paper takes 50.", low=0)
+    value_warmup: int = setting(default=0, help="First updates that train the critic alone; the paper takes 50.", low=0)
 
     idle_settings = by_settings(lambda self: {} if self.vf_coef else {"with vf_coef=0": ("value_warmup",)})
 

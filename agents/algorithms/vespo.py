@@ -9,7 +9,7 @@ from ..estimators import aggregation, gates, losses
 from ..rollout import Batch
 from ..settings import setting
 from ..training.proximal import PassesAgent
-from ._group_relative import SCALE, group_relative
+from ._group_relative import SCALE, Scale, group_relative
 
 
 class VESPO(PassesAgent):
@@ -33,12 +33,14 @@ class VESPO(PassesAgent):
     advantages = group_relative
     weights = staticmethod(aggregation.token_mean)
 
-    scale: str = SCALE
+    scale: Scale = SCALE
 
-    power: float = setting(2.0, "k of good episodes, the paper's: how fast φ falls as W goes to 0.", above=0)
-    decay: float = setting(3.0, "λ of good episodes, the paper's: how fast φ falls as W grows.", low=0)
-    power_negative: float = setting(3.0, "k of bad episodes, the paper's.", above=0)
-    decay_negative: float = setting(2.0, "λ of bad episodes, the paper's.", low=0)
+    power: float = setting(
+        default=2.0, help="k of good episodes, the paper's: how fast φ falls as W goes to 0.", above=0
+    )
+    decay: float = setting(default=3.0, help="λ of good episodes, the paper's: how fast φ falls as W grows.", low=0)
+    power_negative: float = setting(default=3.0, help="k of bad episodes, the paper's.", above=0)
+    decay_negative: float = setting(default=2.0, help="λ of bad episodes, the paper's.", low=0)
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

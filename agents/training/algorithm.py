@@ -13,6 +13,7 @@ from ..estimators import losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..rollout import Batch, Rollout
+from ..settings import absent
 from ..stateful import Stateful
 from .extras import with_extras
 from .metrics import Reduce
@@ -61,18 +62,18 @@ class Algorithm(AgentSettings):
 
     name: ClassVar[str] = ""
     default_group_size: ClassVar[int] = 1
-    compares_groups: bool = False
-    uses_critic: bool = False
-    bootstraps: bool = False
-    extras: tuple[str, ...] = ()
-    lesson: Lesson | None = None
+    compares_groups: ClassVar[bool] = False
+    uses_critic: ClassVar[bool] = False
+    bootstraps: ClassVar[bool] = False
+    extras: ClassVar[tuple[str, ...]] = ()
+    lesson: ClassVar[Lesson | None] = None
     needs_teacher: ClassVar[bool] = False
     teaches_itself: ClassVar[bool] = False
-    advantages_stay: bool = True
-    importance_in_surrogate: bool = False
-    uses_longest: bool = False
-    carried: Mapping[str, Stateful] = MappingProxyType({})
-    figures: Mapping[str, float] = MappingProxyType({})
+    advantages_stay: ClassVar[bool] = True
+    importance_in_surrogate: ClassVar[bool] = False
+    uses_longest: ClassVar[bool] = False
+    carried: ClassVar[Mapping[str, Stateful]] = MappingProxyType({})
+    figures: ClassVar[Mapping[str, float]] = MappingProxyType({})
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
@@ -82,12 +83,7 @@ class Algorithm(AgentSettings):
 
     # Settings that only some algorithms have.
 
-    target_kl: float | None = None
-    off_policy_mask: float | None = None
-    value_warmup: int | None = None
-    max_steps: int | None = None
-    teacher: Any = None
-    teacher_temperature: float | None = None
+    target_kl = off_policy_mask = value_warmup = max_steps = teacher = teacher_temperature = absent()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

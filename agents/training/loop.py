@@ -39,7 +39,7 @@ from ..rollouts.envs import (
     step_limit,
     takes_tokenizer,
 )
-from ..settings import declared_by, default_of
+from ..settings import Converted, argument, declared_by, default_of
 from ..stateful import DictState, Stateful
 from . import evaluation, log_entry, saving
 from .algorithm import Algorithm
@@ -87,8 +87,13 @@ class Loop(Algorithm):
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
     """
 
-    def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
-        self._set_settings(settings)
+    policy: Converted[Any, Policy] = argument(kw_only=False)
+    env: Converted[Any, VectorEnv] = argument(kw_only=False)
+
+    def __post_init__(self) -> None:
+        policy: Any = self.policy  # as it was given
+        env: Any = self.env
+        super().__post_init__()
         self.device = resolve_device(self.device, env)
         self._sizes_itself, group_size = self.episodes_per_update is None, self.group_size
         size = self.default_group_size if group_size is None else group_size
@@ -128,7 +133,7 @@ class Loop(Algorithm):
         make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
-            self.policy: Policy = deal_out(make, self.device) if self.shard else make().to(self.device)
+            self.policy = deal_out(make, self.device) if self.shard else make().to(self.device)
         if self.uses_critic and not critic_parameters(self.policy):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():

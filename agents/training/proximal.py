@@ -13,7 +13,8 @@ from typing_extensions import override
 from ..checks import Scheduled, check_number
 from ..estimators import losses
 from ..rollout import Batch
-from ..settings import ANY, setting
+from ..setting import ANY
+from ..settings import OrDefault, setting
 from .agent import Agent
 
 
@@ -27,20 +28,20 @@ class PassesAgent(Agent):
     out; of all steps.
     """
 
-    num_epochs: int = setting(help="Passes over a rollout.", by_kind={ANY: 1})
-    num_minibatches: int = setting(
-        help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
+    num_epochs: OrDefault[int] = setting(default=None, help="Passes over a rollout.", by_kind={ANY: 1})
+    num_minibatches: OrDefault[int] = setting(
+        default=None, help="Optimizer steps per pass, at most the number of episodes (or steps).", by_kind={ANY: 1}
     )
     target_kl: float | None = setting(
-        None,
-        "End the passes of an update where the KL from the policy before it is above this, in nats per step.",
+        default=None,
+        help="End the passes of an update where the KL from the policy before it is above this, in nats per step.",
         above=0,
         more="A gradient with `train/approx_kl` above it, of all processes together, is not applied, but for the first "
         "one of an update. None for no limit.",
     )
     off_policy_mask: float | None = setting(
-        None,
-        "Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
+        default=None,
+        help="Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
         above=0,
         more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
         "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
@@ -69,18 +70,18 @@ class ProximalAgent(PassesAgent):
     advantages_stay = True
 
     clip_range: Scheduled = setting(
-        0.2,
-        "ε: the ratio may fall to 1 - clip_range.",
+        default=0.2,
+        help="ε: the ratio may fall to 1 - clip_range.",
         above=0,
         below=1,
         more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
     )
-    clip_range_high: Scheduled = setting(
-        None, "The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
+    clip_range_high: OrDefault[Scheduled] = setting(
+        default=None, help="The ratio may rise to 1 + clip_range_high.", above=0, below=1, shown="clip_range"
     )
     max_ratio: float | None = setting(
-        None,
-        "δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
+        default=None,
+        help="δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
         checked=False,
         more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
         'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',

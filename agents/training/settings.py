@@ -1,19 +1,17 @@
 """The settings of every agent: how it learns, from which episodes, and where it runs.
 
-They import no torch: the options of commands are made from them. Names of functions (`one_of`) are those of the tables
+They import no torch: the options of commands are made from them. Names of functions are those of the tables
 in `estimators/` and `optimizer.py`; a test compares them.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..checks import LARGEST_SEED, MOST_SLOTS, Scheduled
-from ..settings import Setting, check_names, declare, kept_of, plain, setting
+from ..settings import Converted, OrDefault, WithSettings, kept_of, plain, setting
 
 if TYPE_CHECKING:
     import torch
@@ -22,15 +20,14 @@ TRAIN, BOTH, ALL = ("train",), ("train", "compare"), ("train", "compare", "sft")
 MISMATCHES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
 
 
-class AgentSettings:
+class AgentSettings(WithSettings):
     """The settings of every agent."""
 
-    _declared: ClassVar[dict[str, Setting]]
-    _own_settings: ClassVar[dict[str, Setting]]
     _places: ClassVar[dict[str, str]] = {}  # of the agents, by name, as module:Class; `load` imports the one it needs
 
-    seed: int = setting(0, "Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
-    learning_rate: Scheduled = setting(
+    seed: int = setting(default=0, help="Seed of initial weights, environment and sampling.", low=0, high=LARGEST_SEED)
+    learning_rate: OrDefault[Scheduled] = setting(
+        default=None,
         help="Learning rate of Adam.",
         by_kind={"control": 5e-3, "language-model": 3e-4},
         above=0,
@@ -39,13 +36,11 @@ class AgentSettings:
         shown="text: 3e-4 for tiny, others by size, at least 10 times as much for adapters; control: 5e-3, most agents",
         more="A number, or a function of the remaining progress (1 to 0).",
     )
-    lr_schedule: str = setting(
-        "linear",
-        "How the learning rate changes; linear and cosine end at zero.",
-        one_of=("linear", "cosine", "constant"),
-        commands=TRAIN,
+    lr_schedule: Literal["linear", "cosine", "constant"] = setting(
+        default="linear", help="How the learning rate changes; linear and cosine end at zero.", commands=TRAIN
     )
-    warmup_updates: int = setting(
+    warmup_updates: OrDefault[int] = setting(
+        default=None,
         help="Updates in which the learning rate rises from zero.",
         by_kind={"control": 0, "language-model": 10},
         low=0,
@@ -53,62 +48,81 @@ class AgentSettings:
         shown="text: 10, 0 above 100 million parameters; control: 0",
         more="Adam's first steps have the full length, whatever the noise, and would undo a part of a warm start.",
     )
-    weight_decay: float = setting(0.0, "Weight decay of AdamW, not for norms and biases.", low=0, commands=TRAIN)
-    # Policy gradients are noisy and change fast, so Adam remembers their scale for 20 steps.
-    adam_beta1: float = setting(0.9, "Decay of Adam's mean of the gradient.", low=0, below=1, commands=TRAIN)
-    adam_beta2: float = setting(0.95, "Decay of Adam's mean of the squared gradient.", low=0, below=1, commands=TRAIN)
-    adam_eps: float = setting(
-        1e-5, "Added to the root of Adam's mean of the squared gradient.", above=0, commands=TRAIN
+    weight_decay: float = setting(
+        default=0.0, help="Weight decay of AdamW, not for norms and biases.", low=0, commands=TRAIN
     )
-    gamma: float = setting(
-        help="Discount per step.", by_kind={"control": 0.99, "language-model": 1.0}, low=0, high=1, commands=TRAIN
+    # Policy gradients are noisy and change fast, so Adam remembers their scale for 20 steps.
+    adam_beta1: float = setting(
+        default=0.9, help="Decay of Adam's mean of the gradient.", low=0, below=1, commands=TRAIN
+    )
+    adam_beta2: float = setting(
+        default=0.95, help="Decay of Adam's mean of the squared gradient.", low=0, below=1, commands=TRAIN
+    )
+    adam_eps: float = setting(
+        default=1e-5, help="Added to the root of Adam's mean of the squared gradient.", above=0, commands=TRAIN
+    )
+    gamma: OrDefault[float] = setting(
+        default=None,
+        help="Discount per step.",
+        by_kind={"control": 0.99, "language-model": 1.0},
+        low=0,
+        high=1,
+        commands=TRAIN,
     )
     normalize_rewards: bool = setting(
-        False,
-        "Train on rewards divided by the running standard deviation of the return.",
+        default=False,
+        help="Train on rewards divided by the running standard deviation of the return.",
         commands=TRAIN,
         more="See `reward_scale.py`.",
     )
     max_grad_norm: float = setting(
-        1.0,
-        "Gradients are clipped to this norm.",
+        default=1.0,
+        help="Gradients are clipped to this norm.",
         above=0,
         commands=TRAIN,
         more="That of the policy and that of the critic separately.",
     )
-    ent_coef: float = setting(0.0, "Weight of the entropy bonus.", low=0, commands=TRAIN, more="In the loss: c_H.")
+    ent_coef: float = setting(
+        default=0.0, help="Weight of the entropy bonus.", low=0, commands=TRAIN, more="In the loss: c_H."
+    )
     vf_coef: float = setting(
-        0.5, "Weight of the critic's loss, for agents with a critic.", low=0, commands=TRAIN, more="In the loss: c_V."
+        default=0.5,
+        help="Weight of the critic's loss, for agents with a critic.",
+        low=0,
+        commands=TRAIN,
+        more="In the loss: c_V.",
     )
     kl_coef: float = setting(
-        0.0,
-        "KL anchor to the policy that training starts from.",
+        default=0.0,
+        help="KL anchor to the policy that training starts from.",
         low=0,
         commands=BOTH,
         more="In the formulas: β; see `kl_anchor.Anchor`.",
     )
-    kl_estimator: str = setting("k1", "How the KL is estimated.", one_of=("k1", "k2", "k3", "exact"), commands=TRAIN)
-    kl_in: str = setting("reward", "What the KL penalty is added to.", one_of=("reward", "loss"), commands=TRAIN)
-    kl_ratio: str = setting(
-        "none",
-        "What multiplies a KL penalty in the loss, whose actions are the sampling policy's in later passes.",
-        one_of=("none", "constant", "differentiated"),
+    kl_estimator: Literal["k1", "k2", "k3", "exact"] = setting(
+        default="k1", help="How the KL is estimated.", commands=TRAIN
+    )
+    kl_in: Literal["reward", "loss"] = setting(
+        default="reward", help="What the KL penalty is added to.", commands=TRAIN
+    )
+    kl_ratio: Literal["none", "constant", "differentiated"] = setting(
+        default="none",
+        help="What multiplies a KL penalty in the loss, whose actions are the sampling policy's in later passes.",
         commands=TRAIN,
         more="The ratio π/π_old of the step, as a constant (1 in a first pass) or differentiated; the tables in "
         "`estimators/kl.py` say what each does to the gradient.",
     )
     reply_coef: float = setting(
-        0.0,
-        "Weight of the cross-entropy of replies, which the policy then learns to predict (text with dialogues, tools).",
+        default=0.0,
+        help="Weight of the cross-entropy of replies, which the policy learns to predict (text with dialogues, tools).",
         low=0,
         commands=TRAIN,
         more="ECHO (arXiv:2605.24517): λ times the mean over the tokens that the environment appends, which are never "
         "actions. It is no policy gradient: rewards do not count.",
     )
-    mismatch: str | None = setting(
-        None,
-        "Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
-        one_of=(*MISMATCHES, "none"),
+    mismatch: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask", "none"] | None = setting(
+        default=None,
+        help="Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
         commands=TRAIN,
         shown="no weights; with an engine token-truncate",
         more="The ratio of the training pass's probability to the acting policy's, by step or by episode, truncated "
@@ -116,52 +130,56 @@ class AgentSettings:
         "gap between both no longer ends the run.",
     )
     mismatch_min: float = setting(
-        0.0, "The smallest weight of `mismatch`: smaller ones are raised to it, or masked.", low=0, high=1
+        default=0.0, help="The smallest weight of `mismatch`: smaller ones are raised to it, or masked.", low=0, high=1
     )
     mismatch_max: float | None = setting(
-        3.0,
-        "The largest weight of `mismatch`: larger ones are lowered to it, or masked.",
+        default=3.0,
+        help="The largest weight of `mismatch`: larger ones are lowered to it, or masked.",
         low=1,
         more="None for no bound.",
     )
     scale_by_ess: bool = setting(
-        False,
-        "Shorten a step if few episodes outweigh the others: multiply its rate by the root of `train/ess`.",
+        default=False,
+        help="Shorten a step if few episodes outweigh the others: multiply its rate by the root of `train/ess`.",
         commands=TRAIN,
         more="The effective sample size of the importance weights of whole episodes, without bounds, by their number "
         "(VCPO, arXiv:2602.17616). It is 1 while the policy is the one that acted.",
     )
     micro_batch_size: int | None = setting(
-        None,
-        "Episodes per pass (PPO for control: steps).",
+        default=None,
+        help="Episodes per pass (PPO for control: steps).",
         commands=ALL,
         shown="all",
         more="Does not change the gradient.",
     )
     micro_batch_tokens: int | None = setting(
-        None,
-        "Tokens per pass, in the warm start too.",
+        default=None,
+        help="Tokens per pass, in the warm start too.",
         commands=ALL,
         shown="all",
         more="Prompts are included; for environments without text, steps. Does not change the gradient.",
     )
     skip_idle_rows: bool = setting(
-        True,
-        "Skip the training pass of episodes whose advantages are all zero, if no other term of the loss needs it.",
+        default=True,
+        help="Skip the training pass of episodes whose advantages are all zero, if no other term of the loss needs it.",
         more="Does not change the gradient: a surrogate of your own is skipped only if its class says that it may be "
         "(`advantages_stay`).",
     )
     env_kwargs: Mapping[str, Any] | None = setting(
-        None, "Keyword arguments of the environment, if `env` is an id.", saved=False
+        default=None, help="Keyword arguments of the environment, if `env` is an id.", saved=False
     )
-    policy_kwargs: Mapping[str, Any] | None = setting(None, "Keyword arguments of the policy.", saved=False)
-    episodes_per_update: int = setting(
+    policy_kwargs: Mapping[str, Any] | None = setting(
+        default=None, help="Keyword arguments of the policy.", saved=False
+    )
+    episodes_per_update: OrDefault[int] = setting(
+        default=None,
         help="Episodes per rollout.",
         by_kind={"control": 16, "language-model": 256},
         commands=BOTH,
         more="In the formulas: N. By default fewer if `learn` gets few steps.",
     )
-    num_envs: int = setting(
+    num_envs: OrDefault[int] = setting(
+        default=None,
         help="Episodes that run at once (slots of the environment).",
         by_kind={"control": 16, "language-model": 256},
         low=1,
@@ -170,32 +188,34 @@ class AgentSettings:
         more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
-        None,
-        "Episodes that share a prompt.",
+        default=None,
+        help="Episodes that share a prompt.",
         commands=BOTH,
         shown="the agent's",
         more="Needs an environment with groups.",
     )
     max_failed_share: float = setting(
-        0.1,
-        "Stop when the verifier fails on more than this share of the last hundred episodes.",
+        default=0.1,
+        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
         low=0,
         high=1,
         commands=TRAIN,
         more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
     )
-    device: torch.device = setting("auto", '"auto", "cpu", "cuda", "cuda:1", ...', saved=False)
+    device: Converted[str | torch.device, torch.device] = setting(
+        default="auto", help='"auto", "cpu", "cuda", "cuda:1", ...', saved=False
+    )
     shard: bool = setting(
-        False,
-        "Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
+        default=False,
+        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
         saved=False,
         commands=TRAIN,
         heading="Every run",
         more="Does not change the gradient; see `fsdp.py`.",
     )
     engine: Any = setting(
-        None,
-        "What writes the episodes: vllm.",
+        default=None,
+        help="What writes the episodes: vllm.",
         checked=False,
         saved=False,
         commands=TRAIN,
@@ -204,66 +224,36 @@ class AgentSettings:
         more="Or an `rlenv.agents.engines.base.Engine`; see docs/engines.md.",
     )
     engine_url: str | None = setting(
-        None,
-        "Address of an engine that runs already, as http://localhost:8000.",
+        default=None,
+        help="Address of an engine that runs already, as http://localhost:8000.",
         saved=False,
         commands=TRAIN,
         heading="Engine (text)",
         shown="starts one in this process",
     )
-    engine_kwargs: Mapping[str, Any] | None = setting(None, "Keyword arguments of the engine.", saved=False)
+    engine_kwargs: Mapping[str, Any] | None = setting(
+        default=None, help="Keyword arguments of the engine.", saved=False
+    )
     staleness: int = setting(
-        0,
-        "Updates that a rollout may be behind: with 1, an engine writes the next while this one is trained on.",
+        default=0,
+        help="Updates that a rollout may be behind: with 1, an engine writes the next while this one is trained on.",
         low=0,
         high=1,
         saved=False,
         commands=TRAIN,
         heading="Engine (text)",
     )
-    tensorboard_log: str | None = setting(None, "Folder for TensorBoard.", saved=False)
-    verbose: int = setting(0, "1 prints a table every `log_interval` updates.", checked=False, saved=False)
+    tensorboard_log: str | None = setting(default=None, help="Folder for TensorBoard.", saved=False)
+    verbose: int = setting(default=0, help="1 prints a table every `log_interval` updates.", checked=False, saved=False)
 
-    idle_settings: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # without effect as others are, by the reason
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        declare(cls)
-
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse unknown arguments before anything is made."""
-        check_names(cls, settings, inspect.signature(cls).parameters)
-        return super().__new__(cls)
-
-    def _set_settings(self, given: Mapping[str, Any]) -> None:
-        """Check settings and set the attributes; those that depend on the kind of policy may stay None.
+    def __post_init__(self) -> None:
+        """Check the settings, one by one and together; those that depend on the kind of policy may stay None.
 
         Raises:
-            TypeError: for an unknown name.
             ValueError: for a value that is not allowed.
         """
-        check_names(type(self), given, self._declared)
-        for name, one in self._declared.items():
-            setattr(self, name, one.check(given.get(name, one.default)))
+        super().__post_init__()
         self._check_together()
-
-    def _changed(self, *names: str) -> dict[str, Any]:
-        """Return the values of these settings that are not at their default."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value != self._declared[name].default}
-
-    def refuse_idle(self, where: str, *names: str) -> None:
-        """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
-
-        Args:
-            where: in the message, "without mismatch".
-            names: of the settings.
-
-        Raises:
-            ValueError: naming the first one.
-        """
-        for name, given in self._changed(*names).items():
-            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -289,6 +279,3 @@ class AgentSettings:
             self.refuse_idle(f"without mismatch ({', '.join(MISMATCHES)})", "mismatch_min", "mismatch_max")
         for where, names in self.idle_settings.items():
             self.refuse_idle(where, *names)
-
-
-declare(AgentSettings)  # classes below are declared as they are made

@@ -144,12 +144,6 @@ def llama(**given):
     return tiny_policy("llama", text_envs(1), **given)
 
 
-class Plain(RLOO):
-    """An agent whose factor is no setting."""
-
-    factor: float = 0.5
-
-
 class Typewriter(Engine):
     """An engine that never gets to write."""
 
@@ -166,7 +160,7 @@ class Typewriter(Engine):
 class Stray:
     """Not a class with settings, but declares one."""
 
-    tilt: float = setting(0.5)
+    tilt: float = setting(default=0.5)
 
 
 class Passing(Reinforce):
@@ -265,16 +259,16 @@ MEANT = [  # policy, environment, settings; what is named
     ("tiny", "TextGen-v0", {"env_kwargs": ARITH, "episodes_per_update": 10}, ("=4", "episodes_per_update=10")),
 ]
 DECLARED = [  # annotation and facts of a setting tilt of a class of one's own; what is named
-    ("float", {}, ("no default", "setting(DEFAULT, ...)", "float | None")),
+    ("float", {"default": None}, ("no default", "setting(default=...)", "float | None")),
     ("float", {"default": 2, "low": 0, "high": 1}, ("default is wrong", "finite number", "2")),
-    ("float", {"lowest": 0}, ("'lowest'", "allowed: default, help, more, by_kind, low, high")),
+    ("float", {"default": 1, "lowest": 0}, ("'lowest'", "allowed: above, below, by_kind, checked")),
     (None, {"default": 1}, ("no type", "tilt: float")),
     ("list[str]", {"default": []}, ("[]", "tuple")),
 ]
 WRONG_TYPES = [
     *((lambda a=a, f=f: declare("tilt", setting(**f), a), ("Wrong.tilt", *said)) for a, f, said in DECLARED),
-    (lambda: declare("update", setting(0.5), "float"), ("Wrong.update", "Loop", "choose another")),
-    (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "setting(0.5)")),
+    (lambda: declare("update", setting(default=0.5), "float"), ("Wrong.update", "Loop", "choose another")),
+    (lambda: declare("gamma", 0.5), ("Wrong.gamma is a setting", "gamma: float = setting(default=0.5)")),
     (lambda: declare("update", 3), ("Wrong.update is 3", "update()", "another name")),
     (lambda: type("Mixed", (Stray, Reinforce), {}), ("Stray.tilt", "class Stray(AgentSettings)")),
     (partial(pole, PPO, num_epoch=1), ("PPO has no setting 'num_epoch'", "'num_epochs'", "allowed", "gae_lambda")),
@@ -284,8 +278,8 @@ WRONG_TYPES = [
     (partial(pole, PPO, rollout_buffer_class=int), ("rollout_buffer_class", "not supported")),
     (partial(pole, A2C, normalize_advantage=True), ("A2C", "no normalize_advantage", "PPO and VAPO")),
     (partial(pole, GRPO, num_generations=4), ("'num_generations'", "TRL", "group_size=...", "docs/from-trl.md")),
-    (partial(pole, Plain, factor=0.2), ("Plain has no setting 'factor'", "setting(0.5, HELP)")),
-    (lambda: Passing("MlpPolicy", "CartPole-v1"), ("Passing has no setting 'gama'", "'gamma'")),
+    (lambda: declare("factor", 0.5, "float"), ("Wrong.factor", "setting(default=0.5", "ClassVar[float]")),
+    (lambda: Passing("MlpPolicy", "CartPole-v1"), ("unexpected keyword argument 'gama'",)),
 ]
 
 

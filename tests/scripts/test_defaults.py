@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from typing import Literal
 
 import click
 import pytest
@@ -18,9 +19,9 @@ from rlenv.agents.algorithms import SETTINGS
 class Tilted(GRPO):
     """GRPO with options of its own."""
 
-    tilt: float = setting(0.5, "Of the advantages.", above=0, high=1, commands=("train",))
-    side: str = setting("left", "Which side.", one_of=("left", "right"), commands=("train", "sft"))
-    soft: bool = setting(False, "Softly.", commands=("sft",))
+    tilt: float = setting(default=0.5, help="Of the advantages.", above=0, high=1, commands=("train",))
+    side: Literal["left", "right"] = setting(default="left", help="Which side.", commands=("train", "sft"))
+    soft: bool = setting(default=False, help="Softly.", commands=("sft",))
 
 
 def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from rlenv.agents.settings import setting
 class Own(PPO):
     """An agent with a setting of its own."""
 
-    factor: float = setting(0.5, "Of nothing.", above=0, high=1)
+    factor: float = setting(default=0.5, help="Of nothing.", above=0, high=1)
 
 
 def right(rate: Callable[[float], float]) -> tuple[Policy, torch.device, float, int]:
@@ -25,4 +25,8 @@ def wrong(agent: Own) -> Agent:
     """Take a setting as another type, misspell one, and leave out the environment."""
     name: str = agent.factor  # type: ignore[assignment]
     print(name, agent.gama)  # type: ignore[attr-defined]
+    PPO("MlpPolicy", "CartPole-v1", gama=0.5)  # type: ignore[call-arg]
+    PPO("MlpPolicy", "CartPole-v1", num_epochs="two")  # type: ignore[arg-type]
+    PPO("MlpPolicy", "CartPole-v1", kl_in="lost")  # type: ignore[arg-type]
+    Own("MlpPolicy", "CartPole-v1", factor="half")  # type: ignore[arg-type]
     return PPO("MlpPolicy")  # type: ignore[call-arg]

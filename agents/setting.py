@@ -1,0 +1,140 @@
+"""What may be said of a setting: its type, default, range and words, from which checks, options and pages are made.
+
+Nothing here imports torch, so that `--help` need not.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from .checks import check_choice, check_count, check_flag, check_number, check_schedule
+
+ANY = "any"  # in `by_kind`: every kind of policy that is not named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The declaration of a setting.
+
+    Attributes:
+        name: of the argument and the attribute.
+        type: the annotation, which says what is kept, as it is written.
+        hint: the type that it stands for; Any if only type checkers know it.
+        default: of the constructor. None stands for `by_kind`, or for what `shown` says.
+        help: one sentence.
+        more: what only Python's reader needs.
+        by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
+        low: the smallest number; of whole ones 1, if nothing is said.
+        high: the largest number.
+        above: instead of `low`, what a number must be larger than.
+        below: instead of `high`, what a number must be smaller than.
+        one_of: the allowed names, those of a Literal.
+        optional: whether None is allowed, which it is where it ever was a default.
+        checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
+        checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
+        starts: whether the first value of a function of progress has to be in the range, too.
+        saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
+        commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
+        heading: of that option in `--help`.
+        shown: how the default is described, if not by its value.
+    """
+
+    name: str
+    type: str
+    hint: Any
+    default: Any = None
+    help: str = ""
+    more: str = ""
+    by_kind: Mapping[str, Any] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+    one_of: tuple[str, ...] = ()
+    optional: bool = False
+    checked: bool = True
+    checked_by: Callable[[Any], Any] | None = None
+    starts: bool = True
+    saved: bool = True
+    commands: tuple[str, ...] = ()
+    heading: str = "Updates"
+    shown: str = ""
+
+    @cached_property
+    def kind(self) -> str:
+        """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
+        types = {get_origin(each) or each for each in alternatives(self.hint)} - {type(None)}
+        if types & {int, float} and types <= {int, float, Callable}:
+            return "schedule" if Callable in types else "float" if float in types else "int"
+        return "bool" if types == {bool} else "other"
+
+    def check(self, value: Any) -> Any:
+        """Return a value as the type's.
+
+        Raises:
+            ValueError: naming the setting, the value and what is allowed.
+        """
+        if not self.checked or (value is None and self.optional):
+            return value
+        if self.checked_by is not None:
+            return self.checked_by(value)
+        if self.one_of:
+            return check_choice(self.name, value, self.one_of)
+        if self.kind == "bool":
+            return check_flag(self.name, value)
+        if self.kind == "other" or (self.kind == "schedule" and callable(value) and not self.starts):
+            return value
+        low, high, above, below = self.bounds
+        if self.kind == "int":
+            most = None if high == math.inf else int(high) - below
+            return check_count(self.name, value, None if low == -math.inf else int(low) + above, most)
+        check = check_schedule if self.kind == "schedule" else check_number
+        return check(self.name, value, low=low, high=high, above=above, below=below)
+
+    @property
+    def bounds(self) -> tuple[float, float, bool, bool]:
+        """The smallest and the largest number, and whether these are excluded."""
+        least = 1 if self.kind == "int" else -math.inf
+        low = next((each for each in (self.above, self.low) if each is not None), least)
+        high = next((each for each in (self.below, self.high) if each is not None), math.inf)
+        return low, high, self.above is not None, self.below is not None
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, in words; empty if the type says it."""
+        if self.one_of or not self.checked or self.kind in ("bool", "other"):
+            return ", ".join(self.one_of)
+        low, high, above, below = self.bounds
+        least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
+        most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
+        return " and ".join(filter(None, (least, most)))
+
+    @property
+    def about(self) -> str:
+        """The text for readers of Python."""
+        return f"{self.help} {self.more}".strip()
+
+    @property
+    def usual(self) -> str:
+        """The default in words."""
+        own = [f"{value} for {kind}" for kind, value in self.by_kind.items() if kind != ANY]
+        rest = [f"{'else ' if own else ''}{self.by_kind[ANY]}"] if ANY in self.by_kind else []
+        return self.shown or ", ".join(own + rest) or repr(self.default)
+
+    @cached_property
+    def described(self) -> str:
+        """The lines of `help`."""
+        allowed = f"Allowed: {self.allowed}. " if self.allowed else ""
+        said = f"{self.name}: {self.about} {allowed}Default: {self.usual}."
+        return textwrap.fill(said, 120, initial_indent="    ", subsequent_indent="        ")
+
+
+def alternatives(hint: Any) -> set[Any]:
+    """Return the types of a union; of any other type, itself."""
+    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
