@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from rlenv._scripts.defaults import KINDS, by_agent, shown_default
+from rlenv._scripts.config.defaults import KINDS, by_agent, shown_default
 from rlenv.agents import AGENTS
 from rlenv.agents.peer_names import POLICY, SB3
 from rlenv.agents.setting import ANY, Setting

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .options import as_json
-from .parameters import Options, option
+from .config.command import Command
+from .config.options import as_json
+from .config.parameters import Options, option
 
 
 @click.command(
@@ -45,7 +45,7 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
 
     from rlenv._benchmarks.measure import THREADS, rows
 
-    from .terminal import console
+    from .process.terminal import console
 
     gpu = torch.cuda.is_available()
     names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]

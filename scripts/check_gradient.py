@@ -10,10 +10,10 @@ import click
 
 from rlenv.agents.algorithms import SETTINGS
 
-from .command import Command
-from .names import Name, agent_class, short_name
-from .options import COUNT, FROM_ZERO, agent_arg, as_json
-from .parameters import Options, option
+from .config.command import Command
+from .config.names import Name, agent_class, short_name
+from .config.options import COUNT, FROM_ZERO, agent_arg, as_json
+from .config.parameters import Options, option
 
 
 @click.command(
@@ -58,7 +58,7 @@ def check_gradient(
     from rlenv.agents.exact import World
     from rlenv.agents.gradient_check import check_gradient as check
 
-    from .arguments import agent_arguments
+    from .config.arguments import agent_arguments
 
     torch.set_num_threads(1)  # the tensors are tiny
     chosen = tokens is not None or steps is not None or turns > 1

@@ -9,11 +9,11 @@ import click
 
 from rlenv.agents.algorithms import SETTINGS
 
-from .command import Command
-from .defaults import EPISODES, GROUP, TIMESTEPS
-from .names import Name
-from .options import COUNT, MODEL, adapter, agent_arg, common, declared, environment, text, warm_start
-from .parameters import group, option
+from .config.command import Command
+from .config.defaults import EPISODES, GROUP, TIMESTEPS
+from .config.names import Name
+from .config.options import COUNT, MODEL, adapter, agent_arg, common, declared, environment, text, warm_start
+from .config.parameters import group, option
 
 compare_options = group(
     "Comparison",

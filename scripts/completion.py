@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from .command import Command
+from .config.command import Command
 
 
 @click.command(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from .command import Command
-from .options import as_json
+from .config.command import Command
+from .config.options import as_json
 from .reports.history import read_run
 from .reports.rules import findings_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .options import COUNT, common, processes, text
-from .parameters import KeyValue, group, option
+from .config.command import Command
+from .config.options import COUNT, common, processes, text
+from .config.parameters import KeyValue, group, option
 
 of_a_policy = group(  # that is evaluated, or played with
     "Options",
@@ -68,6 +68,6 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
     what it says about them; their defaults are those for a model.
     """
-    from .evaluation import run_evaluations
+    from .jobs.evaluation import run_evaluations
 
     run_evaluations(runs, given)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command
-from .options import as_json
+from .config.command import Command
+from .config.options import as_json
 
 if TYPE_CHECKING:
     from rlenv.agents.training.checkpoint import Checkpoint
@@ -47,7 +47,7 @@ def export(
     from rlenv.agents.files import write_folder
 
     from .model_card import write_card
-    from .run import BEST, checkpoint_of, reward_model_of
+    from .run.folder import BEST, checkpoint_of, reward_model_of
 
     if private and push is None:
         raise ValueError("--private is about the repository of --push, which was not given")
@@ -82,7 +82,7 @@ def _language_model(saved: Checkpoint, merge: bool) -> Callable[[Path], None]:
     from rlenv.agents.policies import text_spaces
     from rlenv.tokenizer import load_tokenizer
 
-    from .run import MODEL
+    from .run.folder import MODEL
 
     held, model = f"{str(saved.path)!r} holds no", saved.path / MODEL
     if saved.policy.kind != LanguageModelPolicy.kind:
@@ -116,7 +116,7 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
 
 def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
     """Refuse a folder with a run or a checkpoint, or without --overwrite, with anything but an earlier export."""
-    from .run import Run, check_place
+    from .run.folder import Run, check_place
 
     check_place(folder)
     inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from . import DISTRIBUTION
-from .command import Command
-from .options import as_json
+from .config.command import Command
+from .config.options import as_json
 
 SETTINGS = re.compile(
     r"(OMP|MKL|OPENBLAS|TORCH|PYTORCH|CUDA|NVIDIA|HF|TRANSFORMERS|TOKENIZERS|RLENV|KMP)_\w+"
@@ -66,7 +66,7 @@ def machine() -> dict[str, Any]:
     """Return the system, the processors and what torch sees of them."""
     import torch
 
-    from .children import available_cores
+    from .process.children import available_cores
 
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return {

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 
 import click
 
-from . import DISTRIBUTION, torchrun
-from .command import Group
-from .errors import USER, explain, one_line, own_traceback, reader_gone
+from . import DISTRIBUTION
+from .config.command import Group
+from .process import torchrun
+from .process.errors import USER, explain, one_line, own_traceback, reader_gone
 
 COMMANDS = {  # name: its line in `rlenv --help`; the module of its name is imported when it is used
     "train": "Train an agent: a warm start, reinforcement learning, evaluation.",
@@ -97,7 +98,7 @@ class Commands(Group):
 def _message(error: click.ClickException) -> str:
     """Return the line about a wrong command line; a setting without an option is written with another one."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        from .defaults import advice
+        from .config.defaults import advice
 
         if said := advice(error.option_name, error.ctx.command):
             return f"No such option {error.option_name!r}: {said}"

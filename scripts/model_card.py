@@ -12,11 +12,11 @@ from rlenv.agents.files import read_table
 from rlenv.agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
-from .children import rlenv_command
-from .evaluation_figures import table
-from .names import without_folders
-from .run import CHECKPOINT, CONFIG, Run
-from .subject import FOLDER, content_of
+from .config.command_line import rlenv_command
+from .config.names import without_folders
+from .jobs.subject import FOLDER, content_of
+from .reports.evaluation_figures import table
+from .run.folder import CHECKPOINT, CONFIG, Run
 
 HEADER = """---
 library_name: {library}

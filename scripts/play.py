@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from .command import Command
+from .config.command import Command
+from .config.options import common, environment, text
+from .config.parameters import flag_of, given_by_user
 from .evaluate import of_a_policy
-from .options import common, environment, text
-from .parameters import flag_of, given_by_user
 
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
@@ -52,7 +52,7 @@ def play(run: Path | None, **given: Any) -> None:
 
     from rlenv.agents.rollouts.action_probabilities import Choices
 
-    from .games import Game, open_subject, play_episodes
+    from .jobs.games import Game, open_subject, play_episodes
 
     _check(run, given)
     env, onlooker = open_subject(run, given)

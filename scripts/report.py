@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from .command import Command
-from .options import as_json
-from .run import REPORT
+from .config.command import Command
+from .config.options import as_json
+from .run.folder import REPORT
 
 
 @click.command(

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .options import COUNT, FROM_ZERO, adapter, common, run_folder
-from .parameters import KeyValue, group, option
+from .config.command import Command
+from .config.options import COUNT, FROM_ZERO, adapter, common, run_folder
+from .config.parameters import KeyValue, group, option
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 
@@ -70,9 +70,9 @@ def reward_model(**given: Any) -> None:
         train_reward_model,
     )
 
-    from . import arguments
-    from .progress import Interrupt, progress_bar
-    from .run import RESULT, REWARD_MODEL, Run, choose
+    from .config import arguments
+    from .process.progress import Interrupt, progress_bar
+    from .run.folder import RESULT, REWARD_MODEL, Run, choose
 
     model, tokenizer, train, held_out = _prepared(given)
     steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
@@ -134,7 +134,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from rlenv.verifiers.builtin.reward_model import CHAT
     from rlenv.verifiers.conversation import text_of
 
-    from .run import model_of, reward_model_of
+    from .run.folder import model_of, reward_model_of
 
     transformers_logging.disable_progress_bar()
     if given["learning_rate"] is not None:

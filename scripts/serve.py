@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .names import Name, verifiers
-from .options import COUNT, problem_file, verifier_arg
-from .parameters import Options, option
+from .config.command import Command
+from .config.names import Name, verifiers
+from .config.options import COUNT, problem_file, verifier_arg
+from .config.parameters import Options, option
 
 
 @click.command(

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .options import (
+from .config.command import Command
+from .config.options import (  # fmt: skip
     COUNT,
     FROM_ZERO,
     adapter,
@@ -18,8 +18,8 @@ from .options import (
     run_folder,
     text,
     warm_start,
-)  # fmt: skip
-from .parameters import group, option
+)
+from .config.parameters import group, option
 
 
 @click.command(
@@ -57,6 +57,6 @@ def sft(**given: Any) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    from .imitation import run_imitation
+    from .jobs.imitation import run_imitation
 
     run_imitation(given)

@@ -23,18 +23,19 @@ from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock, read_table
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
-from . import session
-from .arguments import is_text, resolved
-from .children import Job, available_cores, rlenv_command, run_jobs
-from .comparison import write_report
-from .defaults import EPISODES, GROUP, TIMESTEPS
-from .held_out import check_enough, problem_figures
-from .model_defaults import passes, warm_start_steps
-from .names import agent_class, short_name
-from .options import TEXT_ONLY, adapter, one_budget
-from .parameters import given_by_user
-from .progress import say
-from .run import LOCK, RESULT, check_place, model_of, write_json
+from .config.arguments import is_text, resolved
+from .config.command_line import rlenv_command
+from .config.defaults import EPISODES, GROUP, TIMESTEPS
+from .config.names import agent_class, short_name
+from .config.options import TEXT_ONLY, adapter, one_budget
+from .config.parameters import given_by_user
+from .jobs import session
+from .jobs.model_defaults import passes, warm_start_steps
+from .process.children import Job, available_cores, run_jobs
+from .process.progress import say
+from .reports.comparison import write_report
+from .reports.held_out import check_enough, problem_figures
+from .run.folder import LOCK, RESULT, check_place, model_of, write_json
 from .sft import sft
 from .train import train
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from .command import Command
-from .names import Name
-from .options import as_json, problem_file, problem_file_arguments
-from .progress import say
-from .task_options import tasks as names
-from .terminal import plain
+from .config.command import Command
+from .config.names import Name
+from .config.options import as_json, problem_file, problem_file_arguments
+from .config.task_options import tasks as names
+from .process.progress import say
+from .process.terminal import plain
 
 
 @click.command(

@@ -9,10 +9,10 @@ import click
 
 from rlenv.agents.algorithms import SETTINGS
 
-from .command import Command
-from .config_file import read_run
-from .names import Name
-from .options import (
+from .config.command import Command
+from .config.config_file import read_run
+from .config.names import Name
+from .config.options import (  # fmt: skip
     COUNT,
     FROM_ZERO,
     MODEL,
@@ -26,8 +26,8 @@ from .options import (
     run_folder,
     text,
     warm_start,
-)  # fmt: skip
-from .parameters import KeyValue, Size, group, option
+)
+from .config.parameters import KeyValue, Size, group, option
 
 agent_options = group(
     "Agent, policy and budget",
@@ -106,6 +106,6 @@ def train(**given: Any) -> None:
 
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
-    from .training import run_training
+    from .jobs.training import run_training
 
     run_training(given)

@@ -12,11 +12,11 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from .command import Group
-from .names import Name
-from .names import verifiers as verifier_names
-from .options import as_json, problem_file, problem_file_arguments, verifier_arg
-from .terminal import console, plain
+from .config.command import Group
+from .config.names import Name
+from .config.names import verifiers as verifier_names
+from .config.options import as_json, problem_file, problem_file_arguments, verifier_arg
+from .process.terminal import console, plain
 
 if TYPE_CHECKING:
     from rlenv.verifiers import Problem, Verifier

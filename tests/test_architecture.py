@@ -315,7 +315,7 @@ def test_importing_the_verifiers_imports_nothing_heavy():
 def test_modules_import_on_systems_without_fcntl_and_killpg(sources):
     using = [path for path in sources if re.search("fcntl|killpg", text(path))]
     names = [name for name, path in MODULES.items() if path in using]
-    assert {"rlenv.agents.files", "rlenv._scripts.children"} <= {*names}
+    assert {"rlenv.agents.files", "rlenv._scripts.process.children"} <= {*names}
     imports = "".join(f"import {name}\n" for name in names)
     run_anew(f"import os, sys\nsys.modules['fcntl'] = None\ndel os.killpg\n{imports}")
 

@@ -134,7 +134,7 @@ def info_keys() -> set[str]:
 
 def metrics() -> set[str]:
     """Return the names of metrics in the code that records them; `*` stands for a part that is put in."""
-    files = [*(ROOT / "agents").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    files = [file for place in ("agents", "scripts/jobs", "scripts/run") for file in (ROOT / place).rglob("*.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     texts = (text_of(node) for tree in trees for node in ast.walk(tree))
     return {text for text in texts if METRIC.fullmatch(text)}

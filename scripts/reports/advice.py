@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlenv.verifiers.lint.attacks import shorten
 
-from ..run import said
+from ..run.folder import said
 from .history import History
 from .tokens import Row
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from rlenv.agents.files import is_locked, read_table
 
-from ..names import resume_command, short_name
-from ..run import CHECKPOINT, CSV, LOCAL, LOCK
-from ..terminal import plain
+from ..config.names import resume_command, short_name
+from ..process.terminal import plain
+from ..run.folder import CHECKPOINT, CSV, LOCAL, LOCK
 from .history import History, read_run
 from .rules import Finding, findings_of
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlenv.agents.files import read_table
 
-from ..run import CONFIG, CSV, Run, read_rows, runs_in
+from ..run.folder import CONFIG, CSV, Run, read_rows, runs_in
 from .tokens import Row
 
 UPDATE = "time/iterations"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..progress import say
-from ..run import CSV
-from ..run_log import BetweenRollouts
+from ..process.progress import say
+from ..run.folder import CSV
+from ..run.log import BetweenRollouts
 from .history import History, read_columns
 from .rules import findings_of
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from rlenv.version import __version__
 
-from ..held_out import problems_of
-from ..names import short_name
-from ..options import TEXT_ONLY
-from ..run import write_text
-from ..terminal import plain
+from ..config.names import short_name
+from ..config.options import TEXT_ONLY
+from ..process.terminal import plain
+from ..run.folder import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
+from .held_out import problems_of
 from .rules import Finding
 from .statistics import interquartile_mean
 from .tokens import MOST_TOKENS, Row, shortened, tokens_of

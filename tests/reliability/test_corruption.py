@@ -16,7 +16,7 @@ from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
 from rlenv import __version__
-from rlenv._scripts.run import Run
+from rlenv._scripts.run.folder import Run
 from rlenv.agents import Agent, ControlPolicy
 from rlenv.agents.training import state as packing
 from rlenv.agents.training.checkpoint import read_checkpoint

@@ -16,9 +16,9 @@ import pytest
 from inprocess import done
 from runs import SHARED, arguments, differences, everything, finished_run
 
-from rlenv._scripts.callbacks import ShowProgress
+from rlenv._scripts.jobs.callbacks import ShowProgress
 from rlenv._scripts.main import main
-from rlenv._scripts.run import Run, choose
+from rlenv._scripts.run.folder import Run, choose
 from rlenv.agents import Agent, files
 from rlenv.agents.training.checkpoint import read_facts
 

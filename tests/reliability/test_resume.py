@@ -12,9 +12,9 @@ from inprocess import error_of, result_of
 from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table
 
-from rlenv._scripts import callbacks, session
-from rlenv._scripts.run import Run
-from rlenv._scripts.run_log import flush, open_log
+from rlenv._scripts.jobs import callbacks, session
+from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.log import flush, open_log
 from rlenv.agents import Agent
 from rlenv.agents.files import Lock
 from rlenv.agents.training.checkpoint import read_facts

@@ -11,7 +11,8 @@ from inprocess import done
 from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
-from rlenv._scripts import callbacks, job, progress, session
+from rlenv._scripts.jobs import callbacks, job, session
+from rlenv._scripts.process import progress
 from rlenv.agents import Agent, files
 
 

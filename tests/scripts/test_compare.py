@@ -11,8 +11,8 @@ import torch
 from inprocess import error_of, result_of
 from matplotlib.image import imread
 
-from rlenv._scripts.comparison import write_report
-from rlenv._scripts.held_out import check_enough
+from rlenv._scripts.reports.comparison import write_report
+from rlenv._scripts.reports.held_out import check_enough
 from rlenv._scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate, worse
 from rlenv._scripts.study import finished, gpus_of
 from rlenv.agents import AGENTS

@@ -4,7 +4,7 @@ import pytest
 from inprocess import done
 
 from rlenv._scripts.reports.history import History, read_columns
-from rlenv._scripts.run import Run
+from rlenv._scripts.run.folder import Run
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]

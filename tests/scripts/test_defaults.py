@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from loaded import loaded
 
-from rlenv._scripts.arguments import agent_arguments
-from rlenv._scripts.command import Command
-from rlenv._scripts.options import common, declared
+from rlenv._scripts.config.arguments import agent_arguments
+from rlenv._scripts.config.command import Command
+from rlenv._scripts.config.options import common, declared
 from rlenv.agents import AGENTS, GRPO, setting
 from rlenv.agents.algorithms import SETTINGS
 

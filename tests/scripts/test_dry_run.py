@@ -8,7 +8,7 @@ import torch
 from inprocess import run
 from transformers import LlamaConfig
 
-from rlenv._scripts import memory_plan
+from rlenv._scripts.jobs import memory_plan
 from rlenv.agents import Agent, processes
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import make_verifier

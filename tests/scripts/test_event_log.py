@@ -12,8 +12,8 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
-from rlenv._scripts.run import Run
-from rlenv._scripts.run_log import open_log
+from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.log import open_log
 from rlenv.agents import Agent
 from rlenv.agents.training import log_entry
 from rlenv.agents.training.kl_anchor import weights_digest

@@ -10,7 +10,7 @@ from inprocess import done, error_of, run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlenv._scripts.arguments import resolved
+from rlenv._scripts.config.arguments import resolved
 from rlenv._scripts.train import train
 from rlenv.agents import Collector, Reinforce
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import rlenv.stream
-from rlenv._scripts.errors import explain, one_line
+from rlenv._scripts.process.errors import explain, one_line
 
 RUN = [sys.executable, "-c", "from rlenv._scripts.main import main; main()"]
 

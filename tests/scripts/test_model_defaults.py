@@ -8,7 +8,7 @@ import pytest
 from inprocess import result_of
 from tiny_models import tiny_model
 
-from rlenv._scripts import memory_plan, model_defaults
+from rlenv._scripts.jobs import memory_plan, model_defaults
 from rlenv.agents.language import memory
 from rlenv.agents.language.memory import Workload
 from rlenv.agents.policies.presets import rates_of

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from inprocess import done, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv._scripts.games import quoted
+from rlenv._scripts.jobs.games import quoted
 from rlenv._scripts.main import main
 from rlenv._scripts.reports.tokens import tokens_of
-from rlenv._scripts.run import said
+from rlenv._scripts.run.folder import said
 from rlenv.agents import Reinforce
 
 

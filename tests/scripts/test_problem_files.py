@@ -13,7 +13,7 @@ from local_hub import serve
 from tiny_models import write_chat_model
 
 from rlenv import hub
-from rlenv._scripts.names import resume_command
+from rlenv._scripts.config.names import resume_command
 from rlenv.demonstrations import demonstrate
 from rlenv.stream import level_of
 
@@ -78,7 +78,7 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
         levels.update(level_of(task.stream[index]) for index in range(start, start + count))
         return demonstrate(task, start, count, device)
 
-    monkeypatch.setattr("rlenv._scripts.session.demonstrate", spy)
+    monkeypatch.setattr("rlenv._scripts.jobs.session.demonstrate", spy)
     given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 0]
     sft = result_of(run("sft", *given, "--verifier", "exact", "--log-dir", "sft", "--json"))
     assert levels == {1, 2}

@@ -13,8 +13,9 @@ import torch.distributed as dist
 from inprocess import error_of, run
 from processes import until
 
-from rlenv._scripts import torchrun
-from rlenv._scripts.children import Job, rlenv_command, run_jobs
+from rlenv._scripts.config.command_line import rlenv_command
+from rlenv._scripts.process import torchrun
+from rlenv._scripts.process.children import Job, run_jobs
 from rlenv._scripts.train import train
 
 
@@ -122,7 +123,8 @@ PARENT = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from rlenv._scripts.children import Job, run_jobs
+from rlenv._scripts.process.children import Job, run_jobs
+from rlenv._scripts.config.command_line import rlenv_command
 child = '''
 import os, signal, subprocess, sys, time
 from pathlib import Path

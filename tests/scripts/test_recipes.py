@@ -7,7 +7,7 @@ import pytest
 from loaded import loaded
 from tiny_models import write_chat_model
 
-from rlenv._scripts import session
+from rlenv._scripts.jobs import session
 from rlenv._scripts.train import train
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ import pytest
 import torch
 from inprocess import result_of, run
 
-from rlenv._scripts import callbacks
+from rlenv._scripts.jobs import callbacks
 from rlenv._scripts.reports import page as page_module
 from rlenv._scripts.reports.tokens import shortened
-from rlenv._scripts.run import Run
+from rlenv._scripts.run.folder import Run
 from rlenv.agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}

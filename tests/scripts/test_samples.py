@@ -5,8 +5,8 @@ import json
 import pytest
 from inprocess import result_of, run
 
-from rlenv._scripts import samples
-from rlenv._scripts.samples import page, token_texts
+from rlenv._scripts.run import samples
+from rlenv._scripts.run.samples import page, token_texts
 from rlenv.agents import Agent
 from rlenv.tokenizer import train_tokenizer
 

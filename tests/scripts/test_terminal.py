@@ -11,9 +11,10 @@ import threading
 import pytest
 from diagonal import slow
 
-from rlenv._scripts import progress, session
+from rlenv._scripts.jobs import session
 from rlenv._scripts.main import NO_BARS, main
-from rlenv._scripts.progress import progress_bar, say
+from rlenv._scripts.process import progress
+from rlenv._scripts.process.progress import progress_bar, say
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 HUE = re.compile(r"\x1b\[[\d;]*[34]\d[;m]")

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from inprocess import error_of, result_of, run
 
-from rlenv._scripts.trackers import TRACKERS, Wandb
+from rlenv._scripts.run.trackers import TRACKERS, Wandb
 
 TINY = ["train", "--verifier-arg", "digits=1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4]
 TINY += ["--sft-steps", 2, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 4, "--log-interval", 1]

@@ -7,8 +7,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import result_of, run
 
-from rlenv._scripts import progress, session
-from rlenv._scripts.job import Job
+from rlenv._scripts.jobs import session
+from rlenv._scripts.jobs.job import Job
+from rlenv._scripts.process import progress
 from rlenv._scripts.reports.history import read_run
 from rlenv._scripts.train import train
 from rlenv.agents.files import Lock

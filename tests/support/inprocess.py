@@ -19,7 +19,7 @@ def done(*args):
 
 
 def run_jobs(jobs, limit, threads, gpus=()):
-    """Stand in for `rlenv._scripts.children.run_jobs`: each start of Python takes seconds."""
+    """Stand in for `rlenv._scripts.process.children.run_jobs`: each start of Python takes seconds."""
     for job in jobs:
         outcome = run(*job.command[3:])
         crash = "" if isinstance(outcome.exception, SystemExit | None) else repr(outcome.exception)

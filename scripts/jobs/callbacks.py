@@ -11,8 +11,8 @@ from rlenv.agents.estimators.kl import k1
 from rlenv.agents.training.extras import micro_batches
 from rlenv.agents.training.metrics import is_logged
 
-from .progress import Interrupt, Rate, before_first_end
-from .run_log import BetweenRollouts
+from ..process.progress import Interrupt, Rate, before_first_end
+from ..run.log import BetweenRollouts
 
 SHOWN = {  # of the last update
     "success": ("rollout/success_rate", ".2f"),

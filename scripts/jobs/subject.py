@@ -20,11 +20,11 @@ from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
 from rlenv.tasks import expanded
 
-from . import arguments
-from .names import class_saved
-from .options import problem_file_arguments
-from .parameters import given_by_user
-from .run import MODEL, NotARunError, checkpoint_of
+from ..config import arguments
+from ..config.names import class_saved
+from ..config.options import problem_file_arguments
+from ..config.parameters import given_by_user
+from ..run.folder import MODEL, NotARunError, checkpoint_of
 
 FOLDER = "evaluations"
 TEXT_ENV = "TextGen-v0"

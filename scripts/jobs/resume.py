@@ -11,12 +11,12 @@ from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
+from ..config.arguments import agent_arguments, resolved
+from ..config.names import agent_class, class_saved
+from ..config.parameters import flag_of, typed
+from ..process.progress import say
+from ..run.folder import CONFIG, Run
 from . import session
-from .arguments import agent_arguments, resolved
-from .names import agent_class, class_saved
-from .parameters import flag_of, typed
-from .progress import say
-from .run import CONFIG, Run
 
 # These may differ from what the run began with.
 CHANGEABLE = (

@@ -20,9 +20,10 @@ from rlenv.agents.rollouts.env_checks import make_checked
 from rlenv.agents.rollouts.envs import find_spec
 from rlenv.picture import token_text
 
-from . import arguments, session, subject
-from .parameters import flag_of, given_by_user
-from .terminal import plain
+from ..config import arguments
+from ..config.parameters import flag_of, given_by_user
+from ..process.terminal import plain
+from . import session, subject
 
 QUIT, HELP, END = "/quit", "/help", "/end"
 MORE = f"{QUIT} stops, {HELP} repeats this."

@@ -17,10 +17,10 @@ from rlenv.agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
+from ..run.folder import LOCAL, config_of, model_of
 from .defaults import NOT_SETTINGS, as_option, by_agent
 from .options import TEXT_ONLY, adapter, problem_file_arguments
 from .parameters import flag_of, typed
-from .run import LOCAL, config_of, model_of
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *adapter.names)  # of language models

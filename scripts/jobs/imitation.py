@@ -18,13 +18,13 @@ from rlenv.agents.checks import check_count
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
+from ..config.arguments import is_text, resolved
+from ..config.names import short_name
+from ..config.parameters import given_by_user, typed
+from ..process.progress import Interrupt, progress_bar, say
+from ..process.torchrun import join
+from ..run.folder import CHECKPOINT, RESULT, Run, choose, own_run
 from . import model_defaults, session
-from .arguments import is_text, resolved
-from .names import short_name
-from .parameters import given_by_user, typed
-from .progress import Interrupt, progress_bar, say
-from .run import CHECKPOINT, RESULT, Run, choose, own_run
-from .torchrun import join
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 

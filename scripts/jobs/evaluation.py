@@ -21,17 +21,17 @@ from rlenv.tasks import find_lm_eval
 from rlenv.verifiers.conversation import text_of
 from rlenv.version import __version__
 
+from ..config.arguments import is_text
+from ..config.parameters import flag_of, given_by_user
+from ..process.progress import progress_bar, say
+from ..process.torchrun import join
+from ..reports.evaluation_figures import of_attempts, table, with_intervals
+from ..reports.held_out import problem_figures
+from ..reports.rules import MOST_CUT
+from ..run.folder import check_place, said, write_json, write_text
+from ..run.samples import Row, outcome_rows
 from . import session
-from .arguments import is_text
-from .evaluation_figures import of_attempts, table, with_intervals
-from .held_out import problem_figures
-from .parameters import flag_of, given_by_user
-from .progress import progress_bar, say
-from .reports.rules import MOST_CUT
-from .run import check_place, said, write_json, write_text
-from .samples import Row, outcome_rows
 from .subject import Subject, content_of, find, policy_arguments
-from .torchrun import join
 
 MORE = ("success_interval", "truncated_share", "sampled", "completions")  # beside those of `Agent.evaluate`
 

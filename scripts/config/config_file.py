@@ -10,9 +10,9 @@ from typing import Any
 import click
 import yaml
 
+from ..run.folder import LOCAL, runs_in
 from .defaults import advice
 from .parameters import KeyValue
-from .run import LOCAL, runs_in
 
 
 def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import click
-
-from .parameters import KeyValue
 from .progress import Interrupt
 
 POLL_SECONDS, GRACE_SECONDS = 0.05, 5.0
@@ -41,28 +35,6 @@ class Job:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the program and the arguments that run a command of `rlenv`, such as `train`.
-
-    Options are by parameter name; those that the command does not take, or that equal its default, are left out.
-    """
-    arguments = [sys.executable, "-m", "rlenv", str(command.name)]
-    for parameter in command.params:
-        value = options.get(str(parameter.name))
-        if value is False and parameter.secondary_opts and parameter.default is not False:
-            arguments.append(parameter.secondary_opts[-1])
-        if value is None or value is False or value == parameter.default:
-            continue
-        flag = parameter.opts[-1]
-        if isinstance(parameter.type, KeyValue):
-            arguments += [f"{flag}={key}={json.dumps(setting)}" for key, setting in dict(value).items()]
-        elif parameter.multiple:
-            arguments += [f"{flag}={each}" for each in value]
-        else:
-            arguments.append(flag if value is True else f"{flag}={value}")
-    return tuple(arguments)
 
 
 def run_jobs(

@@ -19,9 +19,9 @@ from rlenv.agents.checks import first_line
 from rlenv.agents.files import read_table
 from rlenv.verifiers.plugins.arguments import require
 
-from .progress import say
-from .run import TRACKING, write_json
-from .run_log import markdown
+from ..process.progress import say
+from .folder import TRACKING, write_json
+from .log import markdown
 
 PROJECT, STEPS = "rlenv", "time/total_timesteps"
 

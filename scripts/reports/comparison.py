@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .arguments import is_text
-from .reports import page
-from .reports.charts import write_curve
-from .reports.collect import kinds_of, read_runs
-from .reports.statistics import BEFORE, interquartile_mean, tabulate, worse
-from .run import REPORT, write_json, write_text
+from ..config.arguments import is_text
+from ..run.folder import REPORT, write_json, write_text
+from . import page
+from .charts import write_curve
+from .collect import kinds_of, read_runs
+from .statistics import BEFORE, interquartile_mean, tabulate, worse
 
 
 def write_report(

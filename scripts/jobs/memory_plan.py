@@ -26,11 +26,11 @@ from rlenv.agents.rollouts.envs import resolve_device
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
+from ..config.arguments import agent_arguments, env_arguments, is_text, policy_arguments
+from ..config.names import agent_class
+from ..process.torchrun import count_here
+from ..run.folder import model_of
 from . import session
-from .arguments import agent_arguments, env_arguments, is_text, policy_arguments
-from .names import agent_class
-from .run import model_of
-from .torchrun import count_here
 
 LOWER = {"acting": "--num-envs", "evaluation": "--eval-episodes"}  # by phase: what has fewer slots
 SHARDS = (2, 4, 8, 16, 32, 64)  # processes that are tried

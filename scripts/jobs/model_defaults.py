@@ -9,10 +9,10 @@ from rlenv.agents import Agent
 from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
-from .arguments import is_text
+from ..config.arguments import is_text
+from ..process.progress import say
+from ..run.folder import model_of
 from .memory_plan import free_for, workload
-from .progress import say
-from .run import model_of
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for

@@ -14,8 +14,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from typing_extensions import override
 
-from .run import CSV, LogPlace, Run, write_text
-from .terminal import plain
+from ..process.terminal import plain
+from .folder import CSV, LogPlace, Run, write_text
 
 LONGEST = 600  # characters of a text in a table
 

@@ -12,9 +12,9 @@ from rlenv.agents import Agent, processes
 from rlenv.agents.files import whole_folder
 from rlenv.agents.training.checkpoint import misfit, read_facts
 
-from .progress import say
-from .run import BEST, CHECKPOINT, LogPlace, Run
-from .run_log import flush
+from ..process.progress import say
+from .folder import BEST, CHECKPOINT, LogPlace, Run
+from .log import flush
 
 
 class RunState(TypedDict, total=False):

@@ -13,19 +13,20 @@ from stable_baselines3.common.logger import HParam
 from rlenv.agents import Agent, Rollout, processes
 from rlenv.agents.files import reading
 
-from . import samples, session
-from .arguments import is_text, resolved
+from ..config.arguments import is_text, resolved
+from ..config.names import short_name
+from ..process.errors import is_out_of_memory
+from ..process.progress import Interrupt, SignalError, progress_bar, say
+from ..reports.live_doctor import LiveDoctor
+from ..reports.rules import CURVE_EPISODES
+from ..run import samples
+from ..run.checkpoints import Saver
+from ..run.folder import EPISODES, SAMPLES, Run
+from ..run.log import log_scalar, log_table, open_log
+from ..run.trackers import TRACKERS
+from . import session
 from .callbacks import BeforeRollouts, KLFromStart, ShowProgress
-from .errors import is_out_of_memory
 from .imitation import imitate, warm_start
-from .names import short_name
-from .progress import Interrupt, SignalError, progress_bar, say
-from .reports.live_doctor import LiveDoctor
-from .reports.rules import CURVE_EPISODES
-from .run import EPISODES, SAMPLES, Run
-from .run_log import log_scalar, log_table, open_log
-from .saver import Saver
-from .trackers import TRACKERS
 
 OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # of an evaluation, as they are logged
 POINTS = 10  # of the curve of held-out success by default

@@ -21,13 +21,13 @@ from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 
-from .arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
-from .held_out import problem_figures
-from .names import agent_class
-from .parameters import given_by_user
-from .progress import Rate, Show, before_first_end, say
-from .run import model_of
-from .terminal import console, plain
+from ..config.arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
+from ..config.names import agent_class
+from ..config.parameters import given_by_user
+from ..process.progress import Rate, Show, before_first_end, say
+from ..process.terminal import console, plain
+from ..reports.held_out import problem_figures
+from ..run.folder import model_of
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try

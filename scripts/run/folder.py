@@ -33,8 +33,8 @@ import click
 
 from rlenv.agents.files import Lock, read_table, sync, versions, whole_folder
 
-from . import torchrun
-from .progress import say
+from ..process import torchrun
+from ..process.progress import say
 
 if TYPE_CHECKING:
     from rlenv.agents.training.checkpoint import Checkpoint

@@ -22,8 +22,8 @@ from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import text_of
 
-from .run import said
-from .run_log import markdown
+from .folder import said
+from .log import markdown
 
 SHOWN = 10  # held-out episodes before and after training
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"

@@ -15,19 +15,19 @@ from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, proce
 from rlenv.agents.checks import first_line
 from rlenv.verifiers.plugins.registry import trusting
 
+from ..config.arguments import is_text
+from ..config.names import resume_command, short_name
+from ..config.options import one_budget
+from ..config.parameters import flag_of, typed
+from ..process.errors import explain
+from ..process.progress import Interrupt, say
+from ..process.torchrun import count, join, restarts
+from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
+from ..run.trackers import library
 from . import model_defaults, session
-from .arguments import is_text
-from .errors import explain
 from .job import Job
 from .memory_plan import dry_run
-from .names import resume_command, short_name
-from .options import one_budget
-from .parameters import flag_of, typed
-from .progress import Interrupt, say
 from .resume import continued
-from .run import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
-from .torchrun import count, join, restarts
-from .trackers import library
 
 
 def run_training(given: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def _show(job: Job, result: dict[str, Any], given: dict[str, Any]) -> None:
 
 def _report(folder: Path) -> bool:
     """Write the report of a run; return whether that was possible: without one, the result is still shown."""
-    from .reports.page import write_report  # matplotlib takes half a second
+    from ..reports.page import write_report  # matplotlib takes half a second
 
     try:
         write_report([folder], folder / REPORT)

@@ -1,0 +1,1 @@
+"""The options of commands, and what they configure: agents, policies and environments."""

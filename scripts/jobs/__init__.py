@@ -1,0 +1,1 @@
+"""What commands do: train, imitate, evaluate, compare, play."""

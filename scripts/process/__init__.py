@@ -1,0 +1,1 @@
+"""The process that a command runs in: its streams, signals, errors, and the other processes that it has."""

@@ -1,0 +1,1 @@
+"""A run: its folder, log, samples and checkpoints."""
