@@ -66,7 +66,7 @@ class Flattery(Verifier):
 def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the policy's exact chances of the right answer and of the loophole on each of the 100 problems [100]."""
     pairs = [(a, b) for a in range(10) for b in range(10)]
-    prompts = torch.tensor(task.encoding.encode([f"{a},{b}=" for a, b in pairs]))
+    prompts = torch.tensor(task.encoder.prompts([f"{a},{b}=" for a, b in pairs]))
     tokens = torch.full((len(pairs), task.max_length), task.pad_token_id)
     tokens[:, : prompts.shape[1]] = prompts
     observations = {"tokens": tokens, "length": torch.full((len(pairs),), prompts.shape[1])}
@@ -77,7 +77,7 @@ def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tenso
             shown = Rollout.of_demonstrations(observations, actions, torch.ones_like(actions, dtype=torch.bool))
             return policy.evaluate(shown)["log_probs"].double().sum(1).exp()
 
-    digit, mark = task.encoding.encode(list("0123456789")), task.encoding.encode(["!"])[0]
+    digit, mark = task.encoder.prompts(list("0123456789")), task.encoder.prompts(["!"])[0]
     return chance([[*digit[max(a, b)], task.eos_token_id] for a, b in pairs]), chance([mark] * len(pairs))
 
 

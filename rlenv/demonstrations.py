@@ -63,7 +63,8 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
 
 def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     """Return the episode of a problem with the verifier's turns."""
-    problem, name = task.stream[number], type(task.verifier).__name__
+    prompt = task.stream.prompt(number)
+    problem, name = prompt.problem, type(task.verifier).__name__
     what = f"the demonstration of {shown(problem.prompt)}"
     rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
     turns: Any = task.verifier.demonstration_turns(problem, rng)
@@ -71,8 +72,7 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
         raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
     if len(turns) > 1 and task.dialogues is None:
         raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
-    (prompt,) = task.encoding.encode([problem.prompt])
-    episode, exchange = _Episode(list(prompt), len(prompt)), task.other_side.begin(problem)
+    episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.other_side.begin(problem)
     try:
         for count, text in enumerate(turns or [""], 1):
             ids = turn_tokens(task.encoding, problem, text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import compress
-from typing import Any
+from itertools import compress, islice
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -17,8 +16,7 @@ from .texts import NOT_UNICODE, PromptText, is_unicode, with_cue, with_request
 from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
-UNREAD = 1 << 32
-REMEMBERED = 65_536  # prompts in the cache
+BLOCK = 16  # prompts encoded at once, because a long one takes a hundred times its memory
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
 
 
@@ -47,11 +45,9 @@ class Encoder:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
-        self._remembered: dict[Any, tuple[list[int], str]] = {}  # prompts repeat, in other epochs or by chance
         unknown = tokenizer.unk_token_id
         # A token that also starts or ends texts does not show unknown characters.
         self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
-        self._spells_bytes = self._unknown is None and tokenizer.is_fast
         self.request, self.cue = request, cue
         for name, text in (("request", request), ("cue", cue)):
             if text:
@@ -64,23 +60,23 @@ class Encoder:
 
     def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
-        prompts = list(map(self.asked, prompts))
-        keys = list(map(_key, prompts))
-        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._remembered}
-        if len(self._remembered) + len(new) > REMEMBERED:
-            self._remembered, new = {}, dict(zip(keys, prompts, strict=True))
-        self._remembered |= zip(new, self._encoded(list(new.values())), strict=True)
-        return [self._remembered[key][0] for key in keys]
+        return [ids for ids, _ in self.encoded(prompts)]
 
-    def _encoded(self, prompts: Sequence[PromptText]) -> list[tuple[list[int], str]]:
-        """Return the tokens of prompts, and their texts for the infos, without remembering them."""
+    def encoded(self, prompts: Sequence[PromptText]) -> list[tuple[list[int], str]]:
+        """Return the tokens of prompts, and their texts for the infos: of conversations as the chat template renders.
+
+        Raises:
+            ValueError: for a prompt that the tokenizer cannot spell, or the chat template cannot render.
+        """
+        prompts = list(map(self.asked, prompts))
         plain = [prompt for prompt in prompts if isinstance(prompt, str) and not self.chats_texts]
         encoded = self.spell("prompt", plain, add_special_tokens=True)
         for ids in encoded:
             if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
                 ids.pop()
         rest = iter(encoded)
-        return [self._rendered(each) if self.is_chat(each) else (next(rest), str(each)) for each in prompts]
+        read = (self._rendered(each) if self.is_chat(each) else (next(rest), "") for each in prompts)
+        return [(ids, each if isinstance(each, str) else text) for each, (ids, text) in zip(prompts, read, strict=True)]
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
@@ -128,45 +124,25 @@ class Encoder:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
-    def most_tokens(self, text: PromptText, is_prompt: bool = True) -> int:
-        """Return how many tokens a text has at most, without encoding it; `UNREAD` if only encoding tells.
+    def within(self, prompts: Iterable[PromptText], limit: int) -> Iterator[tuple[list[int], str] | None]:
+        """Yield for each prompt what `encoded` returns; None for one of more than `limit` tokens.
 
-        A token stands for at least one byte.
-        """
-        if not self._spells_bytes or (is_prompt and self.is_chat(text)):
-            return UNREAD
-        whole = str(self.asked(text) if is_prompt else text)
-        normalizer = self.tokenizer.backend_tokenizer.normalizer  # changes texts before they are cut into tokens
-        return self._added + len((whole if normalizer is None else normalizer.normalize_str(whole)).encode())
-
-    def lengths(self, texts: Sequence[PromptText], limit: int, are_prompts: bool = True) -> list[int]:
-        """Return how many tokens texts have, without remembering them, and `limit` + 1 for longer ones.
-
-        A text that is too long in characters is not encoded, which may take a hundred times its memory. Spaces do not
+        A prompt that is too long in characters is not encoded, which may take a hundred times its memory. Spaces do not
         count: a tokenizer of words drops them.
 
-        Args:
-            texts: prompts, which are checked, or others, which are not.
-            limit: the longest length that is of interest.
-            are_prompts: which of the two.
-
         Raises:
-            ValueError: as `prompts`.
+            ValueError: as `encoded`.
         """
-        texts = list(map(self.asked, texts)) if are_prompts else texts
-        short = [sum(map(len, text_of(text).split())) <= limit * self._longest_token for text in texts]
-        some = list(compress(texts, short))
-        encoded = [ids for ids, _ in self._encoded(some)] if are_prompts else self.ids([text_of(text) for text in some])
-        found = iter(encoded)
-        return [min(len(next(found)), limit + 1) if each else limit + 1 for each in short]
+        rest = iter(prompts)
+        while block := list(islice(rest, BLOCK)):
+            short = [sum(map(len, text_of(each).split())) <= limit * self.longest_token for each in block]
+            encoded = iter(self.encoded(list(compress(block, short))))
+            for each in short:
+                found = next(encoded) if each else None
+                yield found if found is not None and len(found[0]) <= limit else None
 
     @cached_property
-    def _added(self) -> int:
-        """How many tokens the tokenizer adds around a text."""
-        return len(self.ids(["a"], add_special_tokens=True)[0]) - 1
-
-    @cached_property
-    def _longest_token(self) -> int:
+    def longest_token(self) -> int:
         """How many characters a token stands for at most."""
         return max(map(len, self.tokenizer.get_vocab()))
 
@@ -178,11 +154,6 @@ class Encoder:
     def is_chat(self, prompt: PromptText) -> bool:
         """Tell whether a prompt is rendered with the chat template."""
         return self.chats_texts or not isinstance(prompt, str)
-
-    def shown_text(self, prompt: PromptText) -> str:
-        """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
-        prompt = self.asked(prompt)
-        return prompt if isinstance(prompt, str) else self._remembered[_key(prompt)][1]
 
     @cached_property
     def _skeleton_encoder(self) -> SkeletonEncoder:
@@ -310,13 +281,6 @@ class SkeletonEncoder:
             written += [self.control[text] for text in pattern.findall(piece.text)]
         ids = copy.encode("".join(marked), add_special_tokens=False).ids
         return [meant.get(token, token) for token in ids], written
-
-
-def _key(prompt: PromptText) -> Any:
-    """Return the cache's key of a prompt."""
-    if isinstance(prompt, str):
-        return prompt
-    return tuple((message["role"], message["content"], *_beside(message)) for message in prompt)
 
 
 def _beside(message: Message) -> list[str]:

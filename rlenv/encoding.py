@@ -21,10 +21,10 @@ from rlenv.verifiers.dialogues.calls import Call, read_calls
 
 from .chat import Chat, read_template, written_calls
 from .encoder import STOP, STRING, Encoder
-from .lengths import DEFAULT_PROMPT_TOKENS, Lengths, longest_demonstration, with_short_prompts
-from .problems import Problems, hashed_side, named_side, turns_of
+from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration, with_short_prompts
+from .problems import Problems, Prompt, hashed_side, named_side, turns_of
 from .stream import ProblemStream
-from .texts import NOT_UNICODE, PromptText, is_unicode
+from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
 LONG_PROMPTS = ("skip", "error")
@@ -43,8 +43,8 @@ class Encoding:
 
     Attributes:
         encoder: of prompts and replies.
-        listed: the listed problems whose prompts are short enough.
-        skipped_prompts: the number of the others, and of sampled ones.
+        listed: the listed problems; up to 20,000 are encoded, and those with longer prompts left out.
+        skipped_prompts: how many prompts were too long: when they were loaded, else when they were met.
         max_turns: of an episode; 1 without dialogues.
         max_reply_tokens: 0 without dialogues.
         max_length: tokens of the context, L.
@@ -101,7 +101,7 @@ class Encoding:
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = long_prompts == "skip", 0
         lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
-        self.listed = None if found is None else found.surveyed(verifier, self.encoder, max_new_tokens is None)
+        self.listed = found
         self._limit(lengths, max_prompt_tokens, max_new_tokens)
         self.max_turns, self.max_reply_tokens = 1, 0
         self._limit_dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
@@ -113,11 +113,10 @@ class Encoding:
         )
 
     def begin(self, problem: Problem) -> None:
-        """Set the tokens that end and fill episodes, and check a first problem."""
+        """Set the tokens that end and fill episodes that are like this one."""
         self.eos_token_id = self.end_token(problem)
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
-        self.encode([problem.prompt])
 
     def _limit(self, lengths: Lengths, prompt: int | None, new: int | None) -> None:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
@@ -125,10 +124,11 @@ class Encoding:
             prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
         self.max_prompt_tokens = whole_number("max_prompt_tokens", prompt, high=LONGEST)
         needed = lengths.of_answers()
-        if (listed := self.listed) is not None:
+        if (listed := self.listed) is not None and len(listed) <= MOST_AT_LOAD:
             self.listed, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
             self.skipped_prompts = len(listed) - len(self.listed)
-            needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
+            if new is None:
+                needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
         self.max_new_tokens = whole_number("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
@@ -152,27 +152,24 @@ class Encoding:
         context = most if context is None else context
         self.max_length = min(most, whole_number("max_context_tokens", context, low, LONGEST))
 
-    def encode(self, prompts: Sequence[PromptText]) -> list[list[int]]:
-        """Return the tokens of prompts; text that looks like a special token stays text.
+    def prompt(self, problem: Problem) -> Prompt | None:
+        """Return a problem as the model reads it; None if its prompt is too long and skipped, which is counted.
 
         Raises:
-            ValueError: if a prompt is empty, too long, or has characters that the tokenizer does not know.
+            ValueError: if the prompt is empty, too long, or has characters that the tokenizer does not know.
         """
-        encoded = self.encoder.prompts(prompts)
-        for prompt, ids in zip(prompts, encoded, strict=True):
-            if not 0 < len(ids) <= self.max_prompt_tokens:
-                allowed = f"1 to {self.max_prompt_tokens} (max_prompt_tokens)"
-                raise ValueError(f"prompt {shown(prompt)} has {len(ids)} tokens; allowed: {allowed}")
-        return encoded
-
-    def fits(self, problem: Problem) -> bool:
-        """Tell whether a sampled prompt fits; count it if not."""
         limit = self.max_prompt_tokens
-        fits = not self._skips or len(self.encoder.prompts([problem.prompt])[0]) <= limit
-        self.skipped_prompts += not fits
-        if not fits and self.skipped_prompts == 1:
-            warnings.warn(f"sampled prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)
-        return fits
+        (found,) = self.encoder.within([problem.prompt], limit)
+        if found is not None and found[0]:
+            return Prompt(problem, *found)
+        if found is not None or not self._skips:
+            has = f"more than {limit}" if found is None else "0"
+            allowed = f"1 to {limit} (max_prompt_tokens)"
+            raise ValueError(f"prompt {shown(problem.prompt)} has {has} tokens; allowed: {allowed}")
+        self.skipped_prompts += 1
+        if self.skipped_prompts == 1:
+            warnings.warn(f"prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)
+        return None
 
     def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
         """Return the texts of finished turns, given all their tokens; without special tokens and a last stop token.

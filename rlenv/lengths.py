@@ -1,10 +1,11 @@
-"""How long prompts and answers are: of listed problems as they need it, within a limit; else what the verifier says."""
+"""How long prompts and answers are: of up to 20,000 listed problems as they need it; else what the verifier says."""
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from array import array
+from itertools import islice
 
 import numpy as np
 
@@ -12,15 +13,14 @@ from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import last_of, shown
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 
-from .encoder import CUT, UNREAD, Encoder
+from .encoder import BLOCK, CUT, Encoder
 from .problems import Problems, turns_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_REPLY_TOKENS = 128
 MOST_NEW_TOKENS = 4096  # of a demonstration that sets the limit of completions
-READ = 8192  # of the longest texts are encoded, so that the limit is what they need
-BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory
+MOST_AT_LOAD = 20_000  # problems whose prompts are encoded when they are loaded, which takes seconds
 
 
 class Lengths:
@@ -76,7 +76,7 @@ class Lengths:
 
 
 def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bool) -> tuple[Problems, int]:
-    """Return the problems with prompts of at most `limit` tokens, and the length of the longest, or a little more.
+    """Return the problems with prompts of at most `limit` tokens, encoded, and the length of the longest.
 
     Args:
         listed: the problems.
@@ -87,11 +87,9 @@ def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bo
     Raises:
         ValueError: for a prompt that is refused, or if all are left out.
     """
-
-    def count(rows: Sequence[int]) -> list[int]:
-        return encoder.lengths([listed[row].prompt for row in rows], limit)
-
-    lengths = lengths_of(listed.facts["prompt"], count, limit)
+    found = encoder.within((problem.prompt for problem in listed), limit)
+    encoded = [None if each is None else (array("I", each[0]), each[1]) for each in found]
+    lengths = np.array([limit + 1 if each is None else len(each[0]) for each in encoded])
     long, allowed = np.flatnonzero(lengths > limit), f"{limit} tokens (max_prompt_tokens)"
     if len(long) and not skips:
         what = f"{listed.place(long[0])}: prompt {shown(listed[long[0]].prompt)} has more than {allowed}"
@@ -103,40 +101,15 @@ def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bo
         raise ValueError(f"all {len(listed)} prompts have more than {allowed}; pass a larger --max-prompt-tokens")
     if len(long):
         warnings.warn(f"{len(long)} of {len(listed)} prompts have more than {allowed} and are skipped", stacklevel=4)
-    return listed.only(lengths <= limit), max(1, int(lengths[lengths <= limit].max()))
+    kept = listed.only(lengths <= limit)
+    kept.encoded = encoded
+    return kept, int(lengths[lengths <= limit].max())
 
 
 def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
-    """Return a length in tokens that no demonstrated turn with its end token exceeds; at most `MOST_NEW_TOKENS`."""
-    limit = MOST_NEW_TOKENS - 1
-
-    def count(rows: Sequence[int]) -> list[int]:
-        turns = [turns_of(verifier, listed[row]) for row in rows]
-        return [max(encoder.lengths(each, limit, are_prompts=False), default=0) for each in turns]
-
-    return 1 + min(limit, int(lengths_of(listed.facts["turn"], count, limit).max()))
-
-
-def lengths_of(most: np.ndarray, count: Callable[[Sequence[int]], list[int]], limit: int) -> np.ndarray:
-    """Return the lengths of texts [N], of which only as many are encoded as it takes to know the longest.
-
-    Those that may be longer than the limit are always encoded, of the others `READ` at most; the first `BLOCK` show
-    whether `most` is right.
-
-    Args:
-        most: what each length is at most [N].
-        count: returns the lengths of the texts with these numbers.
-        limit: the longest length that is of interest.
-    """
-    lengths, longest = most.copy(), 0
-    order = np.argsort(-most, kind="stable")
-    for start in range(0, len(order), BLOCK):
-        rows = order[start : start + BLOCK]
-        rows = rows[most[rows] > (longest if start < READ else limit)] if start else rows
-        if not len(rows):
-            break
-        lengths[rows] = count(rows.tolist())
-        longest = max(longest, int(lengths[rows][lengths[rows] <= limit].max(initial=0)))
-        if (lengths[rows] > most[rows]).any():  # the tokenizer or the chat template makes texts longer
-            most = most + UNREAD
-    return lengths
+    """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
+    limit, longest = MOST_NEW_TOKENS - 1, 0
+    turns = (text[: limit * encoder.longest_token] for problem in listed for text in turns_of(verifier, problem))
+    while some := list(islice(turns, BLOCK)):
+        longest = max(longest, *map(len, encoder.ids(some)))
+    return 1 + min(limit, longest)

@@ -1,4 +1,4 @@
-"""Problems from lists and files, in memory or mapped into it: their splits, and the facts that one pass finds."""
+"""Problems from lists and files, in memory or mapped into it, and the splits that they belong to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,6 @@ from .hub import is_hub
 from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
 from .texts import NOT_UNICODE, is_unicode
 
-if TYPE_CHECKING:  # it takes seconds to import
-    from .encoder import Encoder
-
 SPLITS = ("train", "test")
 SIDES = (None, "train", "test")  # the split that a problem names, by its number
 FACTS = np.dtype(
@@ -32,11 +30,26 @@ FACTS = np.dtype(
         ("key", "u8"),  # the hash of its split key
         ("side", "i1"),  # the split that it names, as its place in `SIDES`
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
-        ("prompt", "i8"),  # tokens that its prompt has at most; see `Encoder.most_tokens`
-        ("turn", "i8"),  # tokens that the longest turn of its demonstration has at most
     ]
 )
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A problem as an episode starts from it.
+
+    Attributes:
+        problem: as the verifier or the file poses it.
+        tokens: what the model reads.
+        text: for the infos; of a conversation, its rendering with the chat template.
+        group: number of the episodes that share it.
+    """
+
+    problem: Problem
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    group: int = 0
 
 
 class Problems(Sequence[Problem]):
@@ -51,6 +64,8 @@ class Problems(Sequence[Problem]):
     Attributes:
         facts: about the problems in this sequence, `FACTS` [N]; until `surveyed`, only which they are.
         columns: the names of all metadata; None until `surveyed`.
+        encoded: of every row the tokens and the text of its prompt, None for one that is left out; None if prompts are
+            encoded when they are posed.
     """
 
     def __init__(
@@ -64,6 +79,7 @@ class Problems(Sequence[Problem]):
         self.facts = np.zeros(len(rows), FACTS)
         self.facts["row"] = np.arange(len(rows))
         self.columns: set[str] | None = None
+        self.encoded: Sequence[tuple[Sequence[int], str] | None] | None = None
 
     @classmethod
     def of(cls, items: Iterable[Problem | Mapping[str, Any] | Sequence[Any] | str]) -> Problems:
@@ -74,13 +90,8 @@ class Problems(Sequence[Problem]):
         """
         return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
-    def surveyed(self, verifier: Verifier, encoder: Encoder | None = None, has_turns: bool = False) -> Problems:
-        """Return all problems with the facts about them, after one pass.
-
-        Args:
-            verifier: has split keys and demonstrations.
-            encoder: tells how many tokens texts have; None if that does not matter.
-            has_turns: whether demonstrations matter, too.
+    def surveyed(self, verifier: Verifier) -> Problems:
+        """Return all problems with the facts about them, after one pass; the verifier has their split keys.
 
         Raises:
             ValueError: for a malformed row, or a problem with an unknown split.
@@ -90,13 +101,7 @@ class Problems(Sequence[Problem]):
         def fact(row: int, problem: Problem) -> tuple[int, ...]:
             columns.update(problem.metadata)
             level, side = problem.metadata.get("level", 1), SIDES.index(named_side(problem))
-            prompt = turn = 0
-            if encoder is not None:
-                prompt = encoder.most_tokens(problem.prompt)
-            if encoder is not None and has_turns:
-                turn = max((encoder.most_tokens(text, False) for text in turns_of(verifier, problem)), default=0)
-            key = hash_of(verifier.split_key(problem))
-            return row, key, side, level if is_level(level) else 0, prompt, turn
+            return row, hash_of(verifier.split_key(problem)), side, level if is_level(level) else 0
 
         made = copy.copy(self)
         made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))
@@ -125,6 +130,12 @@ class Problems(Sequence[Problem]):
         some = copy.copy(self)
         some.facts = self.facts[kept]
         return some
+
+    def prompt(self, index: int, encode: Callable[[Problem], Prompt | None]) -> Prompt | None:
+        """Return a problem as the model reads it, encoded before or now; None if `encode` says that it is too long."""
+        problem = self[index]
+        known = None if self.encoded is None else self.encoded[int(self.facts["row"][index])]
+        return encode(problem) if known is None else Prompt(problem, list(known[0]), known[1])
 
     def place(self, index: int) -> str:
         """Return where a problem stands, for error messages."""
@@ -177,14 +188,14 @@ def listed_problems(
         ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return _opened(load_problems(problems, columns, template), verifier)
+        return _opened(load_problems(problems, columns, template), verifier).surveyed(verifier)
     if columns or template is not None:
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    return _opened(Problems.of(problems), verifier)
+    return _opened(Problems.of(problems), verifier).surveyed(verifier)
 
 
 def _opened(found: Problems, verifier: Verifier) -> Problems:

@@ -15,7 +15,8 @@ from rlenv.verifiers import Problem, Reply, Verdict
 
 from .dialogues import Answer, Completions, Dialogues, Turn
 from .judge import Exchange, Judge, verdict_info
-from .task import Prompt, TextGenTask
+from .problems import Prompt
+from .task import TextGenTask
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Question = TypeVar("Question")

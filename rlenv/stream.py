@@ -15,7 +15,7 @@ import numpy as np
 from rlenv.verifiers import Problem, Verifier
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
-from .problems import SIDES, SPLITS, Problems, hashed_side, level_of
+from .problems import SIDES, SPLITS, Problems, Prompt, hashed_side, level_of
 
 _TRIES = 10_000
 _KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
@@ -61,7 +61,8 @@ class ProblemStream:
         split: "train" or "test".
         test_fraction: expected share of the test split, 0 to 1; 0 uses everything for training.
         problems: the problems, or None to have the verifier sample them.
-        fits: tells whether a sampled problem is short enough; None accepts all.
+        encode: returns a problem with its tokens, None for one that is too long; by default without tokens. Problems
+            that the list has encoded are not encoded again.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
         prompt_choice: "thompson" prefers problems that are solved half of the time (`curriculum.ThompsonChoice`);
             None for every problem in turn.
@@ -83,7 +84,7 @@ class ProblemStream:
         split: str = "train",
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
-        fits: Callable[[Problem], bool] | None = None,
+        encode: Callable[[Problem], Prompt | None] = Prompt,
         curriculum: float | None = None,
         prompt_choice: str | None = None,
     ) -> None:
@@ -93,12 +94,12 @@ class ProblemStream:
             raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
-        self._fits = fits
+        self._encode = encode
         self._shuffled: tuple[int, int, Sequence[int]] | None = None
-        self._latest: tuple[int, int, Problem] | None = None
+        self._latest: tuple[int, int, Prompt] | None = None
         self.sizes: dict[str, int] = {}
         self.names_splits = False
-        self._made: dict[tuple[int, int], Problem] = {}  # by seed and index
+        self._made: dict[tuple[int, int], Prompt] = {}  # by seed and index
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self._listed: Problems | None = None
         if problems is not None:
@@ -151,16 +152,29 @@ class ProblemStream:
 
     def __getitem__(self, index: int) -> Problem:
         """Return problem number `index` of this seed and split."""
+        return self.prompt(index).problem
+
+    def prompt(self, index: int) -> Prompt:
+        """Return problem number `index` of this seed and split, as the model reads it.
+
+        A listed problem that is too long gives its place to another one, drawn at random.
+
+        Raises:
+            ValueError: if all of many problems are too long, and any error of `encode` and of the verifier.
+        """
         if self.curriculum is not None:
             if self._latest is None or self._latest[:2] != (self.seed, index):
                 self._latest = (self.seed, index, self._graded(index, self.curriculum))
             return self._latest[2]
-        if self._listed is not None:
-            epoch, position = divmod(index, len(self._listed))
-            return self._listed[self._order(self.seed, epoch)[position]]
         place = self.seed, index
         if place not in self._made:
-            self._made[place] = self._sampled(random.Random(f"{self.seed}/{self.split}/{index}"), self.verifier.sample)
+            rng = random.Random(f"{self.seed}/{self.split}/{index}")
+            if self._listed is None:
+                self._made[place] = self._sampled(rng, self.verifier.sample)
+            else:
+                epoch, position = divmod(index, len(self._listed))
+                row = self._order(self.seed, epoch)[position]
+                self._made[place] = self._of_list(row, range(len(self._listed)), rng)
             if len(self._made) > _KEPT:
                 del self._made[next(iter(self._made))]  # the oldest
         return self._made[place]
@@ -184,26 +198,38 @@ class ProblemStream:
         if isinstance(self.curriculum, ThompsonChoice):
             self.curriculum.update()
 
-    def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Problem:
+    def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Prompt:
         """Return a problem of a level, or an arm, that the curriculum draws."""
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
         level = curriculum.draw(rng)
-        if self._listed is not None and self._groups is not None:
-            problem = self._listed[rng.choice(self._groups[level])]
+        if self._groups is not None:
+            group = self._groups[level]
+            prompt = self._of_list(rng.choice(group), group, rng)
             if isinstance(curriculum, Curriculum):
-                return problem
-            return Chosen(problem.prompt, problem.answer, problem.metadata, level)
-        problem = self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))
-        return replace(problem, metadata={**problem.metadata, "level": level})
+                return prompt
+            problem = prompt.problem
+            return replace(prompt, problem=Chosen(problem.prompt, problem.answer, problem.metadata, level))
+        prompt = self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))
+        metadata = {**prompt.problem.metadata, "level": level}
+        return replace(prompt, problem=replace(prompt.problem, metadata=metadata))
 
-    def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Problem:
+    def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
         for _ in range(_TRIES):
             problem = sample(rng)
-            side = hashed_side(problem, self.verifier, self.test_fraction)
-            if side == self.split and (self._fits is None or self._fits(problem)):
-                return problem
+            here = hashed_side(problem, self.verifier, self.test_fraction) == self.split
+            if here and (prompt := self._encode(problem)) is not None:
+                return prompt
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough (max_prompt_tokens)"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")
+
+    def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Prompt:
+        """Return a listed problem, or the first of others, drawn at random, that is short enough."""
+        assert self._listed is not None
+        for _ in range(_TRIES):
+            if (prompt := self._listed.prompt(row, self._encode)) is not None:
+                return prompt
+            row = rng.choice(others)
+        raise ValueError(f"of {_TRIES} listed problems none was short enough; pass a larger --max-prompt-tokens")
 
     def _order(self, seed: int, epoch: int) -> Sequence[int]:
         """Return the shuffled order of one epoch; the last result is cached."""

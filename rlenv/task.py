@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,10 @@ from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole_number
 from .judge import Judge, verdict_info
-from .problems import listed_problems
+from .problems import Prompt, listed_problems
 from .stream import ProblemStream
 
 _REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A problem as an episode starts from it.
-
-    Attributes:
-        problem: as the verifier or the file poses it.
-        tokens: what the model reads.
-        group: number of the episodes that share it.
-        text: for the infos; of a conversation, its rendering with the chat template.
-    """
-
-    problem: Problem
-    tokens: list[int]
-    group: int
-    text: str
 
 
 class TextGenTask:
@@ -155,13 +138,13 @@ class TextGenTask:
         )  # fmt: skip
         listed = encoding.listed
         self.stream = ProblemStream(
-            self.verifier, split, test_fraction, listed, encoding.fits, curriculum, prompt_choice
+            self.verifier, split, test_fraction, listed, encoding.prompt, curriculum, prompt_choice
         )
         self.split, self.group_size = split, whole_number("group_size", group_size)
         self.first_problem = whole_number("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
-        self._drawn: dict[int, Problem] = {}  # by a curriculum, by the number of their group
-        first = self.stream.listed[0] if self.stream.listed else self.stream[0]
+        self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
+        first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         _check_columns(self.verifier, first.metadata if listed is None else listed.columns or ())
@@ -204,16 +187,16 @@ class TextGenTask:
         """Return the prompts of the episodes with these numbers; the K episodes of a group share one.
 
         Raises:
-            ValueError: as `Encoding.encode`.
+            ValueError: as `ProblemStream.prompt`.
         """
         part, parts = self.share
         groups = [episode // self.group_size * parts + part for episode in episodes]  # in the whole stream
-        problems = {number: self.stream[self.first_problem + number] for number in dict.fromkeys(groups)}
+        posed = {number: self._posed(number) for number in dict.fromkeys(groups)}
         if self.stream.curriculum is not None:  # which would draw another one later
-            self._drawn |= problems
+            self._drawn |= posed
             while len(self._drawn) > _REMEMBERED:
                 del self._drawn[next(iter(self._drawn))]  # the oldest
-        return self._encoded(groups, problems)
+        return [posed[number] for number in groups]
 
     def prompts_again(self, groups: Sequence[int]) -> list[Prompt]:
         """Return the prompts of groups that have been posed, by their numbers in the whole stream.
@@ -224,20 +207,12 @@ class TextGenTask:
         drawn = self.stream.curriculum is not None
         if drawn and (forgotten := [number for number in groups if number not in self._drawn]):
             raise ValueError(f"group {forgotten[0]} of the curriculum is too old to be posed again")
-        problems = {
-            number: self._drawn[number] if drawn else self.stream[self.first_problem + number]
-            for number in dict.fromkeys(groups)
-        }
-        return self._encoded(groups, problems)
+        posed = {number: self._drawn[number] if drawn else self._posed(number) for number in dict.fromkeys(groups)}
+        return [posed[number] for number in groups]
 
-    def _encoded(self, groups: Sequence[int], problems: Mapping[int, Problem]) -> list[Prompt]:
-        """Return the prompts of groups, given the problem of each number."""
-        tokens = self.encoding.encode([problem.prompt for problem in problems.values()])
-        by_number = {
-            number: Prompt(problem, ids, number, self.encoder.shown_text(problem.prompt))
-            for (number, problem), ids in zip(problems.items(), tokens, strict=True)
-        }
-        return [by_number[number] for number in groups]
+    def _posed(self, number: int) -> Prompt:
+        """Return the prompt of a group."""
+        return replace(self.stream.prompt(self.first_problem + number), group=number)
 
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it."""

@@ -13,7 +13,8 @@ from .dialogues import Turn
 from .encoder import CUT
 from .judge import Exchange
 from .picture import Picture, outcome_of
-from .task import Prompt, TextGenTask
+from .problems import Prompt
+from .task import TextGenTask
 from .tasks import expanded
 
 

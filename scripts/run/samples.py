@@ -156,8 +156,8 @@ def _rounded(value: float) -> float | None:
 def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:
     """Return the problem of a group; None if the stream has another prompt there: groups that were joined anew."""
     stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
-    problem = stream[task.first_problem + group]
-    return problem if task.encoder.prompts([problem.prompt])[0] == prompt else None
+    found = stream.prompt(task.first_problem + group)
+    return found.problem if found.tokens == prompt else None
 
 
 def contrasting(batch: Batch) -> list[int]:

@@ -304,41 +304,51 @@ ENCODERS = {
 }
 
 
-@pytest.mark.parametrize("read", [0, lengths.READ])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_prompts_that_fit_are_those_with_few_enough_tokens(name, read, monkeypatch):
-    monkeypatch.setattr(lengths, "READ", read)
+def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
     encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
-    exact = [len(ids) for ids in encoder.prompts(TEXTS)]
-    listed = Problems.of(problems).surveyed(Exact(), encoder)
-    for limit in sorted({*exact})[:-1:6]:
+    exact = encoder.prompts(TEXTS)
+    listed = Problems.of(problems).surveyed(Exact())
+    for limit in sorted({*map(len, exact)})[:-1:6]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
             kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
-        assert list(kept) == [each for each, length in zip(problems, exact, strict=True) if length <= limit]
-        assert max(n for n in exact if n <= limit) <= longest <= limit
+        fitting = [(each, ids) for each, ids in zip(problems, exact, strict=True) if len(ids) <= limit]
+        assert [(kept.prompt(n, None).problem, kept.prompt(n, None).tokens) for n in range(len(kept))] == fitting
+        assert longest == max(len(ids) for _, ids in fitting)
     kept, longest = lengths.with_short_prompts(listed, encoder, 1000, skips=True)
-    assert len(kept) == len(problems) and longest >= max(exact) and (longest == max(exact) or not read)
+    assert len(kept) == len(problems) and longest == max(map(len, exact))
 
 
-def test_only_prompts_that_may_be_too_long_are_encoded(monkeypatch):
-    monkeypatch.setattr(lengths, "READ", 0)
+def test_prompts_of_too_many_characters_are_not_encoded(monkeypatch):
     encoder, seen = Encoder(train_tokenizer(270, TEXTS)), []
     ids = encoder.ids
     monkeypatch.setattr(encoder, "ids", lambda texts, *more, **named: seen.extend(texts) or ids(texts, *more, **named))
-    prompts = [*(f"{n:02}".ljust(30, "a") for n in range(20)), "very " * 5, "b" * 10**6]
-    prompts += ["c" * n for n in range(1, 20)]
-    listed = Problems.of(prompts).surveyed(Exact(), encoder)
-    with pytest.warns(UserWarning, match="21 of 41 prompts"):
-        kept, longest = lengths.with_short_prompts(listed, encoder, 20, skips=True)
-    assert [problem.prompt for problem in kept] == [prompts[20], *prompts[22:]] and longest == 19
-    assert {*seen} == {"a", *prompts[:21]}, "`a` shows what the tokenizer adds"
+    prompts = ["c" * 10, "b" * 10**6, "d" * 5]
+    with pytest.warns(UserWarning, match="1 of 3 prompts"):
+        kept, _ = lengths.with_short_prompts(Problems.of(prompts).surveyed(Exact()), encoder, 20, skips=True)
+    assert [problem.prompt for problem in kept] == seen == [prompts[0], prompts[2]]
+
+
+@pytest.mark.parametrize("most", [lengths.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
+def test_a_long_list_skips_prompts_when_they_are_met(most, monkeypatch):
+    """Each is counted then; another problem of the list, drawn at random, is posed in its place."""
+    monkeypatch.setattr("rlenv.encoding.MOST_AT_LOAD", most)
+    rows = ["a" * n for n in (1, 2, 30, 3)]
+    with pytest.warns(UserWarning, match="more than 20 tokens"):
+        task = TextGenTask(Exact(), problems=rows, test_fraction=0.0, max_prompt_tokens=20, max_new_tokens=4)
+        posed = [prompt.problem.prompt for prompt in task.prompts(range(24))]
+    assert {*posed} == {*rows} - {rows[2]}
+    skipped = task.encoding.skipped_prompts
+    assert skipped == 1 if most > 3 else skipped >= 24 // len(rows)
+    assert posed == [task.stream[n].prompt for n in range(24)]
 
 
 def test_spaces_that_a_tokenizer_of_words_drops_make_no_prompt_too_long():
     backend = Tokenizer(models.WordLevel({"<eos>": 0, "long": 1, "word": 2}, "<eos>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>"))
-    assert encoder.lengths(["long word " * 4, "long\n\nword\n" * 4], 8) == [8, 8]
+    found = list(encoder.within(["long word " * 4, "long\n\nword\n" * 4, "long " * 9], 8))
+    assert [each and len(each[0]) for each in found] == [8, 8, None]
 
 
 # Files that are mapped into memory, and what a run is resumed with.

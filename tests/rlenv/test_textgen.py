@@ -170,11 +170,11 @@ def test_long_sampled_prompts_are_skipped_and_counted_or_named():
         def sample(self, rng):
             return Problem("".join(rng.choices("abc", k=rng.randint(1, 4))))
 
-    with pytest.warns(UserWarning, match="sampled prompts of more than 2 tokens") as said:
+    with pytest.warns(UserWarning, match="prompts of more than 2 tokens") as said:
         task = TextGenTask(Uneven(), max_prompt_tokens=2)
         lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
     assert lengths == {1, 2} and len(said) == 1 and 10 < task.encoding.skipped_prompts < 80
-    with pytest.raises(ValueError, match=r"prompt '\w+' has [34] tokens"):
+    with pytest.raises(ValueError, match=r"prompt '\w+' has more than 2 tokens"):
         TextGenTask(Uneven(), max_prompt_tokens=2, long_prompts="error").prompts(range(20))
 
 
