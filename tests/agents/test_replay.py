@@ -9,7 +9,7 @@ from continued import bytes_of
 from diagonal import slow
 from dialogues import talking
 from fake_engine import FakeEngine
-from tiny_models import hash_reward, reward_of, text_envs, tiny_policy
+from tiny_models import hash_reward, text_envs, tiny_policy, won
 
 from rlenv.agents import DAPO, RLOO, Agent, ReinforceBaseline
 from rlenv.agents.rollout import ERROR
@@ -17,11 +17,6 @@ from rlenv.agents.training.callbacks import as_callback
 
 N, K, MOST = 6, 2, 5
 LATE = {"verifier_workers": 1, "late_verdicts": True}
-
-
-def won(prompts, completions, **columns):
-    """Return 1 for about every second answer, of which a choice of prompts learns."""
-    return [float(reward_of(*pair) > 2) for pair in zip(prompts, completions, strict=True)]
 
 
 def envs_of(slots=4, reward=hash_reward, **settings):
