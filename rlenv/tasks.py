@@ -125,7 +125,8 @@ TASKS = {
         "countdown",
         1024,
         columns={"numbers": "nums"},
-        template="Reach {target} with the numbers {numbers}, each used at most once, and with + - * / and parentheses.",
+        template="Reach {target} with the numbers {numbers}, each used exactly once, and with + - * / and parentheses.",
+        verifier_kwargs={"use_all": True},
         test_fraction=0.01,
     ),
     "ifeval": Task(

@@ -32,10 +32,10 @@ FIRST = {
     "aime": (f"Evaluate $0^2$.{STEPS}", "The answer is 0.", "The answer is 1."),
     "aime25": (f"Evaluate $0^2 + 1$.{STEPS}", "The answer is 1.", "The answer is 0."),
     "countdown": (
-        "Reach 21 with the numbers [3, 7, 11], each used at most once, and with + - * / and parentheses. "
+        "Reach 21 with the numbers [3, 7, 11], each used exactly once, and with + - * / and parentheses. "
         "Put the expression in \\boxed{}.",
         "\\boxed{3 + 7 + 11}",
-        "\\boxed{3 + 7}",
+        "\\boxed{3 * 7}",  # reaches it, without 11
     ),
 }
 FIRST |= {

@@ -101,6 +101,9 @@ def named(text: str, choices: Mapping[str, str], begins: bool = False) -> str | 
         choices: labels with their texts, which may be empty.
         begins: whether the text has to begin with the choice.
     """
+    signs = {each.strip(): label for label, each in choices.items() if each.strip() and not plain(each)}
+    if (only := text[:_LONGEST].strip(" \t\n`$.")) in signs:  # a choice that is nothing but markup, such as **
+        return signs[only]
     text = plain(text[:_LONGEST])
     labels = {label.casefold(): label for label in choices}
     texts = {label: said for label, each in choices.items() if (said := plain(each))}

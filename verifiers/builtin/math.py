@@ -42,9 +42,10 @@ _LEAD = re.compile(r"(?:[\s*_`\":]|\\?[$€£](?=\s?[-0-9.])|(?:about|exactly)\b
 _DELIMITED = re.compile(r"\$\$?(?=[^\s$])([^$]*[^\s$])\$\$?(?![0-9])|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _JOINED = re.compile(r"\$?\s*(?:\\(?:text|mbox) ?\{|\$)\s*(,?(?: ?(?:and|or))?)\s*[$}]")  # $x = 2$ or $x = 3$
 _CHOICE = re.compile(r"(?:^|(?<=\$))\\text(?:bf)? ?\{(\(?[A-Z]\)?)\}(?=\$|$)")  # alone, so no unit
+_LETTER = re.compile(r"\\(?:text|mbox|mathrm)(?:bf)? ?\{\(?([A-Z])\)?\}|\(([A-Z])\)")  # a choice, as a reference
 _FORMULA = re.compile(r"[0-9\\πθ√∞]|[A-Za-z)] ?[-+*/^(<>=]")
 _DANGLING = re.compile(r"[\s*_`\"',;.(-]+$|,? (?:and|or) ?$")
-_TEXT = re.compile(r"\\(?:text|mbox) ?\{([^{}]*)\}")
+_TEXT = re.compile(r"\\(?:text|mbox|mathrm)(?:bf)? ?\{([^{}]*)\}")
 _SAID = re.compile(r"[\w:.,()]+(?: [\w:.,()]+){0,2}")
 _BASED = re.compile(r"([0-9A-Za-z]+)_\{?([0-9]+)\}?")
 _WORDS = re.compile(r"(?=.*[a-z]{3}|no)[a-z]+(?: [a-z]+){0,2}")
@@ -248,6 +249,8 @@ class Math(ReferenceVerifier):
 def reference_of(text: str) -> Formula | None:
     """Return a reference answer: the last box of a text, else the text itself."""
     text = [text, *boxes(text)][-1]
+    if letter := _LETTER.fullmatch(text.strip(" $.")):
+        return Formula(str(letter[1] or letter[2]).casefold(), "")
     found = words_alone(text) or next(iter(formulas(text, several=True)), None)
     if _TEXT.search(text) and not (found and _is_read(found)):  # \text{June 20}
         return _said(text) or found
