@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from rlenv.verifiers import Verdict, Verifier, isolate, make_verifier
+from rlenv.verifiers import Isolated, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.answer import document_in
 from rlenv.verifiers.code.cases import read_tests
 from rlenv.verifiers.sandbox.run import Limits, run
@@ -61,7 +61,13 @@ def items_of(rows: Sequence[Row]) -> Iterator[Item]:
                 yield Item(number, row, kind, completion)
 
 
-def judge(name: str, verifier: Verifier, rows: Sequence[Row], found: TextIO | None = None) -> dict[str, Any]:
+def judge(
+    name: str,
+    verifier: Verifier,
+    rows: Sequence[Row],
+    found: TextIO | None = None,
+    pool: Isolated | None = None,
+) -> dict[str, Any]:
     """Return what a verifier paid of the rows of a data set: {kind: [paid, all]} and the milliseconds of a verdict.
 
     A wrong program that is paid and passes the data set's own tests is none, and not counted.
@@ -69,6 +75,7 @@ def judge(name: str, verifier: Verifier, rows: Sequence[Row], found: TextIO | No
     Args:
         name: of the data set.
         verifier: judges in batches of 500, as it does for an environment.
+        pool: its worker processes, if it is run in them.
         rows: of the data set; those whose tests cannot be read count as references that were not read.
         found: gets a line of JSON for every verdict that differs from what should be paid.
     """
@@ -79,7 +86,9 @@ def judge(name: str, verifier: Verifier, rows: Sequence[Row], found: TextIO | No
     for start in range(0, len(items), _BATCH):
         batch = items[start : start + _BATCH]
         begun = time.perf_counter()
-        verdicts = verifier.verify_batch([item.row.problem for item in batch], [item.completion for item in batch])
+        verdicts = (pool or verifier).verify_batch(
+            [item.row.problem for item in batch], [item.completion for item in batch]
+        )
         seconds += time.perf_counter() - begun
         for item, verdict in zip(batch, verdicts, strict=True):
             is_paid = verdict.reward >= verifier.success_reward and verdict.status == "ok"
@@ -168,11 +177,12 @@ def main() -> None:
             except ValueError as error:
                 print(f"{name} is left out: {error}", file=sys.stderr)
                 continue
-            verifier = isolate(make_verifier(data.verifier))
+            verifier = make_verifier(data.verifier)
+            pool = isolate(verifier)
             try:
-                results[name] = judge(name, verifier, rows, found)
+                results[name] = judge(name, verifier, rows, found, pool)
             finally:
-                verifier.close()
+                (pool or verifier).close()
             print(f"{name}: {results[name]}", file=sys.stderr, flush=True)
     if given.json:
         told = {"date": datetime.date.today().isoformat(), "data": results}

@@ -58,7 +58,7 @@ class Judge:
 
     def __init__(self, verifier: Verifier, pool: Isolated | None = None, flag_errors: bool = False) -> None:
         self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors or pool is not None
-        self._owned: list[Verifier] = []
+        self._owned: list[Isolated | Verifier] = []
 
     @classmethod
     def of(
@@ -79,12 +79,9 @@ class Judge:
         """
         with trusting(trust):
             own = make_verifier(verifier, **(verifier_kwargs or {}))
-            made = with_tools(own, tools)
-        run = isolate(made, workers, timeout, memory_mb)
-        pool = run if isinstance(run, Isolated) else None
-        closed = made if isinstance(made, Isolated) else own
-        judge = cls(made if pool is None else pool.verifier, pool, flag_errors)
-        judge._owned = [each for each in dict.fromkeys((pool, closed)) if each is not None and each is not verifier]
+            made = WithTools(own, tools) if tools else own
+        judge = cls(made, isolate(made, workers, timeout, memory_mb), flag_errors)
+        judge._owned = [each for each in (judge.pool, own) if each is not None and each is not verifier]
         return judge
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -163,13 +160,6 @@ def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange
         return list(threads.map(reply, exchanges))
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
-    """Return a verifier whose model may call these tools, and that has the same worker processes; itself for none."""
-    if isinstance(verifier, Isolated) and tools:
-        return Isolated(WithTools(verifier.verifier, tools), verifier.workers, verifier.timeout, verifier.memory_mb)
-    return WithTools(verifier, tools) if tools else verifier
 
 
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlenv.verifiers import Isolated, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers import Problem, Reply, Verdict, Verifier, isolate
 from rlenv.verifiers.base import in_range
 
 from .judge import Exchange, Judge
@@ -33,8 +33,7 @@ class Posed:
 
     def __init__(self, verifier: Verifier, problems: Sequence[Problem] | None = None) -> None:
         self.verifier, self.problems = verifier, problems
-        run = isolate(verifier)
-        self.pool = run if isinstance(run, Isolated) else None
+        self.pool = isolate(verifier)
         self.judge = Judge(verifier, self.pool, flag_errors=True)
         self._lock = threading.Lock()
 

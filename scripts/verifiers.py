@@ -19,7 +19,7 @@ from .config.options import as_json, problem_file, problem_file_arguments, verif
 from .process.terminal import console, plain
 
 if TYPE_CHECKING:
-    from rlenv.verifiers import Problem, Verifier
+    from rlenv.verifiers import Isolated, Problem, Verifier
     from rlenv.verifiers.lint.report import Report
 
 
@@ -118,9 +118,9 @@ def show(
             problems = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
         except NotImplementedError:
             problems = examples(verifier, name)[:count]
-    judge = isolate(verifier)
+    judge = isolate(verifier) or verifier
     try:
-        rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
+        rows = [row for problem in problems for row in _judged(verifier, judge, problem, problems, completions)]
     finally:
         judge.close()
     if as_json:
@@ -144,7 +144,11 @@ def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
 
 
 def _judged(
-    verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
+    verifier: Verifier,
+    judge: Verifier | Isolated,
+    problem: Problem,
+    problems: list[Problem],
+    completions: tuple[str, ...],
 ) -> Iterator[dict[str, Any]]:
     from rlenv.verifiers.lint.attacks import wrong_cases
 
@@ -152,7 +156,7 @@ def _judged(
     texts = [("demonstration", demonstration)] if demonstration else []
     texts += [("wrong", case.text) for case in wrong_cases(verifier, problems, problem)[:1]]
     texts += [("empty", ""), *(("yours", text) for text in completions)]
-    verdicts = verifier.verify_batch([problem] * len(texts), [text for _, text in texts])
+    verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
     for (kind, text), verdict in zip(texts, verdicts, strict=True):
         yield {
             "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,

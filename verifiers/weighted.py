@@ -12,7 +12,7 @@ from typing_extensions import override
 from .base import MAX_REWARD, POSES, VERIFIER_FAILED, Problem, Verdict, Verifier, borrow, checked
 from .function import in_their_loop
 from .plugins.registry import make_verifier, register_verifier
-from .sandbox.pool import isolate
+from .sandbox.pool import Isolated, isolate
 
 
 @register_verifier("weighted")
@@ -43,7 +43,7 @@ class Weighted(Verifier):
             raise ValueError(f"weighted: success_of must be one of {', '.join(parts)}, got {success_of!r}")
         self.success_of = success_of
         self.parts: dict[str, Verifier] = {}
-        self.judges: dict[str, Verifier] = {}  # the parts, those in worker processes that want it
+        self.judges: dict[str, Verifier | Isolated] = {}  # the parts, or their worker processes
         self.weights: dict[str, float] = {}
         for name, given in parts.items():
             settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
@@ -52,7 +52,7 @@ class Weighted(Verifier):
             part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
             if part.has_dialogues:
                 raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
-            self.judges[name] = isolate(part)
+            self.judges[name] = isolate(part) or part
         self.part_weights = self.weights
         members = list(self.parts.values())
         self.request = next((member.request for member in members if member.request), "")

@@ -8,7 +8,7 @@ from chat_families import chatml, deepseek_r1, llama3, qwen3
 from dialogues import LETTERS
 
 import rlenv  # noqa: F401
-from rlenv.verifiers import Arith, Dialogue, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 from rlenv.verifiers.dialogues.calls import Call
 
 EOS = 1
@@ -302,13 +302,3 @@ def test_tools_need_a_schema_for_templates_only():
     assert say(env, "bare(1)")[2]["reply"] == "1"
     with pytest.raises(ValueError, match=r"tool 'bare': .*docstring"):
         env_of(chatml(), tools=[bare])
-
-
-def test_tools_run_in_the_workers_of_an_isolated_verifier():
-    inner = isolate(Arith(), workers=1)
-    env, _ = env_of(verifier=inner, tools=["calculator"], verifier_workers=None)
-    assert env.task.judge.pool is not None and env.task.judge.pool.workers == 1
-    assert say(env, "calc(1+2)")[2]["reply"] == "3"
-    env.close()
-    assert inner.verify(Problem("1+1=", "2"), "2").reward == 1, "the caller's verifier stays open"
-    inner.close()

@@ -75,14 +75,15 @@ def test_workers_give_the_replies_of_live_dialogues_unless_one_cannot_be_replaye
     chance, _ = saying(lambda turn: Reply("go on"), deterministic=False)
     isolated, random = isolate(verifier, workers=1), Isolated(chance, workers=1)
     try:
-        assert [live(isolated, problem) for problem in problems] == expected
-        asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
-        assert [future.result() for future in isolated.ask(asked)] == [replies[-1] for replies in expected]
-        hashing, dialogue = Hashing(problems[1]), isolated.dialogue(problems[1])
+        pairs = list(zip(problems, expected, strict=True))
+        asked = [(problem, TURNS[: k + 1], False) for problem, replies in pairs for k in range(len(replies))]
+        assert [future.result() for future in isolated.ask(asked)] == [
+            reply for _, replies in pairs for reply in replies
+        ]
+        hashing = Hashing(problems[1])
         hashing.reply("a")
-        dialogue.reply("a")
-        assert type(dialogue) is not Hashing and dialogue.out_of_budget() == hashing.out_of_budget()
-        assert isolated.max_turns == 4 and isolated.has_dialogues
+        (future,) = isolated.ask([(problems[1], ["a"], True)])
+        assert future.result().verdict == hashing.out_of_budget()
         (future,) = random.ask([(Problem("?"), ["", ""], False)])
         verdict = future.result().verdict
         assert verdict.status == "error" and "not deterministic" in verdict.reason

@@ -239,8 +239,8 @@ def test_isolation_is_for_those_who_want_it():
     class Dangerous(Arith):
         isolated = True
 
-    assert not isinstance(isolate(Arith()), Isolated) and isinstance(isolate(Arith(), timeout=1.0), Isolated)
-    assert isinstance(isolate(Dangerous()), Isolated) and not isinstance(isolate(Dangerous(), workers=0), Isolated)
+    assert isolate(Arith()) is None and isinstance(isolate(Arith(), timeout=1.0), Isolated)
+    assert isinstance(isolate(Dangerous()), Isolated) and isolate(Dangerous(), workers=0) is None
     again = pickle.loads(pickle.dumps(Isolated(Arith(), workers=1, timeout=2.0, memory_mb=99)))
     assert (again.workers, again.timeout, again.memory_mb) == (1, 2.0, 99)
 

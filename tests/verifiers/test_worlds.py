@@ -111,9 +111,10 @@ def test_functions_beside_it_and_names_in_a_file(monkeypatch):
         assert bisection(make_verifier(spec), Problem("-", metadata={"target": 5}))[1].reward == 1
         with trusting(False), pytest.raises(ValueError, match="--trust"):
             make_verifier(spec)
-    pool = isolate(make_verifier(f"{file}:Numbers"), workers=1)
-    problem = pool.sample(random.Random(0))
-    assert bisection(pool, problem) == bisection(pool.verifier, problem)
+    made = make_verifier(f"{file}:Numbers")
+    problem, pool = made.sample(random.Random(0)), isolate(made, workers=1)
+    (future,) = pool.ask([(problem, ["guess(5)", "done"], False)])
+    assert future.result() == replay(made, problem, ["guess(5)", "done"], False)
     pool.close()
 
 

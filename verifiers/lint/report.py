@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base import VERIFIER_FAILED, Problem, Verdict, Verifier, checked, describe
 from ..conversation import last_of
-from ..sandbox.pool import isolate
+from ..sandbox.pool import Isolated, isolate
 from .attacks import ATTACKS, HEDGES, LISTS, WRONG, Case, cases_of, shorten
 
 USUAL, LONGEST = 0.005, 1.0  # seconds
@@ -164,22 +164,25 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
     """
     trials, dear = [Trial(case) for case in cases], verifier.slow or verifier.isolated
     some = random.Random(0).sample(trials, min(ALONE, len(trials))) if dear else trials
-    judge = isolate(verifier)
+    pool = isolate(verifier)
+    judge = pool or verifier
     try:
         for trial in some:
             started = time.perf_counter()
-            trial.verdicts += _judged(judge, [trial.case], alone=True, longest=0 if dear else HANGS)
+            trial.verdicts += _judged(verifier, judge, [trial.case], alone=True, longest=0 if dear else HANGS)
             trial.seconds = time.perf_counter() - started
             if not dear and trial.verdicts[0].status == "timeout":
                 break
         else:
             for batch in (trials, random.Random(1).sample(some, len(some))):
                 usable = [trial for trial in batch if not trial.failure]
-                for trial, verdict in zip(usable, _judged(judge, [trial.case for trial in usable]), strict=True):
+                for trial, verdict in zip(
+                    usable, _judged(verifier, judge, [trial.case for trial in usable]), strict=True
+                ):
                     trial.verdicts.append(verdict)
     finally:
-        if judge is not verifier:
-            judge.close()
+        if pool is not None:
+            pool.close()
     nothing, judged = max(0.0, verifier.reward_range[0]), [trial for trial in trials if trial.verdicts]
     for trial in judged:
         verdict = trial.verdicts[0]
@@ -202,11 +205,13 @@ def _set_gains(trials: Sequence[Trial]) -> None:
         trial.gain = max(reward - best.get(id(trial.case.problem), reward), 0.0)
 
 
-def _judged(verifier: Verifier, cases: Sequence[Case], alone: bool = False, longest: float = 0) -> list[Verdict]:
+def _judged(
+    verifier: Verifier, judge: Verifier | Isolated, cases: Sequence[Case], alone: bool = False, longest: float = 0
+) -> list[Verdict]:
     try:
         with _limit(longest):
             problems, texts = [case.problem for case in cases], [case.text for case in cases]
-            made = [verifier.verify(problems[0], texts[0])] if alone else verifier.verify_batch(problems, texts)
+            made = [judge.verify(problems[0], texts[0])] if alone else judge.verify_batch(problems, texts)
             verdicts = checked(verifier, made, len(cases))
             for verdict in verdicts:
                 if verdict.status == "ok":

@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any
 
 import cloudpickle
-from typing_extensions import override
 
-from ..base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier, borrow_all, describe
+from ..base import MiscountError, Problem, Reply, Verdict, Verifier, describe
 from ..plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
@@ -24,8 +23,8 @@ MEMORY_MB = 2048
 Reader = Callable[[dict[str, Any]], Any]  # makes a verdict or a reply of a worker's answer
 
 
-class Isolated(Verifier):
-    """A verifier in worker processes, one completion at a time in each; all but its judging is the verifier's own.
+class Isolated:
+    """Worker processes that run a verifier, one completion at a time in each.
 
     A verdict that takes too long has the status `timeout`: its worker is killed with everything it started, and
     replaced. If the verifier raises, exits, returns nonsense, prints without end or asks for too much memory, the
@@ -40,9 +39,6 @@ class Isolated(Verifier):
     Raises:
         ValueError: for a setting out of range, or a verifier that cannot be pickled.
     """
-
-    isolated = True
-    prefers_batches = False
 
     def __init__(
         self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
@@ -60,7 +56,6 @@ class Isolated(Verifier):
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
-        borrow_all(self, verifier, ("timeout", "verify"))
         self._threads = _Threads(payload, workers, self.timeout, memory_mb)
         self._finalizer = weakref.finalize(self, self._threads.close)
 
@@ -75,18 +70,13 @@ class Isolated(Verifier):
         """
         return [self._threads.submit(pair, _verdict) for pair in zip(problems, completions, strict=True)]
 
-    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion."""
+        return self.verify_batch([problem], [completion])[0]
+
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions, in order."""
         return [future.result() for future in self.submit(problems, completions)]
-
-    @property
-    @override
-    def has_dialogues(self) -> bool:
-        return self.verifier.has_dialogues
-
-    @override
-    def dialogue(self, problem: Problem) -> Dialogue | None:
-        return InWorkers(self, problem) if self.has_dialogues else None
 
     def ask(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Future[Reply]]:
         """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
@@ -105,38 +95,16 @@ class Isolated(Verifier):
         self._finalizer()
 
 
-class InWorkers(Dialogue):
-    """A dialogue that worker processes replay, turn by turn."""
-
-    def __init__(self, judge: Isolated, problem: Problem) -> None:
-        self.judge, self.problem = judge, problem
-        self.turns: list[str] = []
-
-    @override
-    def reply(self, turn: str) -> Reply:
-        self.turns.append(turn)
-        return self._ask(out_of_budget=False)
-
-    @override
-    def out_of_budget(self) -> Verdict:
-        verdict: Any = self._ask(out_of_budget=True).verdict
-        return verdict
-
-    def _ask(self, out_of_budget: bool) -> Reply:
-        (future,) = self.judge.ask([(self.problem, self.turns, out_of_budget)])
-        return future.result()
-
-
 def isolate(
     verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
-) -> Verifier:
-    """Return the verifier as `Isolated` if it wants that (`isolated`) or a setting asks for it, else itself.
+) -> Isolated | None:
+    """Return worker processes for a verifier that wants them (`isolated`), or if a setting asks for them; else None.
 
     Arguments: those of `Isolated`; `workers=0` for no worker processes, whatever the verifier wants.
     """
     settings = workers, timeout, memory_mb
     wanted = verifier.isolated or any(setting is not None for setting in settings)
-    return Isolated(verifier, *settings) if wanted and workers != 0 and not isinstance(verifier, Isolated) else verifier
+    return Isolated(verifier, *settings) if wanted and workers != 0 else None
 
 
 class _Threads:
