@@ -13,10 +13,9 @@ from typing import Any, Self, TypeVar
 
 import torch
 
+from rlenv._status import NOT_APPLICABLE, OK
+
 Obs = torch.Tensor | dict[str, torch.Tensor]
-STATUSES = ("ok", "timeout", "error", "not_applicable")  # as in `verifiers`; `Rollout.status` has their numbers
-OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
-FAILURES = STATUSES[1:]  # for which an episode has no verdict
 ENV_RETURN = "env_return"  # in `extras`
 GREEDY_RETURN = "greedy_return"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
@@ -51,7 +50,7 @@ class Rollout:
         terminated: whether the episode is over for good, bool [N].
         truncated: whether it was cut off, bool [N]; a completion that is cut off is also over for good.
         groups: episodes with equal numbers share a prompt, int64 [N].
-        status: of the verdicts, as numbers in `STATUSES`, int64 [N]; only episodes with `OK` are trained on. An
+        status: of the verdicts, as numbers in `rlenv/_status.py`, int64 [N]; only episodes with `OK` are trained on. An
             environment without verdicts has no others.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
         extras: further tensors of each episode [N, ...] or of each step [N, T, ...], by name; see below.
@@ -321,6 +320,11 @@ class Batch(Rollout):
 
 
 RolloutT = TypeVar("RolloutT", bound=Rollout)
+
+
+def without_verdicts(rollout: Rollout, where: torch.Tensor) -> Rollout:
+    """Return a rollout with the status "not_applicable" where this says so, bool [N]."""
+    return replace(rollout, status=rollout.status.masked_fill(where, NOT_APPLICABLE))
 
 
 def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:

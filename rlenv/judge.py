@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
-from rlenv.verifiers.base import VERIFIER_FAILED, MiscountError, checked, describe
+from rlenv.verifiers.base import MiscountError, checked, describe
 from rlenv.verifiers.conversation import Message
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools

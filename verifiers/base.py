@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
+
+from rlenv._status import STATUSES, Status
 
 from .conversation import Message, as_reply
 from .problem import Problem
@@ -17,9 +19,6 @@ from .problem import Problem
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
 REASON_LENGTH = 300  # characters
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
-Status = Literal["ok", "timeout", "error", "not_applicable"]
-STATUSES: tuple[Status, ...] = get_args(Status)
-VERIFIER_FAILED = ("error", "timeout")
 POSES = (  # what a verifier that only judges borrows from the one that makes its problems
     "levels", "prompt_length", "answer_length", "sample", "sample_at", "demonstration", "extract", "split_key",
 )  # fmt: skip

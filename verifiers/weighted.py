@@ -9,7 +9,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, POSES, VERIFIER_FAILED, Problem, Verdict, Verifier, borrow, checked
+from rlenv._status import VERIFIER_FAILED
+
+from .base import MAX_REWARD, POSES, Problem, Verdict, Verifier, borrow, checked
 from .function import in_their_loop
 from .plugins.registry import make_verifier, register_verifier
 from .sandbox.pool import Isolated, isolate

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ..checks import Scheduled
 from ..estimators import aggregation, returns, scaling
-from ..rollout import NOT_APPLICABLE, Batch, Rollout, join
+from ..rollout import Batch, Rollout, join, without_verdicts
 from ..settings import OrDefault, by_settings, setting
 from ..training.proximal import ProximalAgent
 
@@ -79,9 +79,10 @@ class DAPO(ProximalAgent):
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:
-        rows = self._has_gradient(rollout).nonzero()[:, 0][: self.episodes_per_update]
+        useful = self._has_gradient(rollout)
+        rows = useful.nonzero()[:, 0][: self.episodes_per_update]
         if len(rows) == 0:
-            return super().prepare(replace(rollout, status=torch.full_like(rollout.status, NOT_APPLICABLE)))
+            return super().prepare(without_verdicts(rollout, ~useful))
         batch = super().prepare(rollout.select(rows))
         cut = batch.truncated[:, None] & self.mask_truncated
         weights = self.weights(batch.learnable & ~cut).to(batch.weights)

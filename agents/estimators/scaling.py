@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from ..rollout import NOT_APPLICABLE, Rollout
+from ..rollout import Rollout, without_verdicts
 from .baselines import counted, group_mean, group_sum
 
 
@@ -93,7 +93,7 @@ def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Roll
     total, size = torch.zeros_like(parts[0][0]), torch.zeros_like(parts[0][0])
     for values, weight in parts:
         has = ~values.isnan()
-        of_those = replace(rollout, status=rollout.status.where(has, NOT_APPLICABLE))
+        of_those = without_verdicts(rollout, ~has)
         column = standardize_groups(values.where(has, 0)[:, None], of_those)[:, 0]
         each = weight * column.where(has & counted(rollout), 0)
         total, size = total + each, size + each.abs()

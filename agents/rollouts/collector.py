@@ -15,8 +15,10 @@ import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
+from rlenv._status import STATUSES
+
 from ..policies import Policy
-from ..rollout import STATUSES, Rollout
+from ..rollout import Rollout
 from .env_protocol import EnvSlots
 from .env_state import env_state, load_env_state
 from .envs import longest_episode

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlenv._status import ERROR, OK, number_of
+
 from ..devices import to_device
-from ..rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
+from ..rollout import COUNTS, PARTS, Obs, Rollout, map_many, map_obs
 from .env_protocol import Step
 
 END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
@@ -176,7 +178,7 @@ class Record:
                 column = self.extras.setdefault(prefix + name, np.full(self.num_episodes, np.nan))
                 column[numbers[has]] = values.astype(float)
         has, status = _values_of(info, "verdict_status", rows)
-        self.status[numbers[has]] = [_number(each) for each in status]
+        self.status[numbers[has]] = [number_of(each) for each in status]
         told, reasons = _values_of(info, "verdict_reason", rows)
         self.reasons[numbers[told]] = reasons
         if (status != "ok").any():
@@ -280,13 +282,6 @@ class Record:
             return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
 
         return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
-
-
-def _number(status: str) -> int:
-    """Return the number of a verdict's status."""
-    if status not in STATUSES:
-        raise ValueError(f"an episode ended with verdict_status {status!r}; allowed: {', '.join(STATUSES)}")
-    return STATUSES.index(status)
 
 
 def to_single(values: Any) -> Any:

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlenv._status import FAILURES
+
 from ..errors import VerifierError
-from ..rollout import FAILURES
 
 ENOUGH = 100  # episodes; fewer give a poor estimate of a share
 FAR_KL = 10.0  # nats per step between the policy before an update and the one trained; PPO's default stays below 0.1

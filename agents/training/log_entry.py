@@ -9,7 +9,7 @@ from typing import Any
 
 from stable_baselines3.common.logger import Logger
 
-from ..rollout import FAILURES
+from rlenv._status import FAILURES
 
 NEWEST = ("train/skipped_updates", "train/learning_rate")  # the first is a count of the whole run
 EXTREMES = {"train/logp_gap_max": max, "rollout/group_size_min": min}

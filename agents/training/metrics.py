@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from rlenv._status import FAILURES, OK, STATUSES
+
 from ..devices import to_device, to_floats, to_host
 from ..errors import VerifierError
-from ..rollout import COUNTS, FAILURES, GREEDY_RETURN, OK, PARTS, STATUSES, Batch, Rollout
+from ..rollout import COUNTS, GREEDY_RETURN, PARTS, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rlenv._status import STATUSES
 from rlenv.agents.training.start import FIRST, HARD
-from rlenv.verifiers.base import STATUSES
 
 from .advice import MOST_CUT, easier, harder, paid_without_success
 from .history import SOLVED, History, Series

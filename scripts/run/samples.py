@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from rlenv._status import STATUSES
 from rlenv.agents import Agent, Batch, Rollout
-from rlenv.agents.rollout import ENV_RETURN, PARTS, STATUSES
+from rlenv.agents.rollout import ENV_RETURN, PARTS
 from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import text_of

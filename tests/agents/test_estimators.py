@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlenv._status import ERROR
 from rlenv.agents import Rollout
 from rlenv.agents.estimators.baselines import (
     RunningMean,
@@ -31,7 +32,6 @@ from rlenv.agents.estimators.pass_at_k import attempts, bootstrap_mean, maj_at_k
 from rlenv.agents.estimators.returns import hold_last, overlong_penalty
 from rlenv.agents.estimators.scaling import group_std, over_group_mean, standardize_parts, whiten
 from rlenv.agents.policies.choosing import score_norms
-from rlenv.agents.rollout import ERROR
 
 NAN = torch.nan
 double = partial(torch.tensor, dtype=torch.float64)

@@ -11,8 +11,9 @@ from tabular import make_agent
 from updates import N, sample
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv._status import ERROR
 from rlenv.agents import GDPO, Agent
-from rlenv.agents.rollout import ERROR, join
+from rlenv.agents.rollout import join
 from rlenv.verifiers import make_verifier
 
 SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}

@@ -9,8 +9,9 @@ from diagonal import diagonal
 from gymnasium.vector import AutoresetMode
 
 import rlenv  # noqa: F401
+from rlenv._status import ERROR, OK
 from rlenv.agents import Collector
-from rlenv.agents.rollout import ERROR, OK, Batch, Rollout
+from rlenv.agents.rollout import Batch, Rollout
 from rlenv.agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
 
 

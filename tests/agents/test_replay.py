@@ -11,8 +11,8 @@ from dialogues import talking
 from fake_engine import FakeEngine
 from tiny_models import hash_reward, text_envs, tiny_policy, won
 
+from rlenv._status import ERROR
 from rlenv.agents import DAPO, RLOO, Agent, ReinforceBaseline
-from rlenv.agents.rollout import ERROR
 from rlenv.agents.training.callbacks import as_callback
 
 N, K, MOST = 6, 2, 5

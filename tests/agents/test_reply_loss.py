@@ -9,8 +9,8 @@ from dialogues import calling, talking
 from identity_checks import collect, contexts
 from tiny_models import text_envs, tiny_policy
 
+from rlenv._status import ERROR
 from rlenv.agents import GRPO, RLOO, SDPO, Rollout
-from rlenv.agents.rollout import ERROR
 
 DOUBLE = {"rtol": 0, "atol": 1e-10}
 COEF = 0.3

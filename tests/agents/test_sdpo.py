@@ -13,9 +13,9 @@ from dialogues import talking
 from identity_checks import collect, contexts
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
 
+from rlenv._status import ERROR
 from rlenv.agents import SDPO, Agent, LanguageModelPolicy
 from rlenv.agents.language.hints import RIGHT, WRONG, feedback_speller, spelled
-from rlenv.agents.rollout import ERROR
 from rlenv.verifiers import Verdict
 from rlenv.verifiers.function import FunctionVerifier
 

@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import tiny_model
 
+from rlenv._status import ERROR, NOT_APPLICABLE, TIMEOUT
 from rlenv.agents import Collector, Distillation, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from rlenv.agents.rollout import ERROR, NOT_APPLICABLE, TIMEOUT
 from rlenv.agents.training.metrics import rollout_metrics
 from rlenv.agents.training.start import StartWatch
 from rlenv.vector_env import TextGenVectorEnv

@@ -53,11 +53,11 @@ from tabular import (
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
 from rlenv import agents
+from rlenv._status import ERROR, OK
 from rlenv.agents.estimators import aggregation
 from rlenv.agents.estimators.best_of_k import BASELINES
 from rlenv.agents.estimators.kl import RATIOS
 from rlenv.agents.estimators.mismatch import MODES
-from rlenv.agents.rollout import ERROR, OK
 
 TOLERANCE = 1e-10
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group

@@ -12,9 +12,9 @@ from gaps import GROUP, gapped
 from identity_checks import EXACT, ROUNDING, assert_close, collect, double, padded
 from tiny_models import hash_reward, tiny_policy
 
+from rlenv._status import ERROR
 from rlenv.agents import GRPO, PPO, RLOO, ReinforceBaseline
 from rlenv.agents.language import reading
-from rlenv.agents.rollout import ERROR
 from rlenv.agents.training.update import rows_to_train, with_gradient
 from rlenv.verifiers.function import FunctionVerifier
 

@@ -12,9 +12,9 @@ from identity_checks import padded
 from tabular import P, S, TabularPolicy, gradient, make_agent, relative_error
 from updates import FAMILY, N, paid_at_the_end, sample, some_cut_off
 
+from rlenv._status import ERROR, OK
 from rlenv.agents import A2C, PPO, RLOO, KLCov, ReinforcePlusPlus
 from rlenv.agents.algorithms.reinforce_baseline import OF_A_GROUP
-from rlenv.agents.rollout import ERROR, OK
 from rlenv.agents.training.update import may_be_idle
 
 

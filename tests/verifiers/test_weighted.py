@@ -6,8 +6,8 @@ import sys
 import cloudpickle
 import pytest
 
+from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
-from rlenv.verifiers.base import VERIFIER_FAILED
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, describe, first_line
+from rlenv._status import VERIFIER_FAILED
+
+from ..base import Completion, Dialogue, Problem, Reply, Verdict, Verifier, describe, first_line
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ..plugins.arguments import whole_number

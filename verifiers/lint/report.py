@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from ..base import VERIFIER_FAILED, Problem, Verdict, Verifier, checked, describe
+from rlenv._status import VERIFIER_FAILED
+
+from ..base import Problem, Verdict, Verifier, checked, describe
 from ..conversation import last_of
 from ..sandbox.pool import Isolated, isolate
 from .attacks import ATTACKS, HEDGES, LISTS, WRONG, Case, cases_of, shorten
