@@ -158,11 +158,12 @@ class Collector:
             if np.count_nonzero(starts):  # `any` takes four times as long
                 record.start(starts, infos)
         rollout = record.rollout()
+        outcomes = record.outcomes
         if self.spell is not None:
-            feedback = torch.stack(list(map(self.spell, record.reasons)))
+            feedback = torch.stack(list(map(self.spell, outcomes.reasons)))
             rollout = rollout.with_extras(feedback=feedback.to(self.device))
-        self.failure = record.failure or self.failure
-        self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
+        self.failure = outcomes.failure or self.failure
+        self.statuses = np.bincount(outcomes.status, minlength=len(STATUSES)).tolist()
         whole = time.perf_counter() - began
         spent = {"acting": acting, "environment": whole - acting, "rollout": whole}
         self.seconds = {part: spent[part] for part in self.seconds}

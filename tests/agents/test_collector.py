@@ -82,6 +82,20 @@ def test_every_step_is_stored_in_its_place_and_counted_and_slots_that_wait_take_
     assert kind is not WaitingVectorEnv or ledger.steps == trained
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_steps_are_stored_in_their_places_however_long_episodes_are(kind, keyed):
+    lengths = [3, 32, 33, 5, 64, 1, 65, 40, 130, 31] + [150] * 20
+    envs = counting_envs(kind, 3, Ledger(lengths), DictEnv if keyed else CountingEnv)
+    rollout = Collector(envs, CPU).collect(DictPolicy() if keyed else CountingPolicy(), 10)
+    assert rollout.lengths.tolist() == lengths[:10]
+    seen = whole(rollout.observations) if keyed else rollout.observations
+    for row, length in enumerate(lengths[:10]):
+        assert seen[row].tolist() == [[row, t] if t < length else [0, 0] for t in range(130)]
+        assert rollout.rewards[row, :length].tolist() == [reward_at(row, t, length) for t in range(length)]
+        assert rollout.actions[row, :length].tolist() == [(row + t) % 3 for t in range(length)]
+
+
 def whole(obs):
     return torch.cat([obs["episode"], obs["t"][..., None].float()], -1)
 

@@ -1,0 +1,97 @@
+"""What the infos at the ends of episodes say about them: verdicts, whether at once or late, and numbers for the log."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlenv._status import ERROR, OK, number_of
+
+from ..rollout import COUNTS, PARTS
+
+END_NUMBERS = ("level", "prompt_arm", *COUNTS)  # infos of an end that are numbers
+
+
+class Outcomes:
+    """The outcomes of N episodes, on the host.
+
+    Args:
+        num_episodes: N.
+
+    Attributes:
+        status: of the verdicts, as in `Rollout` [N].
+        success: as in `Rollout` [N].
+        extras: numbers for the log, as in `Rollout`, [N] each.
+        reasons: of the verdicts, also of those that are "ok" [N].
+        failure: why the verifier failed the last time; empty if it never did.
+    """
+
+    def __init__(self, num_episodes: int) -> None:
+        self.status = np.full(num_episodes, OK)
+        self.success = np.full(num_episodes, np.nan)
+        self.extras: dict[str, np.ndarray] = {}
+        self.reasons = np.full(num_episodes, "", dtype=object)
+        self.failure = ""
+        self._late: dict[int, Future[dict[str, Any]]] = {}  # by episode
+
+    def add(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
+        """Keep the infos about these episodes, which are in these rows of its columns, or futures of them."""
+        if not info:
+            return
+        if "verdict_future" in info:
+            self._late |= zip(numbers.tolist(), info["verdict_future"][rows], strict=True)
+            return
+        has, failed = _values_of(info, "verifier_failed", rows)
+        self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
+        has, success = _values_of(info, "is_success", rows)
+        self.success[numbers[has]] = success.astype(float)
+        own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in END_NUMBERS}
+        for prefix, columns in (("", own), (PARTS, info.get("verdict", {}))):
+            for name in [name for name in columns if not name.startswith("_")]:
+                has, values = _values_of(columns, name, rows)
+                column = self.extras.setdefault(prefix + name, np.full(len(self.status), np.nan))
+                column[numbers[has]] = values.astype(float)
+        has, status = _values_of(info, "verdict_status", rows)
+        self.status[numbers[has]] = [number_of(each) for each in status]
+        told, reasons = _values_of(info, "verdict_reason", rows)
+        self.reasons[numbers[told]] = reasons
+        if (status != "ok").any():
+            for each, reason in zip(status, self.reasons[numbers[has]], strict=True):
+                if each != "ok":
+                    self.failure = f"{each}: {reason or each}"
+
+    def wait(self) -> tuple[list[int], list[float]]:
+        """Wait for the verdicts that come late; return the numbers of their episodes, and the rewards of these."""
+        rewards = []
+        for number, future in self._late.items():
+            outcome = future.result()
+            parts = {name: [part] for name, part in outcome["verdict"].items()}
+            columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
+            self.add(np.array([number]), np.array([0]), columns)
+            rewards.append(outcome["reward"])
+        return list(self._late), rewards
+
+    def without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""
+        returns = rewards.sum(1)
+        finite = returns.isfinite()
+        if not bool(finite.all()):
+            bad = ~finite.cpu().numpy()
+            self.status[bad & (self.status == OK)] = ERROR
+            self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
+        return rewards.where(finite[:, None], 0)
+
+
+def _values_of(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of which rows [n] the infos have a value of this name, bool [n], and those values.
+
+    Elsewhere a column holds anything: Gymnasium fills it with 0, False or None, and says so in the column `_name`.
+    """
+    if name not in columns:
+        return np.zeros(len(rows), dtype=bool), np.empty(0, dtype=object)
+    values = np.asarray(columns[name])
+    has = np.asarray(columns.get(f"_{name}", np.ones(len(values))), dtype=bool)[rows]
+    return has, values[rows[has]]
