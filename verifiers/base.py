@@ -19,9 +19,6 @@ from .problem import Problem
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
 REASON_LENGTH = 300  # characters
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
-POSES = (  # what a verifier that only judges borrows from the one that makes its problems
-    "levels", "prompt_length", "answer_length", "sample", "sample_at", "demonstration", "extract", "split_key",
-)  # fmt: skip
 INFOS = (  # at the end of an episode
     "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
     "level",
@@ -339,18 +336,46 @@ class Verifier:
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
 
 
-def borrow(borrower: Verifier, lender: Verifier, *names: str) -> None:
-    """Give a verifier attributes and methods of another one, by name."""
-    for name in names:
-        setattr(borrower, name, getattr(lender, name))
+class Held:
+    """An attribute or a method of a verifier that is that of another one, which it holds; instances may have their own.
+
+    Args:
+        holder: the attribute in which it holds the other one.
+    """
+
+    def __init__(self, holder: str) -> None:
+        self.holder, self.name = holder, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return getattr(Verifier if instance is None else getattr(instance, self.holder), self.name)
 
 
-def borrow_all(borrower: Verifier, lender: Verifier, own: Sequence[str]) -> None:
-    """Give a verifier all of another one, but for names of its own and what its classes define."""
-    classes = type(borrower).__mro__
-    defined = {name for each in classes[: classes.index(Verifier)] for name in vars(each)}.union(own)
-    lent = (name for name, value in vars(Verifier).items() if name[0] != "_" and not isinstance(value, property))
-    borrow(borrower, lender, *(name for name in lent if name not in defined))
+def held(holder: str = "poser") -> Any:
+    """Return a `Held`, which a type checker takes for anything."""
+    return Held(holder)
+
+
+class WithPoser(Verifier):
+    """A verifier that judges problems which another one makes.
+
+    Attributes:
+        poser: makes the problems, and knows right answers; by default one that makes none.
+    """
+
+    poser = Verifier()
+    alphabet: str = held()
+    prompt_length: int | None = held()
+    answer_length: int | None = held()
+    levels: int = held()
+    sample = held()
+    sample_at = held()
+    examples = held()
+    demonstration = held()
+    extract = held()
+    split_key = held()
 
 
 class MiscountError(ValueError):

@@ -11,14 +11,14 @@ from typing_extensions import override
 
 from rlenv._status import VERIFIER_FAILED
 
-from .base import MAX_REWARD, POSES, Problem, Verdict, Verifier, borrow, checked
+from .base import MAX_REWARD, Problem, Verdict, Verifier, WithPoser, checked, held
 from .function import in_their_loop
 from .plugins.registry import make_verifier, register_verifier
 from .sandbox.pool import Isolated, isolate
 
 
 @register_verifier("weighted")
-class Weighted(Verifier):
+class Weighted(WithPoser):
     """Several verifiers of the same completion; the reward is Σ weight · reward.
 
     The first part that can make problems provides the problems and demonstrations; if no part can, problems must be
@@ -37,6 +37,8 @@ class Weighted(Verifier):
         ValueError: for no parts, a weight that is not a number, weights whose sum is beyond float32, an unknown
             verifier or part, or unknown arguments.
     """
+
+    counterexamples = held()
 
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
@@ -58,10 +60,9 @@ class Weighted(Verifier):
         self.part_weights = self.weights
         members = list(self.parts.values())
         self.request = next((member.request for member in members if member.request), "")
-        self.first = next((part for part in members if part.makes_problems), members[0])
+        self.poser = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
-        borrow(self, self.first, *POSES, "examples", "counterexamples")
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
         self.wants = tuple(dict.fromkeys(want for part in members for want in part.wants))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import POSES, Problem, Verdict, Verifier, borrow, first_line
+from ..base import Problem, Verdict, WithPoser, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag, require, whole_number
 from ..plugins.registry import make_verifier, register_verifier
@@ -19,7 +19,7 @@ CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conver
 
 
 @register_verifier("reward_model")
-class RewardModel(Verifier):
+class RewardModel(WithPoser):
     """The output of a trained reward model, computed in batches on the device.
 
     The model reads prompt and completion as one text, a conversation as the chat template renders it. With one output
@@ -84,7 +84,7 @@ class RewardModel(Verifier):
             raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
         self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
         if problems_of is not None:
-            borrow(self, make_verifier(problems_of, **(problem_args or {})), "alphabet", *POSES)
+            self.poser = make_verifier(problems_of, **(problem_args or {}))
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""

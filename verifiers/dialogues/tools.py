@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from typing_extensions import override
 
-from ..base import Dialogue, Problem, Reply, Verdict, Verifier, borrow_all
+from ..base import Dialogue, Problem, Reply, Verdict, Verifier, WithPoser, held
 from .calls import Call
 from .running import begin
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_tool
@@ -18,7 +18,7 @@ from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_to
 TURNS = 4  # with calls
 
 
-class WithTools(Verifier):
+class WithTools(WithPoser):
     """A verifier whose model may call tools; everything but dialogues is the verifier's own.
 
     A turn with calls (see `read_calls`) is answered with their results: messages of the role "tool", or lines of a
@@ -40,6 +40,21 @@ class WithTools(Verifier):
         ValueError: for no tools, two of the same name, and as `make_tool` says.
     """
 
+    success_reward: float = held()
+    reward_range: tuple[float, float] = held()
+    part_weights: Mapping[str, float] = held()
+    timeout: float = held()
+    prefers_batches: bool = held()
+    slow: bool = held()
+    waits: bool = held()
+    does_not_catch: Mapping[str, str] = held()
+    columns: tuple[str, ...] = held()
+    request: str = held()
+    paraphrases = held()
+    counterexamples = held()
+    opened = held()
+    is_success = held()
+
     def __init__(
         self,
         verifier: Verifier,
@@ -57,8 +72,7 @@ class WithTools(Verifier):
             raise ValueError(f"{type(verifier).__name__} has tools of its own ({own}) and takes no others: omit them")
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
-        self.verifier = verifier
-        borrow_all(self, verifier, ("verify", "verify_batch"))
+        self.poser = verifier
         self.tools = [tool.function for tool in made]
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
         self.max_turns = verifier.max_turns + turns
@@ -72,22 +86,22 @@ class WithTools(Verifier):
 
     @override
     def close(self) -> None:
-        self.verifier.close()
+        self.poser.close()
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
-        return Calling(self, begin(self.verifier, problem))
+        return Calling(self, begin(self.poser, problem))
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
         if "turns" in problem.metadata:  # of a file, whose turns may call tools
             return super().demonstration_turns(problem, rng)
-        return self.verifier.demonstration_turns(problem, rng)
+        return self.poser.demonstration_turns(problem, rng)
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
         calls = self.calls(turn)
-        return self.box.refusal(len(calls), fault) if calls else self.verifier.instead(problem, turn, fault)
+        return self.box.refusal(len(calls), fault) if calls else self.poser.instead(problem, turn, fault)
 
     def calls(self, turn: str) -> Sequence[Call]:
         """Return the calls in a turn."""
