@@ -23,7 +23,13 @@ A language model learns from a reward, and another agent of the same class balan
 """
 PAGES = {"first-run": "README.md"} | {
     name: f"{FOLDER}/{name}.md"
-    for name in ("from-reinforce-to-grpo", "teach-a-real-model", "your-first-verifier", "a-tool")
+    for name in (
+        "from-reinforce-to-grpo",
+        "teach-a-real-model",
+        "your-first-verifier",
+        "a-tool",
+        "a-whole-job-in-python",
+    )
 }
 UP = posixpath.relpath(".", FOLDER)  # from a notebook's folder, in which Jupyter runs it, to the repository's
 FROM_FOLDER = f"""\

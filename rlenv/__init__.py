@@ -15,6 +15,20 @@ if TYPE_CHECKING:  # these take a tenth of the start of a worker process
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    from ._scripts.config.configs import CompareConfig, EvaluateConfig, SftConfig, TrainConfig
+    from ._scripts.jobs.comparison import compare
+    from ._scripts.jobs.evaluation import evaluate
+    from ._scripts.jobs.imitation import sft
+    from ._scripts.jobs.training import train
+
+_JOBS = {  # what commands do: imported on use
+    "rlenv._scripts.config.configs": ("CompareConfig", "EvaluateConfig", "SftConfig", "TrainConfig"),
+    "rlenv._scripts.jobs.comparison": ("compare",),
+    "rlenv._scripts.jobs.evaluation": ("evaluate",),
+    "rlenv._scripts.jobs.imitation": ("sft",),
+    "rlenv._scripts.jobs.training": ("train",),
+}
+
 
 def register_envs() -> None:
     """Register TextGen-v0 with Gymnasium."""
@@ -55,4 +69,24 @@ else:
 
 __rlenv_package__ = True  # `rlenv` on PyPI is a package of somebody else
 
-__all__ = ["__version__"]
+__all__ = [
+    "CompareConfig",
+    "EvaluateConfig",
+    "SftConfig",
+    "TrainConfig",
+    "__version__",
+    "compare",
+    "evaluate",
+    "sft",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a job or its config."""
+    for module, names in _JOBS.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

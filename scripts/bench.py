@@ -11,7 +11,6 @@ import click
 
 from .config.command import Command
 from .config.options import as_json
-from .config.parameters import Options, option
 
 
 @click.command(
@@ -26,7 +25,12 @@ from .config.parameters import Options, option
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option("--minutes", type=float, show_default="no limit", help="Begin no other row of a benchmark after so many.")
-@Options([option("--out", click.Path(file_okay=False, path_type=Path), "Folder for NAME.json.", "benchmarks/results")])
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="benchmarks/results",
+    help="Folder for NAME.json.",
+)
 @as_json
 def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out: Path, as_json: bool) -> None:
     """Run the benchmark NAME; without NAME, all that this machine can run.

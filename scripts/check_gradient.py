@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 
 from rlenv.agents.algorithms import SETTINGS
 
 from .config.command import Command
+from .config.configs import Discounted, GradientConfig
 from .config.names import Name, agent_class, short_name
-from .config.options import COUNT, FROM_ZERO, agent_arg, as_json
-from .config.parameters import Options, option
 
 
 @click.command(
     "check-gradient",
     cls=Command,
+    config=GradientConfig,
     examples={
         "rlenv check-gradient rloo grpo": "Two agents with their defaults",
         "rlenv check-gradient my_file.py:MyAgent --agent-arg num_minibatches=4": "Your own, with four steps per pass",
@@ -27,22 +26,7 @@ from .config.parameters import Options, option
     },
 )
 @click.argument("agent_names", metavar="AGENTS...", nargs=-1, required=True, type=Name(SETTINGS.keys))
-@Options(
-    [
-        option("--group-size", COUNT, "Episodes that share a prompt.", 2),
-        option("--episodes", COUNT, "Episodes per rollout, in groups.", shown="two groups; one if it samples again"),
-        option("--gamma", float, "Discount of the agent and of the objective.", 1.0),
-        option("--turns", COUNT, "Turns of an episode.", 1),
-        option("--tokens", click.IntRange(min=2), "Vocabulary; token 0 ends a turn.", shown="2"),
-        option("--steps", COUNT, "Tokens of a turn, at most.", shown="3; 2 with several turns, or if it samples again"),
-        *agent_arg,
-        option("--seed", FROM_ZERO, "Seed of the world's policy and rewards.", 0),
-    ]
-)
-@as_json
-def check_gradient(
-    agent_names: tuple[str, ...], turns: int, tokens: int | None, steps: int | None, **given: Any
-) -> None:
+def check_gradient(config: GradientConfig, agent_names: tuple[str, ...]) -> None:
     """Compare the expected gradient of AGENTS with the true gradient, exactly, and their updates with PPO's.
 
     Every rollout of a world of a few answers goes through the agent by itself, weighed by its probability. The error is
@@ -61,17 +45,18 @@ def check_gradient(
     from .config.arguments import agent_arguments
 
     torch.set_num_threads(1)  # the tensors are tiny
+    tokens, steps, turns = config.tokens, config.steps, config.turns
     chosen = tokens is not None or steps is not None or turns > 1
     world = World(tokens or 2, steps or (3 if turns == 1 else 2), end=0, turns=turns) if chosen else None
     found = {}
     for name in agent_names:
         cls = agent_class(name)
-        settings = agent_arguments(name, cls, {key: given[key] for key in ("gamma", "agent_args")})
-        one = check(cls, given["group_size"], given["episodes"], world, seed=given["seed"], **settings)
+        settings = agent_arguments(config.into(Discounted), cls, name)
+        one = check(cls, config.group_size, config.episodes, world, seed=config.seed, **settings)
         found[short_name(name)] = one
-        if not given["as_json"]:
+        if not config.as_json:
             click.echo(f"{short_name(name):<20} {one}\n{'':<20} {one.update}")
-    if given["as_json"]:
+    if config.as_json:
         click.echo(json.dumps({name: one.as_dict() for name, one in found.items()}))
     else:
         click.echo(f"checked: {_listed({name: one.checked for name, one in found.items()})}")

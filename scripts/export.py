@@ -46,7 +46,7 @@ def export(
     """
     from rlenv.agents.files import write_folder
 
-    from .model_card import write_card
+    from .reports.model_card import write_card
     from .run.folder import BEST, checkpoint_of, reward_model_of
 
     if private and push is None:
@@ -116,11 +116,11 @@ def _reward_model(source: Path, merge: bool) -> Callable[[Path], None]:
 
 def _check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
     """Refuse a folder with a run or a checkpoint, or without --overwrite, with anything but an earlier export."""
-    from .run.folder import Run, check_place
+    from .run.folder import RunFolder, check_place
 
     check_place(folder)
     inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))
-    if inside or Run(folder).checkpoints() or checkpoint.resolve().is_relative_to(folder.resolve()):
+    if inside or RunFolder(folder).checkpoints() or checkpoint.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{str(folder)!r} holds a run or a checkpoint, or is in one; choose another folder")
     if _holds_others(folder) and not overwrite:
         advice = "choose another folder, or pass --overwrite to write into it"

@@ -100,7 +100,7 @@ def _message(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         from .config.defaults import advice
 
-        if said := advice(error.option_name, error.ctx.command):
+        if said := advice(error.option_name, [str(each.name) for each in error.ctx.command.params]):
             return f"No such option {error.option_name!r}: {said}"
     return error.format_message()
 
@@ -140,9 +140,10 @@ def _check_packages() -> None:
     },
 )
 @click.version_option(package_name=DISTRIBUTION)
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
-    command = click.get_current_context().invoked_subcommand
+    command = ctx.invoked_subcommand
     if torchrun.count() > 1 and command not in IN_SEVERAL:
         allowed = ", ".join(IN_SEVERAL)
         raise click.UsageError(f"{command} runs in one process: start it without torchrun ({allowed} may have several)")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .config.command import Command
-from .config.options import COUNT, FROM_ZERO, adapter, common, run_folder
-from .config.parameters import KeyValue, group, option
+from .config.configs import RewardModelConfig
+from .config.options import ADAPTER
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 
@@ -20,6 +21,7 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
 @click.command(
     "reward-model",
     cls=Command,
+    config=RewardModelConfig,
     examples={
         "rlenv reward-model --pairs FILE --log-dir runs/judge": "Learn from the columns prompt, chosen and rejected",
         "rlenv reward-model --pairs FILE --model runs/warm": "Start from the network of an rlenv sft run",
@@ -30,31 +32,10 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
         "What is learned": ("pairs", "column_args", "test_fraction"),
         "Who learns": ("model", "lora_rank", "learning_rate"),
         "How much": ("epochs", "steps", "batch_size"),
-        "The run": ("config", "log_dir", "seed", "device"),
+        "The run": ("config_file", "log_dir", "seed", "device"),
     },
 )
-@group(
-    "Reward model",
-    option("--pairs", click.Path(resolve_path=True), "Table with the columns prompt, chosen, rejected.", required=True),
-    option("--column column_args", KeyValue(text=True), "Name of a column, as in prompt=question.", multiple=True),
-    option("--test-fraction", float, "Share of the prompts in the test split.", 0.2),
-    option("--model", str, "Preset, model folder, GGUF file or id; a run of rlenv sft or rlenv reward-model.", "tiny"),
-    option("--tokenizer", str, "Folder or id.", shown="the model's, else one token per character"),
-    option("--steps", FROM_ZERO, "Optimizer steps.", 500),
-    option("--epochs", COUNT, "Passes over the training pairs, instead of --steps."),
-    option("--batch-size", COUNT, "Pairs per step.", 64),
-    option(
-        "--learning-rate",
-        float,
-        "Of Adam; it rises over the first tenth and falls to 0.",
-        shown="2e-3 for tiny, less for larger models, 10 times as much for adapters",
-    ),
-    option("--center-coef", float, "Weight of (r_chosen + r_rejected)² in the loss.", 0.01),
-)
-@adapter
-@run_folder
-@common
-def reward_model(**given: Any) -> None:
+def reward_model(config: RewardModelConfig) -> None:
     """Train a reward model on preference pairs; `rlenv train --verifier reward_model:RUN` then learns from it.
 
     The model reads prompt and completion as one text, a conversation as the chat template renders it, and returns one
@@ -70,40 +51,40 @@ def reward_model(**given: Any) -> None:
         train_reward_model,
     )
 
-    from .config import arguments
     from .process.progress import Interrupt, progress_bar
-    from .run.folder import RESULT, REWARD_MODEL, Run, choose
+    from .run.folder import RESULT, REWARD_MODEL, RunFolder, choose
 
-    model, tokenizer, train, held_out = _prepared(given)
-    steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
-    rate = given["learning_rate"] or default_rate(model)
-    run = Run(choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}"))
-    run.create(arguments.resolved({**given, "learning_rate": rate}), given["overwrite"])
+    model, tokenizer, train, held_out = _prepared(config)
+    steps = config.steps if config.epochs is None else config.epochs * -(-len(train) // config.batch_size)
+    rate = config.learning_rate or default_rate(model)
+    run = RunFolder(choose(config.log_dir, config.overwrite, f"reward-model-{Path(config.pairs).stem}"))
+    held = ExitStack()
+    run.create(config.but(learning_rate=rate).flat(), config.overwrite, held)
     before = preference_figures(model, held_out) if len(held_out) else None
     started = time.perf_counter()
-    with Interrupt() as interrupt, progress_bar("reward model", steps) as show:
+    with held, Interrupt() as interrupt, progress_bar("reward model", steps) as show:
 
         def on_step(step: int, loss: float) -> bool:
             show(step + 1, f"loss {loss:.3f}")
-            return not interrupt.asked
+            return not interrupt.signal
 
-        generator = torch.Generator().manual_seed(given["seed"])
-        size, center = given["batch_size"], given["center_coef"]
+        generator = torch.Generator().manual_seed(config.seed)
+        size, center = config.batch_size, config.center_coef
         losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
     seconds = time.perf_counter() - started
     save_reward_model(model, run.path / REWARD_MODEL)
     tokenizer.save_pretrained(run.path / REWARD_MODEL)
     after = preference_figures(model, held_out) if len(held_out) else None
     result = {
-        "run_dir": str(run.path), "seed": given["seed"], "steps": len(losses), "learning_rate": rate,
+        "run_dir": str(run.path), "seed": config.seed, "steps": len(losses), "learning_rate": rate,
         "pairs": len(train), "held_out_pairs": len(held_out), "loss": losses[-1] if losses else None,
-        "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.asked),
+        "seconds": round(seconds, 3), "initial_eval": before, "eval": after, "interrupted": bool(interrupt.signal),
     }  # fmt: skip
     run.write(RESULT, result)
-    click.echo(json.dumps(result) if given["as_json"] else _described(result))
-    if interrupt.asked:
+    click.echo(json.dumps(result) if config.as_json else _described(result))
+    if interrupt.signal:
         click.echo(f"Interrupted; model written to {run.path / REWARD_MODEL}", err=True)
-        sys.exit(128 + interrupt.asked)
+        sys.exit(128 + interrupt.signal)
 
 
 def _described(result: dict[str, Any]) -> str:
@@ -115,7 +96,7 @@ def _described(result: dict[str, Any]) -> str:
     return f"{said}\nRun folder: {result['run_dir']}  (rlenv train --verifier reward_model:{result['run_dir']} ...)"
 
 
-def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+def _prepared(config: RewardModelConfig) -> tuple[Any, Any, Any, Any]:
     """Return the model, its tokenizer, the training pairs and the held-out pairs; writes nothing.
 
     Raises:
@@ -137,22 +118,22 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from .run.folder import model_of, reward_model_of
 
     transformers_logging.disable_progress_bar()
-    if given["learning_rate"] is not None:
-        check_number("learning_rate", given["learning_rate"], low=0.0, above=True)
-    check_number("center_coef", given["center_coef"], low=0.0)
-    device = resolve_device(given["device"], "TextGen-v0")
-    pairs = load_pairs(given["pairs"], dict(given["column_args"]))
-    parts = split_pairs(pairs, given["test_fraction"])
-    spec = reward_model_of(given["model"]) or model_of(given["model"])
+    if config.learning_rate is not None:
+        check_number("learning_rate", config.learning_rate, low=0.0, above=True)
+    check_number("center_coef", config.center_coef, low=0.0)
+    device = resolve_device(config.device, "TextGen-v0")
+    pairs = load_pairs(config.pairs, dict(config.column_args))
+    parts = split_pairs(pairs, config.test_fraction)
+    spec = reward_model_of(config.model) or model_of(config.model)
     check_name(spec)
     alphabet = "".join(sorted({c for pair in pairs for c in text_of(pair.prompt) + pair.chosen + pair.rejected}))
-    tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else tokenizer_source(spec)), alphabet)
+    tokenizer = load_tokenizer(config.tokenizer or (None if spec in NAMES else tokenizer_source(spec)), alphabet)
     encoder, chat = Encoder(tokenizer), bool(tokenizer.chat_template)
     rows = [encode_pairs(encoder, part, chat) for part in parts]
     longest = max(len(row) for part in rows for side in part for row in side)
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
-    lora = {name: given[name] for name in adapter.names}
-    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"], **lora).to(device)
+    lora = {name: getattr(config, name) for name in ADAPTER}
+    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, config.seed, **lora).to(device)
     setattr(model.config, CHAT, chat)
     limit = getattr(model.config, "max_position_embeddings", None) or longest
     cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
 import click
 
 from .config.command import Command
-from .config.options import (  # fmt: skip
-    COUNT,
-    FROM_ZERO,
-    adapter,
-    common,
-    declared,
-    environment,
-    processes,
-    run_folder,
-    text,
-    warm_start,
-)
-from .config.parameters import group, option
+from .config.configs import SftConfig
 
 
 @click.command(
     cls=Command,
+    config=SftConfig,
     examples={
         "rlenv sft --log-dir runs/warm": "A preset imitates solved sums",
         "rlenv sft --problems FILE --epochs 3 --model FOLDER_OR_ID": "A model of your own, on the answers in a file",
@@ -33,30 +22,21 @@ from .config.parameters import group, option
         "What is imitated": ("verifier", "problems", "column_args", "chat"),
         "Who learns": ("model", "lora_rank", "sft_learning_rate"),
         "How much": ("epochs", "sft_steps", "sft_batch_size"),
-        "The run": ("config", "log_dir", "seed", "device"),
+        "The run": ("config_file", "log_dir", "seed", "device"),
     },
 )
-@environment
-@text
-@group(
-    "Imitation",
-    option("--model", str, "Preset (tiny, small, base, smollm2), folder, id, GGUF file or run.", "auto", "tiny"),
-    option("--epochs", COUNT, "Passes over all training problems of the file, instead of --sft-steps."),
-    option("--eval-episodes", FROM_ZERO, "Episodes of the evaluation; 0 for none.", shown="2000"),
-)
-@adapter
-@warm_start
-@declared("sft")
-@run_folder
-@processes
-@common
-def sft(**given: Any) -> None:
+def sft(config: SftConfig) -> None:
     """Train a language model on demonstrations; `rlenv train --model RUN --sft-steps 0` continues.
 
     With --problems, the answers in the file are the demonstrations, all of the training split. The loss is that of the
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    from .jobs.imitation import run_imitation
+    from .jobs import imitation
+    from .run.folder import CHECKPOINT
 
-    run_imitation(given)
+    run = imitation.sft(config)
+    imitation.show(run, config.as_json)
+    if run.signal:
+        click.echo(f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}", err=True)
+        sys.exit(128 + run.signal)

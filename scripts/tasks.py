@@ -9,14 +9,15 @@ import click
 
 from .config.command import Command
 from .config.names import Name
-from .config.options import as_json, problem_file, problem_file_arguments
-from .config.task_options import tasks as names
+from .config.names import tasks as names
+from .config.options import ProblemFile, as_json, problem_file_arguments
 from .process.progress import say
 from .process.terminal import plain
 
 
 @click.command(
     cls=Command,
+    config=ProblemFile,
     examples={
         "rlenv tasks": "All tasks, with their data sets",
         "rlenv tasks gsm8k": "Its arguments and its first problem",
@@ -24,9 +25,8 @@ from .process.terminal import plain
     },
 )
 @click.argument("name", required=False, shell_complete=Name(names).shell_complete)
-@problem_file
 @as_json
-def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
+def tasks(config: ProblemFile, name: str | None, as_json: bool) -> None:
     """List what --task takes; or show the task NAME, with its first prompt, as a model without chat reads it."""
     from rlenv.tasks import TASKS, arguments_of, find_task
 
@@ -35,7 +35,7 @@ def tasks(name: str | None, as_json: bool, **of_file: Any) -> None:
         lines = [f"{name:12}{row['verifier']:12}{row['rows']:26}{row['problems']}" for name, row in rows.items()]
         click.echo(json.dumps(rows) if as_json else "\n".join(lines))
         return
-    alike, own = find_task(name).lm_eval, problem_file_arguments(of_file)
+    alike, own = find_task(name).lm_eval, problem_file_arguments(config)
     row = arguments_of(name, {key: value for key, value in own.items() if value})
     row |= {} if alike is None else {"lm_eval": alike.name}
     try:

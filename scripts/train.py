@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import sys
 
 import click
 
-from rlenv.agents.algorithms import SETTINGS
-
 from .config.command import Command
-from .config.config_file import read_run
-from .config.names import Name
-from .config.options import (  # fmt: skip
-    COUNT,
-    FROM_ZERO,
-    MODEL,
-    adapter,
-    agent_arg,
-    common,
-    declared,
-    engine,
-    environment,
-    processes,
-    run_folder,
-    text,
-    warm_start,
-)
-from .config.parameters import KeyValue, Size, group, option
-
-agent_options = group(
-    "Agent, policy and budget",
-    option("--agent", Name(SETTINGS.keys), "Algorithm: rloo, grpo, ppo, ... or file.py:MyAgent.", "reinforce-baseline"),
-    *agent_arg,
-    option("--model", str, MODEL, "auto", "tiny; control: MlpPolicy"),
-    option("--policy-arg policy_args", KeyValue(), "Argument of the policy, such as critic=separate.", multiple=True),
-    option("--timesteps", COUNT, "Steps of the environment; for text: all tokens sampled.", shown="the policy's"),
-    option("--episodes", COUNT, "Episodes, instead of --timesteps."),
-)
-evaluation = group(
-    "Evaluation and logs",
-    option("--eval-episodes", FROM_ZERO, "Per evaluation; 0 for none.", shown="2000 for text, 100 for control"),
-    option("--eval-every", FROM_ZERO, "Updates between evaluations; the best is kept.", shown="10 in all; control: 0"),
-    option("--stop-reward", float, "Stop at this mean reward of an evaluation, minus two standard errors."),
-    option("--log-interval", COUNT, "Updates between two log entries.", 10),
-    option("--track", click.Choice(["wandb", "trackio", "mlflow"]), "Also send metrics, samples and result there."),
-    option(
-        "--report/--no-report", bool, "Write report.html at the end; see rlenv report.", True, envvar="RLENV_REPORT"
-    ),
-    option("--log-kl", bool, "Log the KL to the policy that training starts from (rollout/kl_start).", False),
-    option("--dry-run", bool, "Say whether the run fits in memory; train nothing.", False),
-    option("--plan-processes", COUNT, "With --dry-run: plan for so many processes of torchrun.", shown="those here"),
-    option("--plan-memory", Size(), "With --dry-run: the memory of each one's GPU.", shown="what is free here"),
-)
-checkpoints = group(
-    "Run folder and checkpoints",
-    option(
-        "--resume",
-        click.Path(exists=True, file_okay=False, path_type=Path),
-        "Continue the run in this folder, with its own options; after a kill, from its last checkpoint.",
-        is_eager=True,
-        callback=read_run,
-    ),
-    option("--save-every", click.FloatRange(min=0), "Minutes between two checkpoints.", 10.0),
-    option("--save-every-updates", COUNT, "Updates between two checkpoints, instead of --save-every."),
-    option("--keep", COUNT, "Checkpoints that are kept, besides the best.", 2),
-    option("--trust trust_checkpoint", bool, "With --resume: import your modules that the checkpoint names.", False),
-)
+from .config.configs import TrainConfig
 
 
 @click.command(
     cls=Command,
+    config=TrainConfig,
     examples={
         "rlenv train": "A small language model learns two-digit addition",
         "rlenv train --env CartPole-v1 --timesteps 50000": "The same agent balances a pole",
@@ -82,30 +24,35 @@ checkpoints = group(
         "What is learned": ("env_id", "task", "verifier", "verifier_args", "problems", "max_new_tokens"),
         "Who learns": ("agent", "model", "chat", "lora_rank", "learning_rate"),
         "How much": ("sft_steps", "episodes", "timesteps", "episodes_per_update", "group_size", "eval_every"),
-        "The run": ("config", "log_dir", "seed", "device", "resume", "dry_run", "plan_processes", "plan_memory"),
+        "The run": ("config_file", "log_dir", "seed", "device", "resume", "dry_run", "plan_processes", "plan_memory"),
     },
 )
-@environment
-@text
-@agent_options
-@declared("train")
-@adapter
-@warm_start
-@engine
-@evaluation
-@checkpoints
-@run_folder
-@declared("train", "Every run")
-@processes
-@common
-def train(**given: Any) -> None:
+def train(config: TrainConfig) -> None:
     """Train an agent.
 
     Without options, a small language model learns two-digit addition: a warm start on solved sums, then a verifier's
-    reward.
+    reward. From Python: rlenv.train(rlenv.TrainConfig(...)).
 
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
-    from .jobs.training import run_training
+    from rlenv.agents import DivergedError, EngineError, VerifierError
 
-    run_training(given)
+    from .jobs import training
+    from .run.folder import CHECKPOINT
+
+    if config.dry_run:
+        training.plan(config)
+        return
+    try:
+        run = training.train(config)
+    except (VerifierError, DivergedError, EngineError) as error:
+        if not getattr(error, "__notes__", None):
+            raise
+        click.echo(f"Stopped: {error}. {' '.join(error.__notes__)}", err=True)
+        sys.exit(1)
+    training.show(run, config.as_json)
+    if run.signal:
+        click.echo(
+            f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}. To go on: {run.resume_command}", err=True
+        )
+        sys.exit(128 + run.signal)

@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from .config.command import Group
+from .config.configs import Judged
 from .config.names import Name
 from .config.names import verifiers as verifier_names
-from .config.options import as_json, problem_file, problem_file_arguments, verifier_arg
+from .config.options import ProblemFile, as_json, problem_file_arguments
 from .process.terminal import console, plain
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
 
 
 @verifiers.command(
+    config=Judged,
     examples={
         "rlenv verifiers show arith": "Three problems, with right, wrong and empty answers judged",
         "rlenv verifiers show countdown -n 5 --seed 1 --verifier-arg numbers=3": "Five others, of another setting",
@@ -96,11 +98,9 @@ def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
 @click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
 @click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
-@verifier_arg
-@problem_file
 @as_json
 def show(
-    name: str, count: int, seed: int, completions: tuple[str, ...], verifier_args: Any, as_json: bool, **file: Any
+    config: Judged, name: str, count: int, seed: int, completions: tuple[str, ...], as_json: bool
 ) -> None:  # fmt: skip
     """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
     import inspect
@@ -111,8 +111,8 @@ def show(
     from rlenv.verifiers.lint.report import examples
     from rlenv.verifiers.sandbox.pool import isolate
 
-    verifier, rng = make_verifier(name, **dict(verifier_args)), random.Random(seed)
-    problems = [verifier.opened(problem) for problem in islice(from_file(file) or (), count)]
+    verifier, rng = make_verifier(name, **config.verifier_args), random.Random(seed)
+    problems = [verifier.opened(problem) for problem in islice(from_file(config) or (), count)]
     if not problems:
         try:
             problems = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
@@ -133,14 +133,14 @@ def show(
         click.echo(f"--verifier-arg, with defaults: {', '.join(shown) or 'none'}")
 
 
-def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
+def from_file(config: ProblemFile) -> Sequence[Problem] | None:
     """Return the problems of --problems, None without the option."""
-    given = problem_file_arguments(file)
-    if given["problems"] is None:
+    arguments = problem_file_arguments(config)
+    if arguments["problems"] is None:
         return None
     from rlenv.problems import load_problems  # slow
 
-    return load_problems(given["problems"], given["columns"], given["template"])
+    return load_problems(arguments["problems"], arguments["columns"], arguments["template"])
 
 
 def _judged(
@@ -166,6 +166,7 @@ def _judged(
 
 
 @verifiers.command(
+    config=Judged,
     examples={
         "rlenv verifiers lint countdown": "Right answers must be paid for, wrong ones must not",
         "rlenv verifiers lint rewards.py:f --problems FILE": "Your own, on your problems",
@@ -174,10 +175,8 @@ def _judged(
 )
 @click.argument("names", nargs=-1, shell_complete=Name(verifier_names).shell_complete)
 @click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
-@verifier_arg
-@problem_file
 @as_json
-def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:
+def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Check the verifiers NAMES: right answers must be accepted, wrong ones rejected.
 
     Each verifier judges its demonstrations and paraphrases, which must be successes, and wrong completions, which must
@@ -193,10 +192,10 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
 
     if everything == bool(names):
         raise ValueError("pass the names of verifiers, or --all")
-    problems, reports, skipped = from_file(file), [], {}
+    problems, reports, skipped = from_file(config), [], {}
     for name in list_verifiers() if everything else names:
         try:
-            verifier = make_verifier(name, **dict(verifier_args))
+            verifier = make_verifier(name, **config.verifier_args)
             opened = None if problems is None else [verifier.opened(problem) for problem in problems]
             reports.append(examine(verifier, opened, name))
         except ValueError as error:

@@ -47,11 +47,16 @@ FORBIDDEN = {  # by folder: folders, and libraries
 }
 SHARED = {"rlenv._http", "rlenv._status"}  # that every folder may import; they import nothing of ours
 ALLOWED = {  # imported where it is used
+    "rlenv/__init__.py": {"scripts"},  # for type checkers
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},
     "scripts/lab.py": {"labs"},
     "scripts/bench.py": {"benchmarks"},
 }
 DOORS = {  # modules above a file that it names in a text: they are optional, or take long to import
+    "rlenv/__init__.py": {
+        "rlenv._scripts.config.configs",
+        *(f"rlenv._scripts.jobs.{job}" for job in ("comparison", "evaluation", "imitation", "training")),
+    },
     "agents/policies/make.py": {"rlenv.agents.language.policy", "rlenv.agents.language.vocabulary"},
     "agents/training/loop.py": {"rlenv.agents.engines.player"},
     "agents/training/settings.py": {"rlenv.agents.engines.player"},

@@ -82,7 +82,7 @@ def code_lines(path: Path) -> int:
 
 @cache
 def imports(path: Path, module: str) -> tuple[str, ...]:
-    """Return the modules of the project that a file imports or names."""
+    """Return the modules of the project that a file imports or names; commands, which stand above it, do not count."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: list[str] = []
     for node in nodes(path):
@@ -96,7 +96,8 @@ def imports(path: Path, module: str) -> tuple[str, ...]:
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
             names = (getattr(argument, "value", None) for argument in node.args[:1])
             found += (absolute(name, package) for name in names if isinstance(name, str))
-    return tuple(name for name in found if file_of(name))
+    commands = "rlenv._scripts"
+    return tuple(name for name in found if file_of(name) and (commands in module or commands not in name))
 
 
 def absolute(name: str, package: str) -> str:

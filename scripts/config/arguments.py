@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from rlenv.agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
-from ..run.folder import LOCAL, config_of, model_of
+from ..run.folder import config_of, model_of
+from .base import Config, check_free, field_names, parameters
 from .defaults import NOT_SETTINGS, as_option, by_agent
-from .options import TEXT_ONLY, adapter, problem_file_arguments
-from .parameters import flag_of, typed
+from .options import ADAPTER, TEXT_ONLY, Text, Training, problem_file_arguments
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
-POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *adapter.names)  # of language models
+POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *ADAPTER)  # of language models
+OF_TEXT = [name for name in inspect.signature(TextGenTask).parameters if name in field_names(Training)]
 
 
 def is_text(env_id: str) -> bool:
@@ -35,101 +36,98 @@ def is_text(env_id: str) -> bool:
     return find_spec(env_id).name == "TextGen"
 
 
-def resolved(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the running command as `--config` reads them."""
-    return {
-        name: dict(value) if name.endswith("_args") else value
-        for name, value in given.items()
-        if name not in LOCAL and value not in (None, ())
-    }
+def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, Any]:
+    """Return the settings in a config, for the constructor of an agent.
 
-
-def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings among the options that were given, for the constructor of an agent.
+    Args:
+        config: with `settings`; the fields that are arguments of the agent, such as seed, are settings, too.
+        cls: of the agent.
+        name: of the agent, in errors.
 
     Raises:
-        ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
+        ValueError: for a setting that the agent does not take, or in --agent-arg, one that has an option.
     """
     accepted = inspect.signature(cls).parameters.keys() - {"policy", "env", *NOT_SETTINGS}
-    known = accepted | by_agent().keys()
-    given = {key: value for key, value in options.items() if key in known and value is not None}
-    if strange := next((key for key in given if key not in accepted), None):
+    options, settings = parameters(type(config)), getattr(config, "settings", {})
+    fields = {key: value for key in options if (value := config.value(key)) is not None and key != "settings"}
+    chosen = {key: value for key, value in fields.items() if key in accepted | by_agent().keys()}
+    if strange := next((key for key in chosen if key not in accepted), None):
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
-    more = dict(options.get("agent_args", ()))
-    _check_free("--agent-arg", more, options)
+    more = {key: value for key, value in settings.items() if key not in options}
     for key, value in more.items():
         if key in peer_names.KNOWN - accepted - {"policy", "env", *NOT_SETTINGS}:
             of_agent = accepted | {peer_names.POLICY}
             shown = value if isinstance(value, str) else json.dumps(value)
-            said = peer_names.advice({key: shown}, of_agent, partial(as_option, options))
-            raise ValueError(f"agent {name!r} has no setting {key!r}; {said}")
+            advice = peer_names.advice({key: shown}, of_agent, partial(as_option, options))
+            raise ValueError(f"agent {name!r} has no setting {key!r}; {advice}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - options.keys()))
-    return given | more
+    return chosen | more
 
 
-def _check_free(flag: str, given: dict[str, Any], options: Collection[str]) -> None:
-    """Refuse what has an option of its own."""
-    for name in given:
-        if name in options:
-            raise ValueError(f"{flag} {name}: there is an option for it, --{name.replace('_', '-')}")
-
-
-def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
+def policy_arguments(config: Any) -> dict[str, Any]:
     """Return the arguments for the policy's constructor.
+
+    Args:
+        config: of a job that trains.
 
     Raises:
         ValueError: for a --policy-arg that has an option, or an adapter without peft.
     """
-    given = dict(options.get("policy_args", ()))
-    if not is_text(options["env_id"]):
-        return given
-    _check_free("--policy-arg", given, POLICY_OPTIONS)
-    if options.get("lora_rank") is not None or has_adapter(model_of(options["model"])):
+    arguments = dict(getattr(config, "policy_args", {}))
+    if not is_text(config.env_id):
+        return arguments
+    check_free("--policy-arg", arguments, POLICY_OPTIONS)
+    if config.lora_rank is not None or has_adapter(model_of(config.model)):
         library()
-    values = {name: options.get(name) for name in POLICY_OPTIONS}
-    return {name: value for name, value in values.items() if value is not None and value is not False} | given
+    values = {name: getattr(config, name) for name in POLICY_OPTIONS}
+    return {name: value for name, value in values.items() if value is not None and value is not False} | arguments
 
 
-def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
+def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model: str = "auto") -> dict[str, Any]:
     """Return the arguments for the environment's constructor.
+
+    Args:
+        config: of the job.
+        env_id: of the environment.
+        env_args: further arguments of it.
+        model: whose tokenizer the environment gets, and behind whose warm start it begins.
 
     Raises:
         ValueError: for an option of the text environment with another one, or an --env-arg that has an option.
     """
-    given = dict(options["env_args"])
-    if not is_text(options["env_id"]):
+    if not is_text(env_id):
         for name in TEXT_ONLY:
-            if typed(name):
-                raise ValueError(f"{flag_of(name)} has no meaning for {options['env_id']}")
-        return given
+            if name in config.typed:
+                raise ValueError(f"{config.flag(name)} has no meaning for {env_id}")
+        return dict(env_args)
     for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
-        if name in given:
+        if name in env_args:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
-    unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
-    template = options.get("chat_template")
-    runs = (options, config_of(options["model"]))  # training begins behind the warm start's problems
+    unsafe = {"unsafe_local_exec": True} if config.unsafe_local_exec else {}
+    template = config.chat_template
+    own = {"sft_steps": getattr(config, "sft_steps", None), "sft_examples": getattr(config, "sft_examples", None)}
+    runs = (own, config_of(model))  # training begins behind the warm start's problems
     demonstrated = next((run["sft_examples"] for run in runs if run.get("sft_steps")), None)
     settings = {
-        **{name: options.get(name) for name in inspect.signature(TextGenTask).parameters if name != "group_size"},
-        **problem_file_arguments(options),
+        **{name: getattr(config, name) for name in OF_TEXT if hasattr(config, name)},
+        **problem_file_arguments(config),
         "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
-        "tokenizer": _tokenizer(options),
-        "first_problem": given.get("first_problem", demonstrated),
+        "tokenizer": _tokenizer(config.tokenizer, model),
+        "first_problem": env_args.get("first_problem", demonstrated),
     }
-    task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
-    return given | task | {name: value for name, value in settings.items() if value not in (None, ())}
+    task = {"verifier": config.verifier, "verifier_kwargs": config.verifier_args | unsafe}
+    return {**env_args, **task, **{name: value for name, value in settings.items() if value not in (None, ())}}
 
 
-def _tokenizer(options: dict[str, Any]) -> str | None:
+def _tokenizer(chosen: str | None, model: str) -> str | None:
     """Return the tokenizer that was asked for, else the model's.
 
     Raises:
         ValueError: if one is to be trained for a model that has one.
     """
-    asked, own = options["tokenizer"], tokenizer_of(model_of(options["model"]))
-    if asked is None or own is None or not asked.startswith("train:"):
-        return asked or own
-    if config_of(options["model"]).get("tokenizer") != asked:
-        model = options["model"]
-        raise ValueError(f"--tokenizer {asked} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
+    own = tokenizer_of(model_of(model))
+    if chosen is None or own is None or not chosen.startswith("train:"):
+        return chosen or own
+    if config_of(model).get("tokenizer") != chosen:
+        raise ValueError(f"--tokenizer {chosen} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
     return own

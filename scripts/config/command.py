@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from .task_options import fill_in
+from .parameters import KeyValue, no_value
 
-LARGEST = 2**63 - 1
+if TYPE_CHECKING:
+    from .base import Config
+
 ALL = "all options"  # in a context's `meta`, if they are asked for
 
 
@@ -33,17 +35,28 @@ class Examples:
 
 
 class Command(Examples, click.Command):
-    """A command with examples, and with its options under the headings of their groups.
+    """A command with examples, whose options are the fields of a config; it is called with the config.
 
     No option takes a number that is not finite or has more than 64 bits, or bytes that are not UTF-8.
 
     Args:
+        config: of the job; None for a command whose options are its own.
         often: {heading: names of options} that `--help` shows; `--help-all` shows all. Without it, `--help` does.
     """
 
-    def __init__(self, *args: Any, often: Mapping[str, Sequence[str]] | None = None, **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        config: type[Config] | None = None,
+        often: Mapping[str, Sequence[str]] | None = None,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
-        self.often = dict(often or {})
+        self.config, self.often = config, dict(often or {})
+        if config is not None:
+            from .base import parameters  # it reads the settings of agents, which `rlenv --help` does not need
+
+            self.params += [*parameters(config).values(), *([CONFIG] if "device" in parameters(config) else [])]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, with `--help-all` if `--help` shows a part of them."""
@@ -51,21 +64,44 @@ class Command(Examples, click.Command):
         return [*every[:-1], HELP_ALL, every[-1]] if self.often else every
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options, with those of a task, and check them.
+        """Read the options into the config, the command line over a file, and check them.
 
         Raises:
-            BadParameter: naming the first that no option takes.
-            UsageError: for a second --verifier, of which click would take the last.
+            BadParameter: naming the first value that no option takes.
+            UsageError: for a second --verifier, of which click would take the last; a missing option.
         """
         if sum(arg.partition("=")[0] == "--verifier" for arg in args) > 1:
             several = "name several in one, with their weights: --verifier exact,rewards.py:short=0.5"
             raise click.UsageError(f"--verifier is given twice; {several}", ctx)
         left = super().parse_args(ctx, args)
-        fill_in(ctx)
         for parameter in self.params:
-            if reason := _no_value(ctx.params.get(str(parameter.name))):
+            if reason := no_value(ctx.params.get(str(parameter.name))):
                 raise click.BadParameter(reason, ctx, parameter)
+        if self.config is not None and not ctx.resilient_parsing:
+            ctx.params["config"] = self._config(ctx, self.config)
         return left
+
+    def _config(self, ctx: click.Context, cls: type[Config]) -> Config:
+        """Return the config of this command line; its options are no longer parameters."""
+        from .base import check_free, parameters, read_file
+
+        file: Path | None = ctx.params.pop("config_file", None)
+        source = {name: ctx.get_parameter_source(name) for name in parameters(cls)}
+        values = {name: ctx.params.pop(name) for name in parameters(cls)}
+        typed = {name for name in values if source[name] is ParameterSource.COMMANDLINE}
+        values = {name: values[name] for name in values if name in typed or source[name] is ParameterSource.ENVIRONMENT}
+        if file is not None and "resume" in typed:
+            raise click.UsageError("--config and --resume exclude each other", ctx)
+        plain = {
+            name: dict(each) if isinstance(parameters(cls)[name].type, KeyValue) else each
+            for name, each in values.items()
+        }
+        check_free("--agent-arg", plain.get("settings", ()), parameters(cls))
+        config = cls.of({**({} if file is None else read_file(cls, file)), **plain}, typed)
+        for name, one in parameters(cls).items():
+            if getattr(one, "needed", False) and name not in config.chosen:
+                raise click.MissingParameter(ctx=ctx, param=one)
+        return config
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the headings in the order in which they first occur."""
@@ -99,18 +135,12 @@ HELP_ALL = click.Option(
 )
 
 
-def _no_value(value: Any) -> str:
-    """Return the fault of a value, or of one in a tuple, that no option takes; empty for any other."""
-    if isinstance(value, (tuple, list)):
-        return next(filter(None, map(_no_value, value)), "")
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"must be a finite number, got {value}"
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return f"must be at most {LARGEST}, got {value}"
-    if isinstance(value, (str, Path)) and any("\ud800" <= character <= "\udfff" for character in str(value)):
-        shown = str(value).encode("utf-8", "backslashreplace").decode()
-        return f"must be text in UTF-8, got '{shown}'; rename it, or type another"
-    return ""
+CONFIG = click.Option(
+    ["--config", "config_file"],
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML or JSON file with options of this command; the command line wins.",
+)
+CONFIG.heading = "Every run"  # type: ignore[attr-defined]
 
 
 class Group(Examples, click.Group):

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 
-import click
-
 from rlenv.agents import peer_names
 from rlenv.agents.algorithms import SETTINGS
 from rlenv.agents.setting import ANY, Setting
@@ -32,16 +30,21 @@ def by_agent(classes: Mapping[str, type[AgentSettings]] = SETTINGS) -> dict[str,
     return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
 
 
-def advice(option: str, command: click.Command) -> str:
-    """Return the spelling of a setting that a command has no option for, or of a peer's; empty for any other name."""
-    name, known = option.lstrip("-").replace("-", "_"), [str(each.name) for each in command.params]
-    if name in peer_names.RENAMED and "agent_args" in known:
+def advice(option: str, known: Collection[str]) -> str:
+    """Return the spelling of a setting that a command has no option for, or of a peer's; empty for any other name.
+
+    Args:
+        option: as it was typed.
+        known: the names of the command's options.
+    """
+    name = option.lstrip("-").replace("-", "_")
+    if name in peer_names.RENAMED and "settings" in known:
         return peer_names.advice({name: "..."}, written=partial(as_option, known))
     if difflib.get_close_matches(name, known, cutoff=MISSPELLED):
         return ""
     from rlenv.agents import AGENTS  # slow
 
-    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "agent_args" in known else ""
+    return f"pass --agent-arg {name}=..." if name in by_agent(AGENTS) and "settings" in known else ""
 
 
 def as_option(known: Collection[str], here: str, value: str) -> str:

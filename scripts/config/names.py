@@ -45,6 +45,13 @@ def verifiers() -> list[str]:
     return list_verifiers()
 
 
+def tasks() -> list[str]:
+    """Return the names of all tasks."""
+    from rlenv.tasks import TASKS
+
+    return list(TASKS)
+
+
 def without_folders(spec: str) -> str:
     """Return names with only the last part of absolute paths, for other machines than this one."""
     return _renamed(spec, _without_folders)
@@ -55,21 +62,21 @@ def short_name(spec: str) -> str:
     return "-".join(re.sub(r"[^\w.-]+", ".", _without_folders(name)) for name, _ in _members(spec)).replace(".py.", ".")
 
 
-def resume_command(run: Path, options: Mapping[str, Any]) -> str:
-    """Return the command that continues a run, with `--trust` if that imports a module of the user's."""
+def resume_command(run: Path, config: Mapping[str, Any]) -> str:
+    """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code."""
     from rlenv.hub import is_allowed
     from rlenv.verifiers.plugins.registry import is_listed
 
-    env = str(options.get("env_id") or "").removeprefix("rlenv:")
-    named = [str(options.get("agent")), env, *(options.get("tools") or ())]
-    judges = [name.partition(":")[0] for name, _ in _members(options.get("verifier") or "arith")]
-    own = any(":" in name for name in named) or not all(map(is_listed, judges)) or options.get("unsafe_local_exec")
-    own = own or not is_allowed(options.get("problems"))
+    env = str(config.get("env_id") or "").removeprefix("rlenv:")
+    named = [str(config.get("agent")), env, *map(str, config.get("tools") or ())]
+    judges = [name.partition(":")[0] for name, _ in _members(str(config.get("verifier") or "arith"))]
+    own = any(":" in name for name in named) or not all(map(is_listed, judges)) or config.get("unsafe_local_exec")
+    own = own or not is_allowed(config.get("problems"))
     return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 
-def agent_class(name: str) -> type[Agent]:
-    """Return the class that a name stands for, importing its module if it is the user's.
+def agent_class(name: str | type[Agent]) -> type[Agent]:
+    """Return the class that a name stands for, importing its module if it is the user's; a class is returned.
 
     Raises:
         ValueError: for an unknown name, with the closest match; a module that cannot be imported; no agent.
@@ -78,15 +85,18 @@ def agent_class(name: str) -> type[Agent]:
     from rlenv.verifiers.plugins.registry import reason_of
     from rlenv.verifiers.plugins.user_code import import_user_module
 
-    module, own, attribute = name.rpartition(":")
-    if not own:
-        if name.endswith(".py"):
-            raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
-        return agents.find_agent(name)
-    try:
-        found = getattr(import_user_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
-        raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
+    if isinstance(name, str):
+        module, own, attribute = name.rpartition(":")
+        if not own:
+            if name.endswith(".py"):
+                raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
+            return agents.find_agent(name)
+        try:
+            found = getattr(import_user_module(module), attribute)
+        except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+            raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
+    else:
+        found = name
     if not (isinstance(found, type) and issubclass(found, agents.Agent)):
         raise ValueError(f"agent {name!r} is not a class of agents: it must be a subclass of agents.Agent, or of GRPO")
     return found

@@ -1,61 +1,16 @@
-"""How options are put together, which of them were given, and how KEY=VALUE is read; they know no option by name."""
+"""Types of options: KEY=VALUE, sizes, files of problems, tokens."""
 
 from __future__ import annotations
 
-import copy
 import json
+import math
 import re
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-
-class Options(tuple[click.Option, ...]):
-    """Options that commands share; as a decorator, they are added to a command in this order."""
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Add the options to those of the decorators below."""
-        decorated: Any = function
-        decorated.__click_params__ = [*getattr(function, "__click_params__", ()), *reversed(self)]
-        return function
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the parameters."""
-        return [str(option.name) for option in self]
-
-    def without(self, *names: str) -> Options:
-        """Return the options but those of these parameters."""
-        return Options(option for option in self if option.name not in names)
-
-
-def option(
-    flags: str, kind: Any, about: str, default: Any = None, shown: str | None = None, **more: Any
-) -> click.Option:
-    """Return an option.
-
-    Args:
-        flags: such as "--chat/--no-chat", or "--json as_json" with the name of the parameter.
-        kind: type of the values; bool for an option without a value.
-        about: shown by `--help`.
-        default: None for an argument that is not passed on.
-        shown: the default in words.
-        more: attributes of `click.Option`.
-    """
-    attributes = {"type": kind, "help": about, "show_default": shown, "is_flag": kind is bool}
-    if "required" not in more:
-        attributes["default"] = default
-    return click.Option(flags.split(), **attributes | more)
-
-
-def group(heading: str, *members: click.Option) -> Options:
-    """Return options that `--help` shows under a heading."""
-    own = [copy.copy(member) for member in members]  # other groups may have them, too
-    for member in own:
-        member.heading = heading  # type: ignore[attr-defined]
-    return Options(own)
+LARGEST = 2**63 - 1
 
 
 class KeyValue(click.ParamType):
@@ -108,17 +63,25 @@ class ProblemSource(click.Path):
         return value if str(value).startswith("hf:") else super().convert(value, param, ctx)
 
 
-def typed(name: str) -> bool:
-    """Tell whether an option was given on the command line."""
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+class StopToken(click.ParamType):
+    """A token by its text, or by its id."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
+        """Return the text or the id."""
+        return int(value) if re.fullmatch("[0-9]+", str(value)) else str(value)
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of an option of the running command, given its parameter name."""
-    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
-
-
-def given_by_user(name: str) -> bool:
-    """Tell whether an option of the running command was given, on the command line or in a file."""
-    context = click.get_current_context()
-    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+def no_value(value: Any) -> str:
+    """Return the fault of a value, or of one in a tuple, that no option takes; empty for any other."""
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(no_value, value)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, got {value}"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"must be at most {LARGEST}, got {value}"
+    if isinstance(value, (str, Path)) and any("\ud800" <= character <= "\udfff" for character in str(value)):
+        shown = str(value).encode("utf-8", "backslashreplace").decode()
+        return f"must be text in UTF-8, got '{shown}'; rename it, or type another"
+    return ""

@@ -1,60 +1,49 @@
-"""The options that --task stands for, and the revision of a data set that was named without one."""
+"""The options that a task stands for, and the revision of a data set that was named without one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-import click
-from click.core import ParameterSource
+from .options import Text
+
+T = TypeVar("T", bound=Text)
 
 NAMES = {"columns": "column_args", "template": "prompt_template", "verifier_kwargs": "verifier_args"}
 
 
-def tasks() -> list[str]:
-    """Return the names of all tasks."""
-    from rlenv.tasks import TASKS
+def with_task(config: T) -> T:
+    """Return a config with the arguments of its task, and the name of a data set with its revision.
 
-    return list(TASKS)
-
-
-def fill_in(ctx: click.Context) -> None:
-    """Replace --task by the options of its row, and the name of a data set by that of its revision.
-
-    What was given on the command line or in a file stays; KEY=VALUE options add to those of the row.
+    What was given stays; KEY=VALUE options add to those of the task.
 
     Raises:
         ValueError: for an unknown task, with the closest ones.
     """
-    if ctx.resilient_parsing:  # a shell completes
-        return
-    task = ctx.params.pop("task", None)
-    if ctx.params.get("lm_eval"):
-        if task is None:
-            raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
-        ctx.params["lm_eval"] = task
-    if task is not None:
-        _expand(ctx, task)
-    problems = str(ctx.params.get("problems"))
-    if problems.startswith("hf:") and not ctx.params.get("resume"):
-        ctx.params["problems"] = _pinned(problems)
+    lm_eval = bool(getattr(config, "lm_eval", False))
+    if lm_eval and config.task is None:
+        raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
+    if config.task is not None:
+        config = _expanded(config, config.task, lm_eval)
+    if isinstance(config.problems, str) and config.problems.startswith("hf:"):
+        config = config.but(problems=_pinned(config.problems))
+    return config
 
 
-def _expand(ctx: click.Context, task: str) -> None:
+def _expanded(config: T, task: str, lm_eval: bool) -> T:
     from rlenv.tasks import arguments_of, as_lm_eval
 
-    def given(name: str) -> bool:
-        return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
-
-    row = arguments_of(task, {"verifier": ctx.params["verifier"]} if given("verifier") else {})
-    row |= as_lm_eval(task) if ctx.params.get("lm_eval") else {}
+    own: dict[str, Any] = {name: getattr(config, name) for name in ("verifier", "problems") if name in config.chosen}
+    row = arguments_of(task, own) | (as_lm_eval(task) if lm_eval else {})
+    changes: dict[str, Any] = {"task": None}
     for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
         if isinstance(value, Mapping):
-            ctx.params[name] = tuple({**value, **dict(ctx.params[name])}.items())
-        elif not given(name):
-            ctx.params[name] = value
-        if not given(name):
-            ctx.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
+            changes[name] = {**value, **getattr(config, name)}
+        elif name not in config.chosen:
+            changes[name] = value
+    expanded = config.but(**changes)
+    expanded.chosen |= changes.keys()
+    return expanded
 
 
 def _pinned(name: str) -> str:

@@ -50,7 +50,7 @@ class ShowProgress(BaseCallback):
         if not self._ended:
             self._ended = bool(self.locals["dones"].any())
             self.show(before_first_end(self.model.num_timesteps - self._before, self.unit))
-        return not self.interrupt.asked
+        return not self.interrupt.signal
 
 
 class BeforeRollouts(BaseCallback):

@@ -15,64 +15,81 @@ import torch
 
 from rlenv.agents import Rollout, SampledPolicy, processes
 from rlenv.agents.checks import check_count
-from rlenv.agents.training.evaluation import evaluate
+from rlenv.agents.training.evaluation import evaluate as evaluate_policy
 from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
-from rlenv.verifiers.conversation import text_of
 from rlenv.version import __version__
 
 from ..config.arguments import is_text
-from ..config.parameters import flag_of, given_by_user
+from ..config.configs import EvaluateConfig
+from ..config.task_options import with_task
 from ..process.progress import progress_bar, say
 from ..process.torchrun import join
 from ..reports.evaluation_figures import of_attempts, table, with_intervals
 from ..reports.held_out import problem_figures
 from ..reports.rules import MOST_CUT
-from ..run.folder import check_place, said, write_json, write_text
+from ..run.folder import check_place, content_of, write_json, write_text
 from ..run.samples import Row, outcome_rows
 from . import session
-from .subject import Subject, content_of, find, policy_arguments
+from .subject import Subject, find, policy_arguments
 
 MORE = ("success_interval", "truncated_share", "sampled", "completions")  # beside those of `Agent.evaluate`
 
 
-def run_evaluations(runs: tuple[Path, ...], given: dict[str, Any]) -> None:
-    """Evaluate as the options say, and print the figures."""
-    if given["out"] is not None and len(runs) > 1:
-        raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
-    given["device"] = join(given["device"], given["process_timeout"])
-    if given["lm_eval"]:
-        name, metric, *_ = find_lm_eval(given["lm_eval"])
+def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the figures of runs, checkpoints and models by name, as `rlenv evaluate` does; of text, with completions.
+
+    Args:
+        config: of the evaluation, with its `runs`.
+        print_samples: whether to print the first completions on stderr.
+
+    Raises:
+        ValueError: for a config that is wrong, in one line.
+    """
+    if config.lm_eval and config.task is not None:
+        name, metric, *_ = find_lm_eval(config.task)
         say(f"prompts are those of lm-eval's {name} without examples; success is nearest to its {metric}")
-    results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
+    config = with_task(config)
+    if config.out is not None and len(config.runs) > 1:
+        raise ValueError(
+            f"--out is one file, but there are {len(config.runs)} runs; leave it out, and each gets its own"
+        )
+    config = config.but(device=join(config.device, config.process_timeout))
+    results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(config.runs)}
     for name, found in results.items():
         if found.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
         if line := found.get("few_problems"):
             say(f"{name}: {line}")
+    return results
+
+
+def show(results: Mapping[str, dict[str, Any]], config: EvaluateConfig) -> None:
+    """Print the figures."""
     figures = next(iter(results.values()))
-    if given["as_json"]:
-        short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}
-        click.echo(json.dumps(results if len(runs) > 1 else short))
+    if config.as_json:
+        short = {name: value for name, value in figures.items() if config.samples or name not in MORE}
+        click.echo(json.dumps(results if len(results) > 1 or len(config.runs) > 1 else short))
     else:
-        click.echo(table(results) if len(runs) > 1 or given["samples"] else session.describe(figures))
+        several = len(config.runs) > 1 or config.samples
+        click.echo(table(results) if several else session.describe(figures))
 
 
-def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
+def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[str, Any]:
     """Return the figures of a run or model; of text, write all completions, too, and print some."""
-    subject = find(run, given)
-    text, seed, samples, split = is_text(subject.env_id), given["seed"], given["samples"], given["split"]
-    _check(text, subject.env_id, given)
+    subject = find(run, config)
+    text, seed, samples, split = is_text(subject.env_id), config.seed, config.samples, config.split
+    _check(text, subject.env_id, config)
     with processes.alone():  # the updates of the agent may not be for so many processes
-        loaded = subject.load(given)
+        loaded = subject.load(config)
     processes.check_equal(str(content_of(subject.path)))
     policy, env_kwargs = loaded.policy, subject.env_kwargs
-    count = given["episodes"] or (200 if samples else session.evaluation_episodes(text))
+    count = config.episodes or (200 if samples else session.evaluation_episodes(text))
     if text:
-        policy, task = SampledPolicy(policy, given["temperature"], given["top_p"]), session.task_of(loaded.env)
+        policy, task = SampledPolicy(policy, config.temperature, config.top_p), session.task_of(loaded.env)
         count = min(count, len(task.stream.listed) or count)  # the same problem twice would narrow the intervals
-        settings = _settings(subject, given) | {"device": loaded.device.type, "problems": count}
-        path = processes.on_main(lambda: _file(given["out"], subject.home, settings, given["overwrite"]))
+        settings = _settings(subject, config) | {"device": loaded.device.type, "problems": count}
+        path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
         env_kwargs = env_kwargs | {"tokenizer": task.tokenizer}
     loaded.env.close()
     check_count("episodes", count, low=processes.size())
@@ -82,7 +99,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
         envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, samples)
         with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
             on_step, generator = session.counting(show, total, unit), torch.Generator(loaded.device)
-            figures, rollout = evaluate(policy, envs, total, greedy, seed, generator, on_step)
+            figures, rollout = evaluate_policy(policy, envs, total, greedy, seed, generator, on_step)
             if not text:
                 return figures, []
             posed = session.task_of(envs)
@@ -90,15 +107,15 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
             rows = _rows(posed, rollout, greedy, samples)
         return with_intervals(figures, rows, seed), rows
 
-    figures, rows = played(given["deterministic"])
+    figures, rows = played(config.deterministic)
     figures["split"] = split if text else None
     if not text:
         return figures
-    if processes.is_main() and not given["as_json"]:
-        session.print_samples([(text_of(row["prompt"]), said(row), row["reward"]) for row in rows[:10]], split)
+    if processes.is_main() and print_samples:
+        session.print_samples(rows[:10], split)
     if samples:
         sampled, more = played(False, samples)
-        how = {"samples": samples, "temperature": policy.temperature, "top_p": given["top_p"]}
+        how = {"samples": samples, "temperature": policy.temperature, "top_p": config.top_p}
         figures["sampled"] = how | sampled | of_attempts(more, samples, seed)
         rows += more
     if processes.is_main():
@@ -107,33 +124,36 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     return figures | {"completions": str(path)}
 
 
-def _check(text: bool, env_id: str, given: dict[str, Any]) -> None:
+def _check(text: bool, env_id: str, config: EvaluateConfig) -> None:
     """Check the options that say how actions are chosen.
 
     Raises:
         ValueError: for one that has no meaning or no effect.
     """
     for name in ("samples", "temperature", "top_p", "out"):
-        if given_by_user(name) and not text:
-            raise ValueError(f"{flag_of(name)} has no meaning for {env_id}")
-    if given_by_user("activation_checkpointing"):
+        if name in config.chosen and not text:
+            raise ValueError(f"{config.flag(name)} has no meaning for {env_id}")
+    if "activation_checkpointing" in config.chosen:
         raise ValueError("--activation-checkpointing has no effect without training; leave it out")
-    if not given["deterministic"] and given["samples"]:
+    if not config.deterministic and config.samples:
         raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
     for name in ("temperature", "top_p"):
-        if given["deterministic"] and not given["samples"] and given_by_user(name):
-            raise ValueError(f"{flag_of(name)} has no effect on greedy completions; add --samples N")
+        if config.deterministic and not config.samples and name in config.chosen:
+            raise ValueError(f"{config.flag(name)} has no effect on greedy completions; add --samples N")
 
 
-def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
+def _settings(subject: Subject, config: EvaluateConfig) -> dict[str, Any]:
     """Return the settings that decide the figures of an evaluation of text."""
     return {
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
         "content": content_of(subject.path),
-        "policy_args": policy_arguments(given),
+        "policy_args": policy_arguments(config),
         "env_kwargs": subject.env_kwargs,
-        **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},
+        **{
+            name: getattr(config, name)
+            for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")
+        },
     }
 
 

@@ -21,7 +21,7 @@ from rlenv.agents.rollouts.envs import find_spec
 from rlenv.picture import token_text
 
 from ..config import arguments
-from ..config.parameters import flag_of, given_by_user
+from ..config.configs import PlayConfig
 from ..process.terminal import plain
 from . import session, subject
 
@@ -39,24 +39,24 @@ class StoppedError(Exception):
     """Somebody wants to stop, or the input has ended."""
 
 
-def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlooker | None]:
+def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooker | None]:
     """Return the environment that is played, and the policy of the run, if any."""
     if run is None:
-        chosen = arguments.env_arguments({**given, "model": "auto", "trust": None})
-        if arguments.is_text(given["env_id"]):
-            chosen |= {"split": given["split"]} | subject.whole_file(given["split"], chosen.get("problems"))
-        elif given_by_user("split"):
-            raise ValueError(f"--split has no meaning for {given['env_id']}")
-        return _make(given["env_id"], chosen), None
-    found = subject.find(run, given)
-    loaded = found.load(given)
+        chosen = arguments.env_arguments(config, config.env_id, config.env_args)
+        if arguments.is_text(config.env_id):
+            chosen |= {"split": config.split} | subject.whole_file(config, chosen.get("problems"))
+        elif "split" in config.chosen:
+            raise ValueError(f"--split has no meaning for {config.env_id}")
+        return _make(config.env_id, chosen), None
+    found = subject.find(run, config)
+    loaded = found.load(config)
     loaded.env.close()
     policy, env_kwargs = loaded.policy, found.env_kwargs
     if arguments.is_text(found.env_id):
         env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).tokenizer}
-        policy = SampledPolicy(policy, given["temperature"], given["top_p"])
-    elif useless := next(filter(given_by_user, ("temperature", "top_p", "top")), None):
-        raise ValueError(f"{flag_of(useless)} has no meaning for {found.env_id}")
+        policy = SampledPolicy(policy, config.temperature, config.top_p)
+    elif useless := next((name for name in ("temperature", "top_p", "top") if name in config.chosen), None):
+        raise ValueError(f"{config.flag(useless)} has no meaning for {found.env_id}")
     return _make(found.env_id, env_kwargs), Onlooker(policy, loaded.device)
 
 

@@ -1,13 +1,13 @@
-"""Imitation of demonstrations: the warm start of a run, and `rlenv sft` from its options to its result."""
+"""Imitation of demonstrations: the warm start of a run, and supervised training from its config to its result."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,33 @@ from rlenv.agents.checks import check_count
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
-from ..config.arguments import is_text, resolved
+from ..config.arguments import is_text
+from ..config.base import named
+from ..config.configs import SftConfig, TrainConfig
 from ..config.names import short_name
-from ..config.parameters import given_by_user, typed
+from ..config.task_options import with_task
 from ..process.progress import Interrupt, progress_bar, say
 from ..process.torchrun import join
-from ..run.folder import CHECKPOINT, RESULT, Run, choose, own_run
+from ..run.folder import CHECKPOINT, RESULT, RunFolder, choose, own_folder
 from . import model_defaults, session
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
-def warm_start(agent: Agent, demonstrations: Rollout, options: dict[str, Any], in_passes: bool = False) -> WarmStart:
+def warm_start(
+    agent: Agent, demonstrations: Rollout, config: TrainConfig | SftConfig, in_passes: bool = False
+) -> WarmStart:
     """Return the loop of a warm start on demonstrations, drawn with the run's seed."""
-    rate = options["sft_learning_rate"]
+    rate = config.sft_learning_rate
     return WarmStart(
         agent.policy,
         demonstrations,
-        options["sft_steps"],
-        options["sft_batch_size"],
+        config.sft_steps or 0,
+        config.sft_batch_size,
         agent.usual("sft_learning_rate") if rate is None else rate,
         micro_batch_size=agent.micro_batch_size,
         micro_batch_tokens=agent.micro_batch_tokens,
-        seed=options["seed"],
+        seed=config.seed,
         in_passes=in_passes,
     )
 
@@ -53,122 +57,149 @@ def imitate(loop: WarmStart, interrupt: Interrupt, on_step: Callable[[int, float
             show(step + 1, f"loss {loss:.3f}")
             if on_step is not None:
                 on_step(step, loss)
-            return not interrupt.asked
+            return not interrupt.signal
 
         return loop.run(each)
 
 
-def run_imitation(given: dict[str, Any]) -> None:
-    """Imitate as the options say; exit with 128 and the number of a signal, if one came."""
-    if not is_text(given["env_id"]):
-        raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
-    judged = given["problems"] is None or given_by_user("verifier")
-    given = given if judged else {**given, "verifier": "exact"}
-    given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
-    agent = _agent(given)
+@dataclass(frozen=True)
+class ImitatedRun:
+    """A run of supervised training that has ended.
+
+    Attributes:
+        folder: of the run.
+        agent: with the policy.
+        result: what `rlenv sft --json` prints.
+        held_out: how many held-out demonstrations the evaluation loss is of.
+        signal: the number of the signal that ended it early; 0 for none.
+    """
+
+    folder: Path
+    agent: Agent
+    result: dict[str, Any]
+    held_out: int
+    signal: int
+
+
+def sft(config: SftConfig) -> ImitatedRun:
+    """Return a run of supervised training on demonstrations, as `rlenv sft` makes it.
+
+    Raises:
+        ValueError: for a config that is wrong, in one line.
+    """
+    config = with_task(config)
+    if not is_text(config.env_id):
+        raise ValueError(f"{config.env_id} has no demonstrations to learn from")
+    judged = config.problems is None or "verifier" in config.chosen
+    if not judged:
+        config = config.but(verifier="exact")
+    if config.sft_steps is None:
+        config = config.but(sft_steps=model_defaults.STEPS)
+    agent, config = _agent(config)
     stream = session.task_of(agent.env).stream
-    given |= _amount(given, len(stream.listed))
-    demonstrations = session.demonstrations(agent, given)
-    envs, episodes = None, given["eval_episodes"]
+    config = _amount(config, len(stream.listed))
+    demonstrations = session.demonstrations(agent, config)
+    envs, episodes = None, config.eval_episodes
     if episodes is None:
         episodes = session.evaluation_episodes(True, stream.sizes)
     if judged and episodes:
-        envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
-    held_out = None if demonstrations is None else _held_out(agent, given)
-    source = short_name(given["verifier"]) if judged else Path(re.sub("@[0-9a-f]{40}$", "", given["problems"])).stem
-    place = processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
-    run, given = own_run(Run(place), given)
-    run.create(resolved(given), given["overwrite"])
-    started, before = time.perf_counter(), _loss(agent, held_out, given)
-    with Interrupt() as interrupt:
-        losses = []
-        if demonstrations is not None:
-            losses = imitate(warm_start(agent, demonstrations, given, given["epochs"] is not None), interrupt)
-    seconds = time.perf_counter() - started
-    agent.save(run.path / CHECKPOINT)
-    result = {
-        "run_dir": str(run.path),
-        "env": given["env_id"],
-        "seed": given["seed"],
-        "steps": len(losses),
-        "examples": given["sft_examples"],
-        "loss": losses[-1] if losses else None,
-        "initial_eval_loss": before,
-        "eval_loss": _loss(agent, held_out, given),
-        "seconds": round(seconds, 3),
-        "eval": None if envs is None else session.run_evaluation(agent, envs, episodes, given["seed"])[0],
-        "interrupted": bool(interrupt.asked),
-    }
-    _show(run, result, 0 if held_out is None else len(held_out), given["as_json"])
-    if interrupt.asked:
-        click.echo(f"Interrupted; checkpoint written to {run.path / CHECKPOINT}", err=True)
-        sys.exit(128 + interrupt.asked)
+        envs = session.held_out_envs(config.env_id, session.arguments_of(agent), agent.device, episodes)
+    held_out = None if demonstrations is None else _held_out(agent, config)
+    problems = named(config.problems) if config.problems is not None else ""
+    source = short_name(named(config.verifier)) if judged else Path(re.sub("@[0-9a-f]{40}$", "", problems)).stem
+    place = processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}"))
+    with ExitStack() as held:
+        run = own_folder(RunFolder(place), held)
+        run.create(config.flat(), config.overwrite, held)
+        started, before = time.perf_counter(), _loss(agent, held_out, config)
+        with Interrupt() as interrupt:
+            losses = []
+            if demonstrations is not None:
+                losses = imitate(warm_start(agent, demonstrations, config, config.epochs is not None), interrupt)
+        seconds = time.perf_counter() - started
+        agent.save(run.path / CHECKPOINT)
+        result = {
+            "run_dir": str(run.path),
+            "env": config.env_id,
+            "seed": config.seed,
+            "steps": len(losses),
+            "examples": config.sft_examples,
+            "loss": losses[-1] if losses else None,
+            "initial_eval_loss": before,
+            "eval_loss": _loss(agent, held_out, config),
+            "seconds": round(seconds, 3),
+            "eval": None if envs is None else session.run_evaluation(agent, envs, episodes, config.seed)[0],
+            "interrupted": bool(interrupt.signal),
+        }
+        run.write(RESULT, result)
+    return ImitatedRun(run.path, agent, result, 0 if held_out is None else len(held_out), interrupt.signal)
 
 
-def _agent(given: dict[str, Any]) -> Agent:
-    """Return an agent with the model that the options describe; it is never asked to learn from rewards.
+def show(run: ImitatedRun, as_json: bool) -> None:
+    """Print the result of a run."""
+    result = run.result
+    if run.held_out:
+        before, after = result["initial_eval_loss"], result["eval_loss"]
+        say(f"loss on {run.held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        figures = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
+        if line := (result["eval"] or {}).get("few_problems"):
+            say(line)
+        click.echo(f"{figures}Run folder: {result['run_dir']}")
+
+
+def _agent(config: SftConfig) -> tuple[Agent, SftConfig]:
+    """Return an agent with the model of a config, which is never asked to learn from rewards, and the config.
 
     Raises:
         ValueError: if there are fewer episodes to evaluate than processes.
     """
-    device = join(given["device"], given["process_timeout"])
-    if given["eval_episodes"]:
-        check_count("eval_episodes", given["eval_episodes"], low=processes.size())
-    given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
+    device = join(config.device, config.process_timeout)
+    if config.eval_episodes:
+        check_count("eval_episodes", config.eval_episodes, low=processes.size())
+    config = config.set(micro_batch_tokens=model_defaults.passes_of_imitation(config))
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
-        agent = session.build_agent("reinforce", given | {"device": device})
+        agent = session.build_agent("reinforce", config.but(device=device))
     processes.same_start(agent.policy)
-    model_defaults.announce(agent, given)
-    return agent
+    model_defaults.announce(agent, config)
+    return agent, config
 
 
-def _show(run: Run, result: dict[str, Any], held_out: int, as_json: bool) -> None:
-    """Write the result into the run folder, and print it."""
-    run.write(RESULT, result)
-    if held_out:
-        before, after = result["initial_eval_loss"], result["eval_loss"]
-        say(f"loss on {held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        said = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
-        if line := (result["eval"] or {}).get("few_problems"):
-            say(line)
-        click.echo(f"{said}Run folder: {result['run_dir']}")
-
-
-def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
-    """Return how many examples and steps there are: of a file, all its training problems, in epochs if asked for.
+def _amount(config: SftConfig, listed: int) -> SftConfig:
+    """Return the config with its examples and steps: of a file, all its training problems, in epochs if asked for.
 
     Raises:
         ValueError: for --epochs without a file, or together with --sft-steps.
     """
-    if given["problems"] is None:
-        if given["epochs"] is not None:
+    if config.problems is None:
+        if config.epochs is not None:
             raise ValueError("--epochs counts passes over a file: pass --problems, or --sft-steps instead")
-        return {}
-    examples = min(given["sft_examples"], listed) if given_by_user("sft_examples") else listed
-    if given["epochs"] is None:
-        return {"sft_examples": examples}
-    if typed("sft_steps"):
+        return config
+    examples = min(config.sft_examples, listed) if "sft_examples" in config.chosen else listed
+    if config.epochs is None:
+        return config.but(sft_examples=examples)
+    if "sft_steps" in config.typed:
         raise ValueError("--epochs and --sft-steps exclude each other")
-    return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
+    steps = config.epochs * -(-examples // max(config.sft_batch_size, 1))
+    return config.but(sft_examples=examples, sft_steps=steps)
 
 
-def _held_out(agent: Agent, given: dict[str, Any]) -> Rollout | None:
+def _held_out(agent: Agent, config: SftConfig) -> Rollout | None:
     """Return demonstrations of problems in the test split; None if it is empty."""
     try:
-        envs = session.evaluation_envs(given["env_id"], session.arguments_of(agent), agent.device, 1, "test")
+        envs = session.evaluation_envs(config.env_id, session.arguments_of(agent), agent.device, 1, "test")
     except EmptySplitError:
         return None
     with closing(envs):
         task = session.task_of(envs)
         count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
-        return session.first_demonstrations(task, count, given["seed"], agent.device)
+        return session.first_demonstrations(task, count, config.seed, agent.device)
 
 
-def _loss(agent: Agent, held_out: Rollout | None, given: dict[str, Any]) -> float | None:
+def _loss(agent: Agent, held_out: Rollout | None, config: SftConfig) -> float | None:
     """Return the loss on held-out demonstrations; None without any."""
     if held_out is None:
         return None
-    return demonstration_loss(agent.policy, held_out, given["sft_batch_size"], agent.micro_batch_tokens)
+    return demonstration_loss(agent.policy, held_out, config.sft_batch_size, agent.micro_batch_tokens)

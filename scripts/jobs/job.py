@@ -13,7 +13,9 @@ from stable_baselines3.common.logger import HParam
 from rlenv.agents import Agent, Rollout, processes
 from rlenv.agents.files import reading
 
-from ..config.arguments import is_text, resolved
+from ..config.arguments import is_text
+from ..config.base import named
+from ..config.configs import TrainConfig
 from ..config.names import short_name
 from ..process.errors import is_out_of_memory
 from ..process.progress import Interrupt, SignalError, progress_bar, say
@@ -21,7 +23,7 @@ from ..reports.live_doctor import LiveDoctor
 from ..reports.rules import CURVE_EPISODES
 from ..run import samples
 from ..run.checkpoints import Saver
-from ..run.folder import EPISODES, SAMPLES, Run
+from ..run.folder import EPISODES, SAMPLES, RunFolder
 from ..run.log import log_scalar, log_table, open_log
 from ..run.trackers import TRACKERS
 from . import session
@@ -32,12 +34,12 @@ OUTCOMES = ("eval/mean_reward", "eval/success_rate", "eval/mean_ep_length")  # o
 POINTS = 10  # of the curve of held-out success by default
 
 
-class Job:
+class TrainJob:
     """One run of `rlenv train`.
 
     Args:
         agent: new, or loaded from a checkpoint of the run.
-        given: the options of the command.
+        config: of the run.
         run: new, or the one that is resumed.
         interrupt: whether a signal came.
 
@@ -46,36 +48,37 @@ class Job:
         episodes: of each evaluation.
         demonstrations: for the warm start; None without one, or if it is over.
         shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
-        config: the options as `--config` reads them, with the steps or episodes that the run ends after.
+        written: the config as config.json has it, with the steps or episodes that the run ends after.
     """
 
-    def __init__(self, agent: Agent, given: dict[str, Any], run: Run, interrupt: Interrupt) -> None:
-        self.agent, self.given, self.run, self.interrupt = agent, given, run, interrupt
-        self.saver = Saver(run, agent, given["save_every"], given["save_every_updates"], given["keep"])
+    def __init__(self, agent: Agent, config: TrainConfig, run: RunFolder, interrupt: Interrupt) -> None:
+        self.agent, self.run, self.interrupt = agent, run, interrupt
+        self.saver = Saver(run, agent, config.save_every, config.save_every_updates, config.keep)
         self.state = self.saver.state
-        self.is_text = is_text(given["env_id"])
+        self.is_text = is_text(config.env_id)
         self.unit = "tokens" if self.is_text else "steps"
-        self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
-        self.goal = given["episodes"] or given["timesteps"] or agent.usual("total_timesteps")
+        self.counter = "num_episodes" if config.episodes else "num_timesteps"
+        self.goal = config.episodes or config.timesteps or agent.usual("total_timesteps")
         self.shown_samples: list[samples.Row] = []
         self._tried = -1  # the updates after which --stop-reward was looked at last
         self._reached = False  # whether it has been reached
         self.sample_log = samples.SampleLog(run.path / EPISODES, agent)
-        self.episodes = given["eval_episodes"]
-        if self.episodes is None:
-            sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
-            self.episodes = session.evaluation_episodes(self.is_text, sizes)
+        sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
+        usual = session.evaluation_episodes(self.is_text, sizes)
+        self.episodes = usual if config.eval_episodes is None else config.eval_episodes
         self.demonstrations = self.envs = None
         if self.is_text:
             agent.watchers.append(self.sample_log.watch)
             if "warm_start" not in self.state or "imitation" in self.state:
-                self.demonstrations = session.demonstrations_if_any(agent, given)
-                given["sft_steps"] = 0 if self.demonstrations is None else given["sft_steps"]
+                self.demonstrations = session.demonstrations_if_any(agent, config)
+                if self.demonstrations is None:
+                    config = config.but(sft_steps=0)
         if self.episodes:
             kwargs = session.arguments_of(agent)
-            self.envs = session.held_out_envs(given["env_id"], kwargs, agent.device, self.episodes)
-        self.config = resolved(given) | {"episodes" if given["episodes"] else "timesteps": self.goal}
-        self.doctor = LiveDoctor(run.path, self.config)
+            self.envs = session.held_out_envs(config.env_id, kwargs, agent.device, self.episodes)
+        self.config = config
+        self.written = config.flat() | {"episodes" if config.episodes else "timesteps": self.goal}
+        self.doctor = LiveDoctor(run.path, self.written)
 
     @property
     def finished(self) -> bool:
@@ -84,12 +87,12 @@ class Job:
 
     def do(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
-        name = f"{short_name(self.given['agent'])}-seed-{self.given['seed']}"
+        name = f"{short_name(named(self.config.agent))}-seed-{self.config.seed}"
         self.agent.set_logger(open_log(self.run, self.state.get("log"), name))
         final = tracker = None
         try:
-            if self.given["track"] is not None:
-                tracker = TRACKERS[self.given["track"]](self.run.path, self.agent.settings | self.config)
+            if self.config.track is not None:
+                tracker = TRACKERS[self.config.track](self.run.path, self.agent.settings | self.written)
                 self.agent.logger.output_formats.append(tracker)
             self._warm_start()
             self._first_evaluation()
@@ -110,7 +113,7 @@ class Job:
         losses: list[float] = []
         started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
         if self.demonstrations is not None:
-            loop = warm_start(self.agent, self.demonstrations, self.given)
+            loop = warm_start(self.agent, self.demonstrations, self.config)
             if "imitation" in self.state:
                 with reading("the warm start of the checkpoint"):
                     loop.load_state_dict(self.state["imitation"])
@@ -140,7 +143,7 @@ class Job:
     def _first_evaluation(self) -> None:
         if "initial" in self.state or self.envs is None:
             return
-        self.state["initial"] = self._evaluate("before", self.given["seed"], self.episodes)
+        self.state["initial"] = self._evaluate("before", self.config.seed, self.episodes)
         say(f"before: {session.describe(self.state['initial'])}")
         if line := self.state["initial"].get("few_problems"):
             say(line)
@@ -156,12 +159,12 @@ class Job:
                     progress = ShowProgress(
                         lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
                     )
-                    again, interval = self.agent.num_updates > 0, self.given["log_interval"]
-                    kl = [KLFromStart(interval)] if self.given["log_kl"] else []
+                    again, interval = self.agent.num_updates > 0, self.config.log_interval
+                    kl = [KLFromStart(interval)] if self.config.log_kl else []
                     callbacks = [progress, BeforeRollouts(self._before_rollout), *kl, self.doctor]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
                     if self._reached:
-                        note = f"reached {self.given['stop_reward']:g} after {self.agent.num_timesteps:,} {self.unit}"
+                        note = f"reached {self.config.stop_reward:g} after {self.agent.num_timesteps:,} {self.unit}"
                         show(done := getattr(self.agent, counter), note, done)
                 self.sample_log.write_pending()
         except Exception as error:
@@ -176,14 +179,14 @@ class Job:
             raise
         self.saver.save_changes()
         self.saver.count_seconds(False)
-        if processes.any_of(bool(self.interrupt.asked)):
+        if processes.any_of(bool(self.interrupt.signal)):
             raise SignalError
 
     def _before_rollout(self) -> bool:
         """Write samples of the last update, evaluate and save if it is time; return whether training goes on."""
         self.sample_log.write_pending()
-        now, updates, every = getattr(self.agent, self.counter), self.agent.num_updates, self.given["eval_every"]
-        other = self.given["seed"] + 1  # than the episodes of the first and last evaluation
+        now, updates, every = getattr(self.agent, self.counter), self.agent.num_updates, self.config.eval_every
+        other = self.config.seed + 1  # than the episodes of the first and last evaluation
         if every is None and self.is_text and self.envs is not None:
             points = [min(POINTS * count // self.goal, POINTS - 1) for count in (self.state.get("curve", 0), now)]
             if points[0] < points[1]:
@@ -206,12 +209,12 @@ class Job:
         Without that margin a lucky evaluation passes. They are played before a rollout, so that the policy that passed
         is kept, at most after every second update, and only if the last rollout's mean was at least goal - |goal| / 2.
         """
-        goal, updates = self.given["stop_reward"], self.agent.num_updates
+        goal, updates = self.config.stop_reward, self.agent.num_updates
         latest = self.agent.last_metrics.get("rollout/ep_rew_mean", -math.inf)
         if goal is None or updates == self._tried or updates % 2 == 0 or latest < goal - abs(goal) / 2:
             return False
         self._tried = updates  # an update may have several rollouts
-        seed = int(np.random.SeedSequence([self.given["seed"], updates]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.config.seed, updates]).generate_state(1)[0])
         returns = self._play(seed, self.episodes)[1].returns
         self._reached = bool(returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= goal)
         return self._reached
@@ -242,7 +245,7 @@ class Job:
             self.sample_log.add(rows)
         if when == "after":
             self.shown_samples = rows
-            settings = self.config | self.agent.settings
+            settings = self.written | self.agent.settings
             plain = {name: each for name, each in settings.items() if isinstance(each, (bool, int, float, str))}
             hparams = HParam(plain, outcome)  # for TensorBoard's table of runs
             self.agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
@@ -253,7 +256,7 @@ class Job:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
         figures = None
         if self.envs is not None:
-            figures = self._evaluate("after", self.given["seed"], self.episodes)
+            figures = self._evaluate("after", self.config.seed, self.episodes)
             say(f"after:  {session.describe(figures)}")
             if self.shown_samples:
                 (self.run.path / SAMPLES).write_text(samples.page(self.shown_samples), encoding="utf-8")
@@ -262,13 +265,13 @@ class Job:
 
     def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the result that `--json` prints; `final` has the figures of the last evaluation, if it was made."""
-        asked = self.interrupt.asked
+        asked = self.interrupt.signal
         agent, warm_start = self.agent, self.state.get("warm_start", {})
         return {
             "run_dir": str(self.run.path),
-            "env": self.given["env_id"],
-            "agent": self.given["agent"],
-            "seed": self.given["seed"],
+            "env": self.config.env_id,
+            "agent": named(self.config.agent),
+            "seed": self.config.seed,
             "timesteps": agent.num_timesteps,
             "trained_timesteps": agent.trained_timesteps,
             "episodes": agent.num_episodes,

@@ -27,6 +27,8 @@ from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
 from ..config.arguments import agent_arguments, env_arguments, is_text, policy_arguments
+from ..config.base import named
+from ..config.configs import TrainConfig
 from ..config.names import agent_class
 from ..process.torchrun import count_here
 from ..run.folder import model_of
@@ -36,46 +38,46 @@ LOWER = {"acting": "--num-envs", "evaluation": "--eval-episodes"}  # by phase: w
 SHARDS = (2, 4, 8, 16, 32, 64)  # processes that are tried
 
 
-def dry_run(given: dict[str, Any]) -> None:
+def dry_run(config: TrainConfig) -> None:
     """Print the memory that each process of the run of these options needs, by part and by phase, and whether it fits.
 
     Raises:
         ValueError: if it does not fit, with what to change for each phase; for an environment without text.
     """
-    if not is_text(given["env_id"]):
-        raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
-    config, work = workload(given)
-    plan, free, ranks = memory.plan(config, work), free_for(given, work.device), count_of(given)
+    if not is_text(config.env_id):
+        raise ValueError(f"--dry-run plans the memory of language models; {config.env_id} has no text")
+    network, work = workload(config)
+    plan, free, ranks = memory.plan(network, work), free_for(config, work.device), count_of(config)
     over = [name for name, size in plan.phases.items() if free is not None and size > free]
-    remedies = _remedies(config, work, over, free or 0, given) if over else {}
+    remedies = _remedies(network, work, over, free or 0, config) if over else {}
     result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
     result |= {"available": free, "remedies": remedies}
-    where = f"{'of' if given.get('plan_memory') else 'free on'} {work.device}"
-    click.echo(json.dumps(result) if given["as_json"] else _table(plan, free, ranks, where))
+    where = f"{'of' if config.plan_memory else 'free on'} {work.device}"
+    click.echo(json.dumps(result) if config.as_json else _table(plan, free, ranks, where))
     if free is not None and remedies:
-        said: dict[str, list[str]] = {}
+        by_remedy: dict[str, list[str]] = {}
         for phase, remedy in remedies.items():
-            said.setdefault(remedy, []).append(f"{phase} ({_shown(plan.phases[phase])})")
-        each = "; ".join(f"{', '.join(phases)}: {remedy}" for remedy, phases in said.items())
+            by_remedy.setdefault(remedy, []).append(f"{phase} ({_shown(plan.phases[phase])})")
+        each = "; ".join(f"{', '.join(phases)}: {remedy}" for remedy, phases in by_remedy.items())
         of_each = f", for each of {ranks} processes" if ranks > 1 else ""
         raise ValueError(f"the run does not fit in the {_shown(free)} {where}{of_each}: {each}")
 
 
-def count_of(given: dict[str, Any]) -> int:
+def count_of(config: TrainConfig) -> int:
     """Return the number of processes of the run that is planned."""
-    return given.get("plan_processes") or processes.size()
+    return config.plan_processes or processes.size()
 
 
-def workload(given: dict[str, Any]) -> tuple[Any, Any]:
+def workload(config: TrainConfig) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    cls, ranks = agent_class(given["agent"]), count_of(given)
-    if given.get("shard") and given.get("dry_run") and ranks == 1:
+    cls, ranks = agent_class(config.agent), count_of(config)
+    if config.settings.get("shard") and config.dry_run and ranks == 1:
         raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
-    check_shard(bool(given.get("shard")), ranks)
-    policy = policy_arguments(given)  # it asks for peft, if needed
-    envs = make_envs(given["env_id"], 1, env_arguments(given))
+    check_shard(bool(config.settings.get("shard")), ranks)
+    policy = policy_arguments(config)  # it asks for peft, if needed
+    envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
     task = session.task_of(envs)
-    asked = agent_arguments(given["agent"], cls, given)
+    asked = agent_arguments(config, cls, named(config.agent))
     if "engine" in asked:
         import_module("rlenv.agents.engines.player").check_named(asked["engine"], asked.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
@@ -83,10 +85,10 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
     steps = settings.get("num_minibatches") or 1
     group_size = settings.get("group_size") or cls.default_group_size
-    if given.get("dry_run"):
+    if config.dry_run:
         processes.check_episodes(episodes, group_size, ranks)
     slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
-    evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
+    evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
         "prompt_length": task.max_prompt_tokens,
         "context": task.max_length,
@@ -95,25 +97,25 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         "episodes": -(-episodes // (steps * ranks)),
         "slots": -(-slots // ranks),
         "group_size": group_size,
-        "device": _device(given),
+        "device": _device(config),
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
-        "reference": bool(settings.get("kl_coef")) or given["log_kl"] or _teaches_a_copy(settings),
-        "teacher": _teacher_bytes(given, policy),
-        "imitated": -(-given["sft_batch_size"] // ranks) if given["sft_steps"] else 0,
+        "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
+        "teacher": _teacher_bytes(config, policy),
+        "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
-    return config_of(model_of(given["model"]), vocabulary, task.max_length), work
+    return config_of(model_of(config.model), vocabulary, task.max_length), work
 
 
-def _device(given: dict[str, Any]) -> str:
+def _device(config: TrainConfig) -> str:
     """Return the type of the run's device; with --plan-memory of one that need not be here, by default a GPU."""
-    if given.get("plan_memory") is None:
-        return resolve_device(given["device"], given["env_id"]).type
-    return "cuda" if given["device"] == "auto" else str(given["device"]).partition(":")[0]
+    if config.plan_memory is None:
+        return resolve_device(config.device, config.env_id).type
+    return "cuda" if config.device == "auto" else str(config.device).partition(":")[0]
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
@@ -121,17 +123,17 @@ def _teaches_a_copy(settings: dict[str, Any]) -> bool:
     return settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
 
 
-def _teacher_bytes(given: dict[str, Any], policy: dict[str, Any]) -> int:
+def _teacher_bytes(config: TrainConfig, policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
-    if given.get("teacher") is None:
+    if config.settings.get("teacher") is None:
         return 0
-    own, model = (model_of(given[name]) for name in ("model", "teacher"))
+    own, model = model_of(config.model), model_of(config.settings["teacher"])
     bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0
     saved = Path(model).parent / "policy.json"
     dtype = read_table(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
-    with named_teacher(given["teacher"]):
+    with named_teacher(config.settings["teacher"]):
         return memory.plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 
 
@@ -153,18 +155,18 @@ def available(device: str) -> int | None:
     return max(min(free) // count_here(), 0) if free else None
 
 
-def free_for(given: dict[str, Any], device: str) -> int | None:
+def free_for(config: TrainConfig, device: str) -> int | None:
     """Return the bytes that each process of the run that is planned has on its device; None if nobody knows."""
-    if given.get("plan_memory"):
-        return int(given["plan_memory"])
-    free, planned = available(device), given.get("plan_processes") or 1
+    if config.plan_memory:
+        return int(config.plan_memory)
+    free, planned = available(device), config.plan_processes or 1
     return free // planned if free is not None and device == "cpu" else free
 
 
-def _remedies(config: Any, work: Any, over: list[str], free: int, given: dict[str, Any]) -> dict[str, str]:
+def _remedies(network: Any, work: Any, over: list[str], free: int, config: TrainConfig) -> dict[str, str]:
     """Return the options that make each of these phases fit: less at once, else others with the least at once."""
-    most = memory.fitting(config, work, free)
-    anchored = given.get("kl_coef") and not given["log_kl"]
+    most = memory.fitting(network, work, free)
+    anchored = config.settings.get("kl_coef") and not config.log_kl
     changes: dict[str, dict[str, Any]] = {
         "pass --kl-coef 0": {"reference": False} if anchored else {},
         "pass --activation-checkpointing": {"activation_checkpointing": True},
@@ -178,11 +180,11 @@ def _remedies(config: Any, work: Any, over: list[str], free: int, given: dict[st
     @cache
     def fitting(*flags: str) -> dict[str, int]:
         changed = ChainMap(*((changes | shards)[flag] for flag in flags))
-        return memory.fitting(config, replace(work, **changed), free)
+        return memory.fitting(network, replace(work, **changed), free)
 
     def remedy(phase: str) -> str:
         if most[phase] and phase in LOWER:
-            return f"lower {LOWER[phase]} to {most[phase] * count_of(given)}"
+            return f"lower {LOWER[phase]} to {most[phase] * count_of(config)}"
         if most[phase]:
             return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
         found = [flag for flag in changes if fitting(flag)[phase]]

@@ -10,6 +10,7 @@ from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
 from ..config.arguments import is_text
+from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..process.progress import say
 from ..run.folder import model_of
 from .memory_plan import free_for, workload
@@ -19,65 +20,66 @@ LARGE = 20_000_000  # parameters; the passes of smaller models are split only if
 SHARE = 0.8  # of the free memory, that a run may plan with
 
 
-def fill_in(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run with what suits its model, for those that were not given.
+def fill_in(config: TrainConfig) -> TrainConfig:
+    """Return the config of a run with what suits its model, for what was not given.
 
     A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
-    kept in the run's options, so that the run is the same when it is repeated or resumed elsewhere.
+    kept in the run's config, so that the run is the same when it is repeated or resumed elsewhere.
     """
-    if not is_text(given["env_id"]):
-        return given
-    given = {**given, "sft_steps": warm_start_steps(given)}
-    return {**given, "micro_batch_tokens": passes(given)}
+    if not is_text(config.env_id):
+        return config
+    config = config.but(sft_steps=warm_start_steps(config))
+    return config.set(micro_batch_tokens=passes(config))
 
 
-def passes_of_imitation(given: dict[str, Any]) -> int | None:
+def passes_of_imitation(config: SftConfig) -> int | None:
     """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes at once."""
-    alike = {"agent": "reinforce", "log_kl": False, "episodes_per_update": given["sft_batch_size"]}
-    return passes({**given, **alike})
+    alike = config.into(TrainConfig, agent="reinforce")
+    return passes(alike.set(episodes_per_update=config.sft_batch_size))
 
 
-def passes(given: dict[str, Any], together: int = 1) -> int | None:
+def passes(config: TrainConfig, together: int = 1) -> int | None:
     """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows.
 
     Args:
-        given: the options of a run.
+        config: of a run.
         together: how many such runs share the memory.
     """
     from rlenv.agents.language import memory
 
-    if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
-        return given["micro_batch_tokens"]
-    model = model_of(given["model"])
+    settings = config.settings
+    if settings.get("micro_batch_size") is not None or settings.get("micro_batch_tokens") is not None:
+        return settings.get("micro_batch_tokens")
+    model = model_of(config.model)
     size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))  # two bytes per weight, or more
     if model in ("auto", "tiny", "small") or 0 < size < 2 * LARGE:  # a plan needs the environment, which takes a second
         return None
-    config, work = workload(given)
-    plan, free = memory.plan(config, work), free_for(given, work.device)
+    network, work = workload(config)
+    plan, free = memory.plan(network, work), free_for(config, work.device)
     if free is None or plan.parameters < LARGE or plan.peak <= (budget := int(SHARE * free / together)):
         return None
-    return max(memory.fitting_micro_batch_tokens(config, work, budget), work.context - 1)
+    return max(memory.fitting_micro_batch_tokens(network, work, budget), work.context - 1)
 
 
-def warm_start_steps(given: dict[str, Any]) -> int:
+def warm_start_steps(config: TrainConfig | CompareConfig) -> int:
     """Return the steps of a run's warm start: for a model of your own none, unless asked for."""
-    if given["sft_steps"] is not None:
-        return int(given["sft_steps"])
-    return STEPS if given["model"] in NAMES else 0
+    if config.sft_steps is not None:
+        return int(config.sft_steps)
+    return STEPS if config.model in NAMES else 0
 
 
-def announce(agent: Agent, given: dict[str, Any]) -> None:
+def announce(agent: Agent, config: TrainConfig | SftConfig) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
-    if not is_text(given["env_id"]):
+    if not is_text(config.env_id):
         return
-    if given["model"] in PRESETS and Path(given["model"], "config.json").is_file():
-        say(f"--model {given['model']} is the preset, not the folder of that name; for the folder: ./{given['model']}")
+    if config.model in PRESETS and Path(config.model, "config.json").is_file():
+        say(f"--model {config.model} is the preset, not the folder of that name; for the folder: ./{config.model}")
     policy: Any = agent.policy
     count, tokens, rate = policy.model.num_parameters(), agent.micro_batch_tokens, agent.learning_rate
-    if given["model"] in NAMES and count < LARGE:
+    if config.model in NAMES and count < LARGE:
         return
-    said = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
-    said.append(f"{given['sft_steps'] or 'no'} steps of warm start")
+    chosen = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
+    chosen.append(f"{config.sft_steps or 'no'} steps of warm start")
     if agent.micro_batch_size is None:
-        said.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
-    say(f"{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)")
+        chosen.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
+    say(f"{count / 1e6:,.1f} M parameters: {', '.join(chosen)} (--learning-rate, --sft-steps, --micro-batch-tokens)")

@@ -1,21 +1,25 @@
-"""`rlenv train --resume RUN`: the options that may change, and the agent of the newest whole checkpoint."""
+"""The rest of a run: what of its config may change, and the agent of the newest whole checkpoint."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
-from ..config.arguments import agent_arguments, resolved
+from ..config.arguments import agent_arguments, env_arguments
+from ..config.base import named, read_table
+from ..config.configs import TrainConfig
 from ..config.names import agent_class, class_saved
-from ..config.parameters import flag_of, typed
 from ..process.progress import say
-from ..run.folder import CONFIG, Run
+from ..run.folder import CONFIG, LOCAL, RunFolder, runs_in
 from . import session
 
 # These may differ from what the run began with.
@@ -23,84 +27,125 @@ CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
     "track", "verifier_workers", "device", "shard", "learning_rate", "engine", "engine_url", "engine_args", "staleness",
 )  # fmt: skip
+OBJECTS = ("agent", "verifier", "problems", "tools")  # that Python may pass, and config.json only names
 
 
-def continued(given: dict[str, Any]) -> tuple[Agent, Run]:
+def begun_config(config: TrainConfig) -> TrainConfig:
+    """Return the config of the run that is resumed, with what is given now in its place.
+
+    Raises:
+        ValueError: if the folder is not that of a run, or the run was given an object of Python that is not passed.
+    """
+    assert config.resume is not None
+    where = str(config.resume)
+    if not (config.resume / CONFIG).is_file():
+        missing = f"{where!r} is not a run folder: there is no {CONFIG} in it"
+        raise ValueError(runs_in(config.resume) or missing)
+    kept = {name: value for name, value in RunFolder(config.resume).config.items() if name not in LOCAL}
+    for name in OBJECTS:
+        names = kept[name] if isinstance(kept.get(name), list) else [kept.get(name)]
+        gone = [each for each in names if isinstance(each, str) and each[:1] == "<"]
+        if gone and name not in _objects(config):
+            advice = f"go on from Python: rlenv.train(rlenv.TrainConfig(resume={where!r}, {name}=...))"
+            raise ValueError(f"{where!r} was trained with {gone[0]} as {name}, an object of Python; {advice}")
+    if "agent" not in kept:
+        raise ValueError(
+            f"{where!r} is a run of rlenv sft; continue with: rlenv train --model {shlex.quote(where)} --sft-steps 0"
+        )
+    given = {name: config.value(name) for name in config.chosen if name != "settings"}
+    begun = read_table(TrainConfig, kept, f"{config.resume / CONFIG} sets ")
+    return TrainConfig.of(begun | given, config.typed)
+
+
+def _objects(config: TrainConfig) -> dict[str, Any]:
+    """Return what Python passes in place of a name."""
+    values = {name: config.value(name) for name in OBJECTS}
+    own = {name: value for name, value in values.items() if not isinstance(value, (str, Path, tuple, type(None)))}
+    return own | ({"tools": config.tools} if not all(isinstance(tool, str) for tool in config.tools) else {})
+
+
+def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run.
 
     Args:
-        given: the options of the running command, those of the run among them.
+        config: that of the run, with what is given now.
+        held: keeps the folder locked.
 
     Raises:
         ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
     """
-    run = Run(given["resume"])
+    assert config.resume is not None
+    run = RunFolder(config.resume)
     run.check_links()
-    processes.on_main(run.lock)
+    processes.on_main(lambda: run.lock(held))
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
-    named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
-    if not typed("agent"):
-        class_saved(given["agent"], given["trust_checkpoint"])
-    begun = run.config
-    _check_options(given, begun)
-    _check_engine(given)
-    if "agent" not in begun:
-        raise ValueError(
-            f"{str(run.path)!r} is a run of rlenv sft; continue with: rlenv train --model "
-            f"{shlex.quote(str(run.path))} --sft-steps 0"
-        )
+    named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
+    if "agent" not in config.typed:
+        class_saved(config.agent, config.trust_checkpoint)
+    _check_options(config, run.config)
+    _check_engine(config)
     checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
         say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
-        return session.build_agent(given["agent"], given), run
+        return session.build_agent(config.agent, config), run
     if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
-    return _loaded(checkpoint, given), run
+    return _loaded(checkpoint, config), run
 
 
-def _loaded(checkpoint: Checkpoint, given: dict[str, Any]) -> Agent:
-    """Return the agent of a checkpoint, with the device and the worker processes of the options.
+def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
+    """Return the agent of a checkpoint, with the device and the worker processes of the config.
 
     Raises:
         ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
-    cls, path = agent_class(given["agent"]), str(checkpoint.path)
-    saved = {name: checkpoint.facts[name] for name in ("agent", "env")} | checkpoint.facts["settings"]
-    named = {"agent": given["agent"], "env": full_id(given["env_id"])} | agent_arguments(given["agent"], cls, given)
-    for name, value in named.items():
-        if name not in CHANGEABLE and saved.get(name, value) != value:
-            raise ValueError(f"{path!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
-    env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), given["trust_checkpoint"]
-    if given["verifier_workers"] is not None:
-        env_kwargs["verifier_workers"] = given["verifier_workers"]
+    cls, path, name = agent_class(config.agent), str(checkpoint.path), named(config.agent)
+    saved = {key: checkpoint.facts[key] for key in ("agent", "env")} | checkpoint.facts["settings"]
+    settings = {"agent": name, "env": full_id(config.env_id)} | agent_arguments(config, cls, name)
+    for key, value in settings.items():
+        if key not in CHANGEABLE and saved.get(key, value) not in (value, None) and not callable(value):
+            raise ValueError(f"{path!r} has {key} {saved[key]!r}, but config.json names {key} {value!r}")
+    env_kwargs, trust = dict(checkpoint.facts["env_kwargs"] or {}), config.trust_checkpoint
+    own_env: dict[str, Any] = {}
+    if _objects(config).keys() - {"agent"}:  # a checkpoint names no environment with objects: it is made of the config
+        own_env = {key: checkpoint.facts["settings"].get(key) for key in ("num_envs", "group_size")}
+        own_env["env"] = config.env_id
+        env_kwargs = env_arguments(config, config.env_id, config.env_args, config.model)
+    if config.verifier_workers is not None:
+        env_kwargs["verifier_workers"] = config.verifier_workers
     here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
-    changed = {name: given[name] for name in here if given[name] is not None}
-    changed["engine_kwargs"] = dict(given["engine_args"]) or None
-    agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, env_kwargs=env_kwargs, **changed)
-    session.name_class(agent, given["agent"])
+    changed = {key: config.value(key) for key in here if config.value(key) is not None}
+    changed["engine_kwargs"] = dict(config.engine_args) or None
+    changed |= own_env | {"env_kwargs": env_kwargs}
+    agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, **changed)
+    session.name_class(agent, config.agent)
     return agent
 
 
-def _check_engine(given: dict[str, Any]) -> None:
+def _check_engine(config: TrainConfig) -> None:
     """Refuse to contact a server, or to start an engine with arguments, that only config.json names."""
     for name in ("engine_url", "engine_args"):
-        if given[name] and not typed(name) and not given["trust_checkpoint"]:
-            flag, config = flag_of(name), str(given["resume"] / CONFIG)
-            raise ValueError(f"{config!r} names {flag} {given[name]}; if you trust it, pass --trust or {flag} itself")
+        if config.value(name) and name not in config.typed and not config.trust_checkpoint:
+            flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
+            raise ValueError(
+                f"{file!r} names {flag} {config.value(name)}; if you trust it, pass --trust or {flag} itself"
+            )
 
 
-def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
-    """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
+def _check_options(config: TrainConfig, begun: Mapping[str, Any]) -> None:
+    """Refuse given options that cannot change, and a configuration that lifts the sandbox."""
     for name in ("log_dir", "overwrite", "task"):
-        if typed(name):
-            raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues its own run in its folder")
-    for name, value in resolved(given).items():
-        if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
-            flag, allowed = flag_of(name), ", ".join(map(flag_of, CHANGEABLE))
+        if name in config.typed:
+            raise ValueError(
+                f"{config.flag(name)} has no meaning with --resume, which continues its own run in its folder"
+            )
+    for name, value in config.flat().items():
+        same = json.loads(json.dumps(value, default=str)) == begun.get(name)
+        if name in config.typed and name not in CHANGEABLE and not same:
+            flag, allowed = config.flag(name), ", ".join(map(config.flag, CHANGEABLE))
             raise ValueError(
                 f"{flag} {value} is not what the run began with ({begun.get(name, f'no {flag}')}); "
                 f"with --resume these may change: {allowed}"
             )
-    if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
-        config = str(given["resume"] / CONFIG)
-        raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
+    if config.unsafe_local_exec and "unsafe_local_exec" not in config.typed:
+        raise ValueError(f"'{config.resume}/{CONFIG}' lifts the sandbox; if you agree, pass --unsafe-local-exec")

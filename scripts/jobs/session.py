@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +20,48 @@ from rlenv.agents.rollouts.envs import LOOP_SETTINGS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
+from rlenv.verifiers.conversation import text_of
 
 from ..config.arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
+from ..config.base import named
+from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.names import agent_class
-from ..config.parameters import given_by_user
 from ..process.progress import Rate, Show, before_first_end, say
 from ..process.terminal import console, plain
 from ..reports.held_out import problem_figures
-from ..run.folder import model_of
+from ..run.folder import completion_of, model_of
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
+Job = TrainConfig | SftConfig | CompareConfig
 
 
-def build_agent(name: str, options: dict[str, Any]) -> Agent:
-    """Return the agent that the options describe.
+def build_agent(name: str | type[Agent], config: Job) -> Agent:
+    """Return the agent of this name, or class, that a config describes.
 
     Raises:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
-    cls, model = agent_class(name), model_of(options["model"])
+    cls, model = agent_class(name), model_of(config.model)
     arguments = {
-        "policy_kwargs": policy_arguments(options),
-        "env_kwargs": env_arguments(options),
-        "engine_kwargs": dict(options.get("engine_args", ())) or None,
-        **agent_arguments(name, cls, options),
+        "policy_kwargs": policy_arguments(config),
+        "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
+        "engine_kwargs": dict(getattr(config, "engine_args", {})) or None,
+        **agent_arguments(config, cls, named(name)),
     }
     if model not in NAMES and not Path(model_folder(model)).is_dir():
         say(f"loading {model}; the first time its files are downloaded")
-    agent = cls(model, options["env_id"], **arguments)
+    agent = cls(model, config.env_id, **arguments)
     name_class(agent, name)
     return agent
 
 
-def name_class(agent: Agent, name: str) -> None:
+def name_class(agent: Agent, name: str | type[Agent]) -> None:
     """Have checkpoints name a class of the user's, so that the commands find it."""
-    if ":" in name:
-        agent.origin["agent"] = name
+    if ":" in named(name):
+        agent.origin["agent"] = named(name)
 
 
 def task_of(env: Any) -> TextGenTask:
@@ -66,23 +69,23 @@ def task_of(env: Any) -> TextGenTask:
     return env.unwrapped.task
 
 
-def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+def demonstrations(agent: Agent, config: Job) -> Rollout | None:
     """Return the verifier's demonstrations of the first `sft_examples` training problems; None without a warm start.
 
     Raises:
         ValueError: for a demonstration that is missing or too long.
     """
-    if options["sft_steps"] == 0:
+    if config.sft_steps == 0:
         return None
-    return first_demonstrations(task_of(agent.env), options["sft_examples"], options["seed"], agent.device)
+    return first_demonstrations(task_of(agent.env), config.sft_examples, config.seed, agent.device)
 
 
-def demonstrations_if_any(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+def demonstrations_if_any(agent: Agent, config: Job) -> Rollout | None:
     """Return the demonstrations of a run; None, with a line, if there are none, unless --sft-steps asks for them."""
     try:
-        return demonstrations(agent, options)
+        return demonstrations(agent, config)
     except NoDemonstrationError as error:
-        if given_by_user("sft_steps"):
+        if "sft_steps" in config.chosen:
             raise
         say(f"no warm start: {str(error).partition(', and')[0]}")
         return None
@@ -162,11 +165,12 @@ def run_evaluation(
     return figures | {"split": task.split} | problem_figures(task.stream, episodes), rollout
 
 
-def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
+def print_samples(rows: Sequence[Mapping[str, Any]], split: str) -> None:
     """Print a table of samples on stderr."""
     table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
-    for prompt, completion, reward in rows:
-        table.add_row(Text(plain(prompt)), Text(plain(completion)), f"{reward:g}")  # brackets are not rich's markup
+    for row in rows:  # brackets are not rich's markup
+        cells = Text(plain(text_of(row["prompt"]))), Text(plain(completion_of(row)))
+        table.add_row(*cells, f"{row['reward']:g}")
     console(error=True).print(table)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from rlenv.agents import make_envs, make_policy
-from rlenv.agents.files import MANIFEST
 from rlenv.agents.language.loading import find_config
 from rlenv.agents.policies import check_name
 from rlenv.agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
@@ -21,13 +18,13 @@ from rlenv.rows import digest_of
 from rlenv.tasks import expanded
 
 from ..config import arguments
+from ..config.configs import EvaluateConfig, PlayConfig
 from ..config.names import class_saved
 from ..config.options import problem_file_arguments
-from ..config.parameters import given_by_user
-from ..run.folder import MODEL, NotARunError, checkpoint_of
+from ..run.folder import EVALUATIONS, MODEL, NotARunError, checkpoint_of
 
-FOLDER = "evaluations"
 TEXT_ENV = "TextGen-v0"
+Watched = EvaluateConfig | PlayConfig
 
 
 class Loaded(NamedTuple):
@@ -62,24 +59,24 @@ class Subject:
     @property
     def home(self) -> Path:
         """The folder of its evaluations."""
-        return Path(FOLDER) if self.saved is None else self.path.parent / FOLDER
+        return Path(EVALUATIONS) if self.saved is None else self.path.parent / EVALUATIONS
 
-    def load(self, given: Mapping[str, Any]) -> Loaded:
+    def load(self, config: Watched) -> Loaded:
         """Return the policy; see `find` about errors."""
         if self.saved is not None:
-            cls: Any = class_saved(self.saved.facts["agent"], given["trust"])
-            trust = bool(self.env_kwargs.get("trust", given["trust"]))
-            agent = cls.load(self.saved, device=given["device"], env_kwargs=self.env_kwargs, trust=trust)
+            cls: Any = class_saved(self.saved.facts["agent"], config.trust)
+            trust = bool(self.env_kwargs.get("trust", config.trust))
+            agent = cls.load(self.saved, device=config.device, env_kwargs=self.env_kwargs, trust=trust)
             return Loaded(agent.policy, agent.device, agent.env)
-        device = resolve_device(given["device"], self.env_id)
+        device = resolve_device(config.device, self.env_id)
         env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
-        policy = make_policy(self.spec, *spaces, **policy_arguments(given))
+        policy = make_policy(self.spec, *spaces, **policy_arguments(config))
         return Loaded(policy.to(device), device, envs)
 
 
-def find(spec: Path, given: Mapping[str, Any]) -> Subject:
+def find(spec: Path, config: Watched) -> Subject:
     """Return the policy and problems of a folder or id; the options that the user gave replace those of a checkpoint.
 
     Raises:
@@ -88,74 +85,66 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
     try:
         saved = checkpoint_of(spec)
     except NotARunError as error:
-        if given_by_user("verifier"):
-            return _model(spec, given)
+        if "verifier" in config.chosen:
+            return _model(spec, config)
         how = "to evaluate a model folder or id, say what judges it: --verifier NAME or --task NAME"
         raise ValueError(f"{error}; {how}") from error
     for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
-        if given_by_user(name):
+        if name in config.chosen:
             raise ValueError(f"{flag} is for a model folder or id; a checkpoint has its own arguments")
-    return _of_checkpoint(str(spec), saved, given)
+    return _of_checkpoint(str(spec), saved, config)
 
 
-def policy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def policy_arguments(config: Watched) -> dict[str, Any]:
     """Return the arguments of the policy around a model folder or id."""
-    return ({} if given["dtype"] is None else {"dtype": given["dtype"]}) | dict(given["policy_args"])
+    return ({} if config.dtype is None else {"dtype": config.dtype}) | dict(config.policy_args)
 
 
-def _of_checkpoint(spec: str, saved: Checkpoint, given: Mapping[str, Any]) -> Subject:
+def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     env_id, kept = saved.facts["env"], saved.facts["env_kwargs"] or {}
     if env_id is None:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: it was trained on an object")
-    named_by_checkpoint(env_id, {}, given["trust"])
+    named_by_checkpoint(env_id, {}, config.trust)
     if arguments.is_text(env_id):
         kept = expanded(**kept)
-    own_tools = given_by_user("tools") or not kept.get("tools")
-    own_data = given_by_user("problems") or is_allowed(kept.get("problems"))
-    own = given_by_user("verifier") and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
-    env_kwargs = named_by_checkpoint(env_id, kept, given["trust"] or own)
+    own_tools = "tools" in config.chosen or not kept.get("tools")
+    own_data = "problems" in config.chosen or is_allowed(kept.get("problems"))
+    own = "verifier" in config.chosen and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
+    env_kwargs = named_by_checkpoint(env_id, kept, config.trust or own)
     if arguments.is_text(env_id):
         model = saved.path / MODEL
         if (model / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved
-        env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
-        env_kwargs |= whole_file(given["split"], env_kwargs.get("problems"), kept.get("problems"))
+        env_kwargs |= _replaced(config) | {"split": config.split}  # the training split may be empty
+        env_kwargs |= whole_file(config, env_kwargs.get("problems"), kept.get("problems"))
     else:
-        arguments.env_arguments({**given, "env_id": env_id, "env_args": ()})  # refuses options of text
+        arguments.env_arguments(config, env_id, {})  # refuses options of text
     return Subject(spec, saved, env_id, env_kwargs)
 
 
-def whole_file(split: str, asked: Any, trained: Any = None) -> dict[str, Any]:
+def whole_file(config: Watched, problems: Any, trained: Any = None) -> dict[str, Any]:
     """Return how to ask all of a file that the user named, if the training, if any, was not on that file."""
-    if not given_by_user("problems") or given_by_user("test_fraction"):
+    if "problems" not in config.chosen or "test_fraction" in config.chosen:
         return {}
-    both = all(isinstance(each, (str, Path)) and Path(each).exists() for each in (trained, asked))
-    unseen = trained is None or (both and digest_of(Path(trained)) != digest_of(Path(asked)))
-    return {"test_fraction": float(split == "test")} if unseen else {}
+    both = all(isinstance(each, (str, Path)) and Path(each).exists() for each in (trained, problems))
+    unseen = trained is None or (both and digest_of(Path(trained)) != digest_of(Path(problems)))
+    return {"test_fraction": float(config.split == "test")} if unseen else {}
 
 
-def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
+def _replaced(config: Watched) -> dict[str, Any]:
     """Return the environment's arguments that options replace."""
-    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": "auto"}
-    asked = arguments.env_arguments(options)
+    chosen = arguments.env_arguments(config, TEXT_ENV, {})
     names = {"verifier_kwargs": ("verifier", "verifier_args", "unsafe_local_exec")}
-    kept = {name: value for name, value in asked.items() if any(map(given_by_user, names.get(name, (name,))))}
-    if given_by_user("problems"):
-        allow(options["problems"])
-        kept |= problem_file_arguments(options)
+    kept = {name: value for name, value in chosen.items() if config.chosen & {*names.get(name, (name,))}}
+    if "problems" in config.chosen:
+        allow(config.problems)
+        kept |= problem_file_arguments(config)
     return kept
 
 
-def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
+def _model(spec: Path, config: Watched) -> Subject:
     name = str(spec) if spec.exists() else spec.as_posix()  # an id has slashes on every system
     check_name(name)
     find_config(name)
-    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
-    env_kwargs = arguments.env_arguments(options) | {"split": given["split"]}
-    return Subject(name, None, TEXT_ENV, env_kwargs | whole_file(given["split"], env_kwargs.get("problems")))
-
-
-def content_of(folder: Path) -> str | None:
-    """Return a digest of a checkpoint, which changes with its weights; None for any other folder."""
-    manifest = folder / MANIFEST
-    return hashlib.blake2b(manifest.read_bytes(), digest_size=8).hexdigest() if manifest.is_file() else None
+    env_kwargs = arguments.env_arguments(config, TEXT_ENV, {}, name) | {"split": config.split}
+    return Subject(name, None, TEXT_ENV, env_kwargs | whole_file(config, env_kwargs.get("problems")))

@@ -1,11 +1,12 @@
-"""One invocation of `rlenv train`: from its options to the result in the run folder, or to why it stopped."""
+"""A training run, new or resumed: from its config to the result in the run folder, or to why it stopped."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,59 +17,109 @@ from rlenv.agents.checks import first_line
 from rlenv.verifiers.plugins.registry import trusting
 
 from ..config.arguments import is_text
+from ..config.base import named
+from ..config.configs import TrainConfig
 from ..config.names import resume_command, short_name
-from ..config.options import one_budget
-from ..config.parameters import flag_of, typed
+from ..config.task_options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
 from ..process.torchrun import count, join, restarts
-from ..run.folder import CHECKPOINT, CONFIG, REPORT, RESULT, Run, choose, own_run, said
+from ..run.folder import CHECKPOINT, CONFIG, CSV, REPORT, RESULT, RunFolder, choose, own_folder, read_rows
 from ..run.trackers import library
 from . import model_defaults, session
-from .job import Job
+from .job import TrainJob
 from .memory_plan import dry_run
-from .resume import continued
+from .resume import begun_config, continued
 
 
-def run_training(given: dict[str, Any]) -> None:
-    """Train as the options say; exit with 128 and the number of a signal, if one came, and 1 if training stopped."""
-    given = _checked(given)
-    if restarts() and given["resume"] is None:
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that has ended.
+
+    Attributes:
+        folder: of the run.
+        config: with the defaults that its model and its environment have decided.
+        agent: as it is after training.
+        result: what `rlenv train --json` prints: counts, the evaluations before and after, failures.
+        samples: held-out episodes of the last evaluation, for text.
+        report: the page about the run; None without one.
+        signal: the number of the signal that ended it early; 0 for none.
+    """
+
+    folder: Path
+    config: TrainConfig
+    agent: Agent
+    result: dict[str, Any]
+    samples: list[dict[str, Any]]
+    report: Path | None
+    signal: int
+
+    @cached_property
+    def curve(self) -> list[dict[str, float]]:
+        """The rows of progress.csv, one per log entry: metrics by name, NaN for those that an entry lacks."""
+        return read_rows(self.folder / CSV)
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on."""
+        return resume_command(self.folder, self.config.flat())
+
+
+def train(config: TrainConfig) -> TrainedRun:
+    """Return a run: a warm start, reinforcement learning, evaluations before and after, as `rlenv train` does them.
+
+    The first Ctrl-C or SIGTERM stops and saves; `TrainConfig(resume=RUN)` goes on from there.
+
+    Args:
+        config: of the run; with `resume`, what changes of the config of that run.
+
+    Raises:
+        ValueError: for a config that is wrong, in one line.
+        DivergedError: and other errors that stop training: the run folder has the reason and the last checkpoint.
+    """
+    resumed = config.resume is not None
+    config = _checked(begun_config(config) if resumed else with_task(config))
+    if restarts() and not resumed:
         raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
-    device = join(given["device"], given["process_timeout"])
-    if given["resume"] is None:
-        given = model_defaults.fill_in(given)
-    if given["dry_run"]:
-        dry_run(given)
-        return
-    resumed = given["resume"] is not None
+    device = join(config.device, config.process_timeout)
+    if not resumed:
+        config = model_defaults.fill_in(config)
     interrupt = Interrupt()
-    with trusting(given["trust_checkpoint"] or not resumed):
-        here = given | {"device": device}
-        agent, run = continued(here) if resumed else _new(here)
-        run, given = own_run(run, given)
-        job = Job(agent, given, run, interrupt)
-    model_defaults.announce(agent, given)
-    with interrupt:  # not before: a signal while a model is loaded ends the command at once
-        _open_folder(job, given, resumed)
-        with _explained(job, given):
-            result = job.do()
-    _show(job, result, given)
-    if interrupt.asked:
-        saved, again = run.path / CHECKPOINT, resume_command(run.path, given)
-        click.echo(f"Interrupted; checkpoint written to {saved}. To go on: {again}", err=True)
-        sys.exit(128 + interrupt.asked)
+    with ExitStack() as held:
+        with trusting(config.trust_checkpoint or not resumed):
+            here = config.but(device=device)
+            agent, folder = continued(here, held) if resumed else _new(here)
+            if (own := own_folder(folder, held)) is not folder:
+                folder, config = own, config.but(report=False, track=None)
+            job = TrainJob(agent, config, folder, interrupt)
+        config = job.config
+        model_defaults.announce(agent, config)
+        with interrupt:  # not before: a signal while a model is loaded ends the command at once
+            _open_folder(job, resumed, held)
+            with _explained(job):
+                result = job.do()
+        folder.write(RESULT, result)
+        report = folder.path / REPORT if config.report and _report(folder.path) else None
+        return TrainedRun(folder.path, config, agent, result, job.shown_samples, report, interrupt.signal)
 
 
-def _open_folder(job: Job, given: dict[str, Any], resumed: bool) -> None:
-    """Write the options into the run folder, which is made if the run is new.
+def plan(config: TrainConfig) -> None:
+    """Print what memory a run takes; see `memory_plan.dry_run`."""
+    resumed = config.resume is not None
+    config = _checked(begun_config(config) if resumed else with_task(config))
+    join(config.device, config.process_timeout)
+    dry_run(config if resumed else model_defaults.fill_in(config))
+
+
+def _open_folder(job: TrainJob, resumed: bool, held: ExitStack) -> None:
+    """Write the config into the run folder, which is made if the run is new.
 
     Raises:
         ValueError: if the run is complete.
     """
     run = job.run
     if not resumed:
-        run.create(job.config, given["overwrite"])
+        run.create(job.written, job.config.overwrite, held)
         return
     result = processes.on_main(lambda: run.result)
     if job.finished and result.get("updates") == job.agent.num_updates and result.get("eval") is not None:
@@ -76,22 +127,22 @@ def _open_folder(job: Job, given: dict[str, Any], resumed: bool) -> None:
         raise ValueError(f"the run {str(run.path)!r} is complete; to go on, {more}")
     if "stopped" in result or result.get("interrupted"):  # it goes on, and nothing is to call it that
         (run.path / RESULT).unlink(missing_ok=True)
-    run.write(CONFIG, job.config)
+    run.write(CONFIG, job.written)
 
 
 @contextmanager
-def _explained(job: Job, given: dict[str, Any]) -> Iterator[None]:
-    """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
-    saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, given)
+def _explained(job: TrainJob) -> Iterator[None]:
+    """Keep the reason why the run stops in its folder; errors that stop training say where they go on from."""
+    saved, again = job.run.path / CHECKPOINT, resume_command(job.run.path, job.written)
     try:
         yield
     except (VerifierError, DivergedError, EngineError) as error:
         _keep_reason(job, error, str(error))
-        if given["report"]:
+        if job.config.report:
             _report(job.run.path)
-        hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
-        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {again}", err=True)
-        sys.exit(1)
+        hint = "A smaller --learning-rate may help. " if isinstance(error, DivergedError) else ""
+        error.add_note(f"{hint}The last checkpoint: {saved}. To go on: {again}")
+        raise
     except Exception as error:
         line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
         _keep_reason(job, error, line)
@@ -101,51 +152,50 @@ def _explained(job: Job, given: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _keep_reason(job: Job, error: Exception, why: str) -> None:
+def _keep_reason(job: TrainJob, error: Exception, why: str) -> None:
     """Write why a run stopped into its folder, if that is possible: the disk may be full, or the folder gone."""
     with suppress(OSError):
         job.run.write(RESULT, job.result() | {"stopped": why, "error": type(error).__name__})
 
 
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, without those that a typed one replaces.
+def _checked(config: TrainConfig) -> TrainConfig:
+    """Return the config, without what an option of the command line replaces.
 
     Raises:
         ValueError: for options that exclude each other.
     """
-    given = one_budget(given)
+    config = config.one_budget()
     for name in ("plan_processes", "plan_memory"):
-        if given[name] is not None and not given["dry_run"]:
-            raise ValueError(f"{flag_of(name)} plans a run that is not started here: pass --dry-run, too")
-        if given[name] is not None and count() > 1:
-            raise ValueError(f"{flag_of(name)} is for a plan without torchrun, which has started {count()} processes")
-    if typed("save_every"):
-        if typed("save_every_updates"):
+        if config.value(name) is not None and not config.dry_run:
+            raise ValueError(f"{config.flag(name)} plans a run that is not started here: pass --dry-run, too")
+        if config.value(name) is not None and count() > 1:
+            raise ValueError(
+                f"{config.flag(name)} is for a plan without torchrun, which has started {count()} processes"
+            )
+    if "save_every" in config.typed:
+        if "save_every_updates" in config.typed:
             raise ValueError("--save-every and --save-every-updates exclude each other")
-        given["save_every_updates"] = None
+        config = config.but(save_every_updates=None)
     for name in ("eval_every", "stop_reward"):
-        if given["eval_episodes"] == 0 and given[name]:
-            raise ValueError(f"--eval-episodes 0 and {flag_of(name)} {given[name]:g} exclude each other")
-    if given["track"] is not None:
-        library(given["track"])  # before any work
-    return given
+        if config.eval_episodes == 0 and config.value(name):
+            raise ValueError(f"--eval-episodes 0 and {config.flag(name)} {config.value(name):g} exclude each other")
+    if config.track is not None:
+        library(config.track)  # before any work
+    return config
 
 
-def _show(job: Job, result: dict[str, Any], given: dict[str, Any]) -> None:
-    """Write the result into the run folder, and print it."""
-    run, samples = job.run, job.shown_samples
-    run.write(RESULT, result)
-    reported = given["report"] and _report(run.path)
-    if samples and not given["as_json"]:
-        session.print_samples([(row["prompt"], said(row), row["reward"]) for row in samples], result["eval"]["split"])
-    if missing := {name: count for name, count in result["failures"].items() if count}:
+def show(run: TrainedRun, as_json: bool) -> None:
+    """Print the result of a run."""
+    if run.samples and not as_json:
+        session.print_samples(run.samples, run.result["eval"]["split"])
+    if missing := {name: count for name, count in run.result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
-    if given["as_json"]:
-        click.echo(json.dumps(result))
+    if as_json:
+        click.echo(json.dumps(run.result))
     else:
-        click.echo(f"Run folder: {run.path}  (tensorboard --logdir {run.path.parent})")
-        if reported:
-            click.echo(f"Report: {run.path / REPORT}")
+        click.echo(f"Run folder: {run.folder}  (tensorboard --logdir {run.folder.parent})")
+        if run.report:
+            click.echo(f"Report: {run.report}")
 
 
 def _report(folder: Path) -> bool:
@@ -160,12 +210,12 @@ def _report(folder: Path) -> bool:
     return True
 
 
-def _new(given: dict[str, Any]) -> tuple[Agent, Run]:
-    """Return the agent that the options describe, and its run; writes nothing."""
-    agent = session.build_agent(given["agent"], given)
+def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
+    """Return the agent of a new run, and its folder; writes nothing."""
+    agent = session.build_agent(config.agent, config)
     agent.check_ready()  # before the warm start
-    if given["log_kl"] and agent.needs_teacher:
+    if config.log_kl and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
-    of_text = [short_name(given["verifier"])] if is_text(given["env_id"]) else []
-    name = "-".join([given["env_id"].split(":")[-1], *of_text, short_name(given["agent"])]).lower()
-    return agent, Run(processes.on_main(lambda: choose(given["log_dir"], given["overwrite"], name)))
+    of_text = [short_name(named(config.verifier))] if is_text(config.env_id) else []
+    name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
+    return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Job:
+class Child:
     """A command to run, and the file for the command itself, then its standard output and standard error."""
 
     command: tuple[str, ...]
@@ -37,9 +38,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def rlenv_command(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the program and the arguments that run a command of `rlenv`, such as ["train", "--seed=1"]."""
+    return (sys.executable, "-m", "rlenv", *words)
+
+
 def run_jobs(
-    jobs: Sequence[Job], limit: int, threads: int, gpus: Sequence[str] = ()
-) -> Generator[tuple[Job, int], None, None]:
+    jobs: Sequence[Child], limit: int, threads: int, gpus: Sequence[str] = ()
+) -> Generator[tuple[Child, int], None, None]:
     """Run jobs in this order, `limit` at a time with so many threads each; yield each with its exit code as it ends.
 
     Close the generator to end the children early. Ctrl-C, SIGTERM and SIGHUP end them with a `KeyboardInterrupt`.
@@ -50,12 +56,12 @@ def run_jobs(
         threads: of each.
         gpus: as in CUDA_VISIBLE_DEVICES; a job sees the one with the fewest jobs. Empty for no choice.
     """
-    waiting, running = list(jobs), dict[subprocess.Popen, tuple[Job, str]]()
+    waiting, running = list(jobs), dict[subprocess.Popen, tuple[Child, str]]()
     with Interrupt("ending the runs; once more kills them") as interrupt:
         try:
             while waiting or running:
-                if interrupt.asked:
-                    raise KeyboardInterrupt(interrupt.asked)
+                if interrupt.signal:
+                    raise KeyboardInterrupt(interrupt.signal)
                 while waiting and len(running) < limit:
                     job, busy = waiting.pop(0), [gpu for _, gpu in running.values()]
                     gpu = min(gpus, key=busy.count, default="")
@@ -67,7 +73,7 @@ def run_jobs(
             _end(running)
 
 
-def _start(job: Job, threads: int, gpu: str) -> subprocess.Popen:
+def _start(job: Child, threads: int, gpu: str) -> subprocess.Popen:
     own = dict.fromkeys(THREAD_LIMITS, str(threads)) | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
     inherited = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
     job.log.write_text(shlex.join(job.command) + "\n", encoding="utf-8")

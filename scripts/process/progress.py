@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import current_thread, main_thread
 from types import FrameType
 
 import click
@@ -91,18 +92,19 @@ class Interrupt:
     A signal that the process ignores stays ignored, such as SIGHUP under `nohup`.
 
     Args:
-        said: about what the first one does, and a second one.
+        notice: about what the first one does, and a second one.
 
     Attributes:
-        asked: the number of the signal, 0 before.
+        signal: the number of the signal, 0 before.
     """
 
-    def __init__(self, said: str = "stopping and saving; once more aborts without saving") -> None:
-        self.said, self.asked = said, 0
+    def __init__(self, notice: str = "stopping and saving; once more aborts without saving") -> None:
+        self.notice, self.signal = notice, 0
 
     def __enter__(self) -> Interrupt:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        listens = current_thread() is main_thread()  # Python lets no other thread handle signals
+        heard = [number for number in numbers if listens and signal.getsignal(number) != signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
@@ -112,13 +114,13 @@ class Interrupt:
 
     def check(self) -> bool:
         """Return True; raise `SignalError` after a signal."""
-        if self.asked:
+        if self.signal:
             raise SignalError
         return True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.signal:
             raise KeyboardInterrupt(number)
-        self.asked = number
+        self.signal = number
         with suppress(OSError, RuntimeError):  # the terminal has gone, or this came in the middle of another line
-            say(f"{signal.Signals(number).name}: {self.said}")
+            say(f"{signal.Signals(number).name}: {self.notice}")

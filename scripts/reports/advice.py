@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlenv.verifiers.lint.attacks import shorten
 
-from ..run.folder import said
+from ..run.folder import completion_of
 from .history import History
 from .tokens import Row
 
@@ -38,7 +38,7 @@ def paid_without_success(run: History) -> tuple[str, ...]:
     paid.sort(key=lambda row: (row["updates"], row["reward"]), reverse=True)
     by_text: dict[str, Row] = {}  # different ones say more
     for row in paid:
-        by_text.setdefault(said(row), row)
+        by_text.setdefault(completion_of(row), row)
     return tuple(
         f"{shorten(row['prompt'], SHOWN_LENGTH)} <- {shorten(text, SHOWN_LENGTH)}: reward {row['reward']:g}, "
         f"update {row['updates']}"

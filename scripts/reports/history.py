@@ -15,7 +15,7 @@ import numpy as np
 
 from rlenv.agents.files import read_table
 
-from ..run.folder import CONFIG, CSV, Run, read_rows, runs_in
+from ..run.folder import CONFIG, CSV, RunFolder, read_rows, runs_in
 from .tokens import Row
 
 UPDATE = "time/iterations"
@@ -163,7 +163,7 @@ class History:
     @cached_property
     def samples(self) -> list[Row]:
         """The rows of samples.jsonl, which is read when it is asked for; see `samples.episode_rows`."""
-        return [] if self.folder is None else Run(self.folder).samples(dict)
+        return [] if self.folder is None else RunFolder(self.folder).samples(dict)
 
     @property
     def group_size(self) -> float:
@@ -222,7 +222,7 @@ def read_run(folder: Path) -> History:
     config = read_table(folder / CONFIG)
     if not isinstance(config.get("env_id"), str) or not isinstance(config.get("agent"), str):
         raise ValueError(f"{str(folder)!r} is not a run folder of rlenv train: its {CONFIG} names no env_id and agent")
-    return History(read_columns(folder / CSV), config, Run(folder).result, folder)
+    return History(read_columns(folder / CSV), config, RunFolder(folder).result, folder)
 
 
 def read_columns(table: Path) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from rlenv.agents.files import whole_folder
 from rlenv.agents.training.checkpoint import misfit, read_facts
 
 from ..process.progress import say
-from .folder import BEST, CHECKPOINT, LogPlace, Run
+from .folder import BEST, CHECKPOINT, LogPlace, RunFolder
 from .log import flush
 
 
@@ -64,7 +64,7 @@ class Saver:
         keep: how many checkpoints are kept, besides the best, at least 1.
     """
 
-    def __init__(self, run: Run, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
+    def __init__(self, run: RunFolder, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
         self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
         self._last = time.monotonic()

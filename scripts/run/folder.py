@@ -17,6 +17,7 @@ best/            the best by evaluation during training
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 import math
@@ -25,13 +26,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-import click
-
-from rlenv.agents.files import Lock, read_table, sync, versions, whole_folder
+from rlenv.agents.files import MANIFEST, Lock, read_table, sync, versions, whole_folder
 
 from ..process import torchrun
 from ..process.progress import say
@@ -45,7 +44,7 @@ SAMPLES, EPISODES = "samples.md", "samples.jsonl"
 EVENTS = "events.out.tfevents*"
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
 REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name
-CHECKPOINT, BEST = "checkpoint", "best"
+CHECKPOINT, BEST, EVALUATIONS = "checkpoint", "best", "evaluations"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
 MOST_NAMED = 20  # runs in an error
@@ -66,7 +65,7 @@ class LogPlace(TypedDict):
     files: dict[str, int]
 
 
-class Run:
+class RunFolder:
     """A run folder: its configuration, log, samples and checkpoints.
 
     Args:
@@ -171,17 +170,17 @@ class Run:
 
     # Writing.
 
-    def lock(self, advice: str = "wait for it, or stop it") -> None:
-        """Keep other commands from writing here until the running one ends.
+    def lock(self, held: ExitStack, advice: str = "wait for it, or stop it") -> None:
+        """Keep other jobs from writing here until `held` is closed.
 
         Raises:
             ValueError: if another run is writing here.
         """
         busy = f"another run is writing to the run folder {str(self.path)!r}; {advice}"
-        click.get_current_context().with_resource(Lock(self.path / LOCK, busy))
+        held.enter_context(Lock(self.path / LOCK, busy))
 
-    def create(self, config: Mapping[str, Any], overwrite: bool) -> None:
-        """Make the folder, with config.json alone in it, and lock it until the command ends.
+    def create(self, config: Mapping[str, Any], overwrite: bool, held: ExitStack) -> None:
+        """Make the folder, with config.json alone in it, and lock it until `held` is closed.
 
         The old config.json is replaced last: without one, a folder that a kill left half empty could not be
         overwritten.
@@ -190,7 +189,7 @@ class Run:
             ValueError: if another run is writing here, or has since the folder was chosen.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        self.lock("pass another --log-dir")
+        self.lock(held, "pass another --log-dir")
         self.check_free(overwrite)
         for other in self.path.iterdir():
             if other.is_dir() and not other.is_symlink():
@@ -236,21 +235,20 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
         return next(path for path in candidates if not path.exists())
     check_place(log_dir)
-    Run(log_dir).check_free(overwrite)
+    RunFolder(log_dir).check_free(overwrite)
     return log_dir
 
 
-def own_run(run: Run, given: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
-    """Return the run that this process writes, and its options: for all but the main one, in a folder that vanishes.
+def own_folder(run: RunFolder, held: ExitStack) -> RunFolder:
+    """Return the folder that this process writes: for all but the main one, one that vanishes when `held` is closed.
 
     So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
     """
     if torchrun.number() == 0:
-        return run, given
-    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
-    own = Run(Path(folder, "run"))
+        return run
+    own = RunFolder(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="rlenv-process-")), "run"))
     own.path.mkdir()
-    return own, given | {"report": False, "track": None}
+    return own
 
 
 def check_place(folder: Path) -> None:
@@ -281,7 +279,7 @@ def runs_in(folder: Path) -> str:
 def config_of(spec: str) -> dict[str, Any]:
     """Return the options of the run in a folder; empty if `spec` is not a run with a checkpoint."""
     is_run = Path(spec, CONFIG).is_file() and whole_folder(Path(spec, CHECKPOINT)).is_dir()
-    return Run(spec).config if is_run else {}
+    return RunFolder(spec).config if is_run else {}
 
 
 def checkpoint_of(path: Path) -> Checkpoint:
@@ -296,7 +294,7 @@ def checkpoint_of(path: Path) -> Checkpoint:
     folder = whole_folder(path)
     if (folder / "agent.json").is_file():
         return read_checkpoint(folder)
-    newest = Run(path).newest()
+    newest = RunFolder(path).newest()
     if newest is not None:
         return newest
     if named := runs_in(path):
@@ -328,6 +326,12 @@ def model_of(spec: str) -> str:
     if checkpoint.is_dir():
         raise ValueError(f"the run folder {spec!r} holds no language model")
     return spec
+
+
+def content_of(folder: Path) -> str | None:
+    """Return a digest of a checkpoint, which changes with its weights; None for any other folder."""
+    manifest = folder / MANIFEST
+    return hashlib.blake2b(manifest.read_bytes(), digest_size=8).hexdigest() if manifest.is_file() else None
 
 
 # Files of a log, of which nothing else depends: a damaged line is skipped, and counted on stderr.
@@ -364,7 +368,7 @@ def _number(cell: str) -> float:
         return math.nan
 
 
-def said(row: Mapping[str, Any]) -> str:
+def completion_of(row: Mapping[str, Any]) -> str:
     """Return a completion of samples.jsonl; of a dialogue, all turns, each reply in brackets behind its turn."""
     turns = row.get("dialogue") or [{"text": row["completion"], "reply": ""}]
     return " ".join(f"{turn['text']} [{turn['reply'].strip()}]" if turn["reply"] else turn["text"] for turn in turns)

@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoard
 from typing_extensions import override
 
 from ..process.terminal import plain
-from .folder import CSV, LogPlace, Run, write_text
+from .folder import CSV, LogPlace, RunFolder, write_text
 
 LONGEST = 600  # characters of a text in a table
 
@@ -56,7 +56,7 @@ class Table(CSVOutputFormat):
         super().write(key_values, key_excluded, step)
 
 
-def open_log(run: Run, place: LogPlace | None = None, name: str = "run") -> Logger:
+def open_log(run: RunFolder, place: LogPlace | None = None, name: str = "run") -> Logger:
     """Return a logger that writes progress.csv and events, which go on where a checkpoint was written.
 
     TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have

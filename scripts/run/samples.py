@@ -23,7 +23,7 @@ from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import text_of
 
-from .folder import said
+from .folder import completion_of
 from .log import markdown
 
 SHOWN = 10  # held-out episodes before and after training
@@ -185,7 +185,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     cells = []
     for row in rows:
         notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
-        texts = [row["prompt"], said(row), *(row[name] or "" for name in answer)]
+        texts = [row["prompt"], completion_of(row), *(row[name] or "" for name in answer)]
         figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
         cells.append([*texts, *figures, ", ".join(notes)])
     return ["prompt", "completion", *answer, "reward", *parts, ""], cells

@@ -16,7 +16,7 @@ from inprocess import run as invoke
 from runs import SHARED, arguments, differences, everything
 
 from rlenv import __version__
-from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.folder import RunFolder
 from rlenv.agents import Agent, ControlPolicy
 from rlenv.agents.training import state as packing
 from rlenv.agents.training.checkpoint import read_checkpoint
@@ -54,27 +54,27 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     names = files(text_run / "checkpoint")
     assert len(names) >= 15
     (tmp_path / "run").mkdir()
-    (earlier,) = Run(text_run).earlier().values()
+    (earlier,) = RunFolder(text_run).earlier().values()
     (tmp_path / "run" / earlier.name).symlink_to(earlier)
     shutil.copytree(text_run / "checkpoint", tmp_path / "run" / "checkpoint")
     for name in names:
         damaged = tmp_path / "run" / "checkpoint" / name
         damage(damaged)
-        assert Run(tmp_path / "run").newest().path.name == earlier.name, name
+        assert RunFolder(tmp_path / "run").newest().path.name == earlier.name, name
         (line,) = capsys.readouterr().err.splitlines()
         assert str(tmp_path / "run" / "checkpoint") in line, line
         assert line.endswith(f"; '{tmp_path / 'run' / earlier.name}' is used instead")
         if damaged.is_dir():
             damaged.rmdir()
         shutil.copy(text_run / "checkpoint" / name, damaged)
-    assert Run(tmp_path / "run").newest().path.name == "checkpoint", "all is whole again"
+    assert RunFolder(tmp_path / "run").newest().path.name == "checkpoint", "all is whole again"
 
 
 @pytest.mark.parametrize("version", [3, 8, "7", None, True], ids=repr)
 def test_another_version(version, text_copy, capsys):
     file = text_copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version, "version": "0.9"}))
-    assert [Run(text_copy).newest().path] == [*Run(text_copy).earlier().values()]
+    assert [RunFolder(text_copy).newest().path] == [*RunFolder(text_copy).earlier().values()]
     (line,) = capsys.readouterr().err.splitlines()
     assert f"was written by version '0.9' of rlenv (format {version!r}); this is {__version__} (format 7)" in line
 
@@ -92,10 +92,10 @@ def test_a_resumed_run_says_which_checkpoint_it_uses_and_ends_the_same(world, re
 
 def test_a_whole_checkpoint_beside_a_damaged_one_is_used(text_copy, capsys):
     """A kill between the last two renames of a save leaves the one before under its third name."""
-    (earlier,) = Run(text_copy).earlier().values()
+    (earlier,) = RunFolder(text_copy).earlier().values()
     earlier.rename(text_copy / ".checkpoint-old")
     flip(text_copy / "checkpoint" / "agent.json")
-    newest = Run(text_copy).newest().path
+    newest = RunFolder(text_copy).newest().path
     assert newest == text_copy / ".checkpoint-old"
     assert "is used instead" in capsys.readouterr().err
     done("train", "--resume", text_copy, "--episodes", 28)
@@ -103,7 +103,7 @@ def test_a_whole_checkpoint_beside_a_damaged_one_is_used(text_copy, capsys):
 
 
 def test_no_whole_checkpoint_is_one_line(text_copy):
-    for folder in (text_copy / "checkpoint", *Run(text_copy).earlier().values()):
+    for folder in (text_copy / "checkpoint", *RunFolder(text_copy).earlier().values()):
         truncate(folder / "policy" / "model" / "model.safetensors")
     outcome = invoke("train", "--resume", text_copy)
     assert outcome.exit_code == 2
@@ -139,7 +139,7 @@ def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name
         agent.save(pole_copy / "checkpoint", pole_copy / "checkpoint-000099")
     assert caught.value is FULL
     assert everything(pole_copy)["checkpoint"] == before
-    assert Run(pole_copy).newest().path == pole_copy / "checkpoint"
+    assert RunFolder(pole_copy).newest().path == pole_copy / "checkpoint"
     assert not [path for path in pole_copy.iterdir() if path.name.startswith(".checkpoint")]
     agent.save(pole_copy / "checkpoint")
     Agent.load(pole_copy / "checkpoint", device="cpu")
@@ -173,5 +173,5 @@ def test_damaged_checkpoints_take_no_place_of_whole_ones(pole_copy):
     for folder in (pole_copy / "checkpoint", pole_copy / "checkpoint-000007"):
         flip(folder / "training.safetensors")
     done("train", "--resume", pole_copy, "--episodes", 36)
-    kept = [read_checkpoint(folder).facts["num_updates"] for folder in Run(pole_copy).checkpoints()]
+    kept = [read_checkpoint(folder).facts["num_updates"] for folder in RunFolder(pole_copy).checkpoints()]
     assert kept == [9, 8]

@@ -18,7 +18,7 @@ from runs import SHARED, arguments, differences, everything, finished_run
 
 from rlenv._scripts.jobs.callbacks import ShowProgress
 from rlenv._scripts.main import main
-from rlenv._scripts.run.folder import Run, choose
+from rlenv._scripts.run.folder import RunFolder, choose
 from rlenv.agents import Agent, files
 from rlenv.agents.training.checkpoint import read_facts
 
@@ -100,7 +100,7 @@ class Campaign:
     def check(self, run, promised):
         """Note a run whose newest checkpoint does not load, or is older than one that was acknowledged."""
         try:
-            newest = Run(run).newest()
+            newest = RunFolder(run).newest()
             updates = -1 if newest is None else Agent.load(newest, device="cpu").num_updates
         except Exception as error:
             self.failures.append(f"unloadable: {type(error).__name__}: {error}")

@@ -13,7 +13,7 @@ from inprocess import run as invoke
 from runs import arguments, content, differences, everything, table
 
 from rlenv._scripts.jobs import callbacks, session
-from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.folder import RunFolder
 from rlenv._scripts.run.log import flush, open_log
 from rlenv.agents import Agent
 from rlenv.agents.files import Lock
@@ -94,7 +94,7 @@ def test_a_run_of_sft_is_not_resumed(tmp_path):
 
 def checkpoints(run):
     """Return the updates of each checkpoint, the newest first."""
-    return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *Run(run).earlier().values())]
+    return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *RunFolder(run).earlier().values())]
 
 
 def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run, monkeypatch):
@@ -125,12 +125,12 @@ def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeyp
 def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     forced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (forced.append(os.fstat(fd).st_ino), real(fd)))
-    Run(run).write("config.json", {})
+    RunFolder(run).write("config.json", {})
     assert (run / "config.json").stat().st_ino in forced
     agent = Agent.load(run / "checkpoint", device="cpu")
-    agent.set_logger(open_log(Run(run), agent.extra_state["log"]))
+    agent.set_logger(open_log(RunFolder(run), agent.extra_state["log"]))
     flush(agent.logger)
-    Run(run).log_place()
+    RunFolder(run).log_place()
     agent.logger.close()
     assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
 

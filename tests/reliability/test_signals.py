@@ -92,9 +92,9 @@ def test_a_signal_that_was_ignored_stays_ignored():
     try:
         with progress.Interrupt() as interrupt:
             signal.raise_signal(signal.SIGHUP)
-            assert not interrupt.asked
+            assert not interrupt.signal
             signal.raise_signal(signal.SIGTERM)
-            assert interrupt.asked == signal.SIGTERM
+            assert interrupt.signal == signal.SIGTERM
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, previous)
@@ -108,4 +108,4 @@ def test_a_terminal_that_cannot_be_written_to_does_not_get_in_the_way_of_a_signa
     monkeypatch.setattr("click.echo", fail)
     with progress.Interrupt() as interrupt:
         signal.raise_signal(signal.SIGHUP)
-        assert interrupt.asked == signal.SIGHUP
+        assert interrupt.signal == signal.SIGHUP

@@ -11,10 +11,11 @@ import torch
 from inprocess import error_of, result_of
 from matplotlib.image import imread
 
-from rlenv._scripts.reports.comparison import write_report
+from rlenv._scripts.config.configs import CompareConfig
+from rlenv._scripts.jobs.comparison import finished, gpus_of
+from rlenv._scripts.reports.comparison_report import write_report
 from rlenv._scripts.reports.held_out import check_enough
 from rlenv._scripts.reports.statistics import POINTS, bootstrap_interval, interquartile_mean, spread, tabulate, worse
-from rlenv._scripts.study import finished, gpus_of
 from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock
 from rlenv.stream import ProblemStream
@@ -37,7 +38,7 @@ def times(folder):
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlenv._scripts.study.run_jobs", inprocess.run_jobs)
+        patch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
         return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
 
 
@@ -106,7 +107,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
         yield from ()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlenv._scripts.study.run_jobs", interrupted)
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", interrupted)
     outcome = compare(*POLE, "--log-dir", tmp_path / "run", "--no-figures")
     assert (outcome.exit_code, outcome.stderr) == (130, "Interrupted; the same command continues from here.\n")
 
@@ -121,7 +122,7 @@ def jobs_of(monkeypatch, *args):
             job.log.write_text("command\nbroken\n")
             yield job, 1
 
-    monkeypatch.setattr("rlenv._scripts.study.run_jobs", note)
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", note)
     report = result_of(compare(*args, "--no-figures", "--json"), code=1)
     assert [(run["exit_code"], run["error"]) for run in report["failed"]] == [(1, "broken")] * len(seen[0][0])
     [(jobs, limit, threads)] = seen
@@ -129,7 +130,7 @@ def jobs_of(monkeypatch, *args):
 
 
 def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlenv._scripts.study.available_cores", lambda: 8)
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.available_cores", lambda: 8)
     commands, limit, threads = jobs_of(monkeypatch, *POLE[:2], "--jobs", 3, "--log-dir", tmp_path / "run")
     alone = [name for name, cls in AGENTS.items() if not cls.needs_teacher]
     assert (len(commands), limit, threads) == (len(alone) * 5, 3, 2)
@@ -139,7 +140,9 @@ def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_core
 
 def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
     planned = []
-    monkeypatch.setattr("rlenv._scripts.study.passes", lambda given, together: planned.append(together) or 40)
+    monkeypatch.setattr(
+        "rlenv._scripts.jobs.comparison.passes", lambda config, together: planned.append(together) or 40
+    )
     runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--seeds", 1, "--log-dir", tmp_path / "run"]
     commands, *_ = jobs_of(monkeypatch, *runs, "--jobs", 8)
     assert planned == [2, 2], "once for each agent, for no more than there are runs"
@@ -172,7 +175,7 @@ def test_a_run_that_still_writes_is_not_deleted(tmp_path, monkeypatch):
     """As after `kill -9` of the comparison."""
     given = [*POLE, "--seeds", 1, "--log-dir", tmp_path / "run"]
     jobs_of(monkeypatch, *given)
-    monkeypatch.setattr("rlenv._scripts.study.run_jobs", inprocess.run_jobs)
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
     (tmp_path / "run" / "rloo" / "seed-0").mkdir()
     with Lock(tmp_path / "run" / "rloo" / "seed-0" / ".lock", "busy"):
         report = result_of(compare(*given, "--no-figures", "--json"), code=1)
@@ -210,7 +213,7 @@ def test_too_few_held_out_problems_are_refused_before_anything_is_trained(letter
 
 
 def test_who_chooses_the_split_gets_a_table_that_says_of_how_few_problems_it_is(letters, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlenv._scripts.study.run_jobs", inprocess.run_jobs)
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
     outcome = compare(*letters[1], "--test-fraction", 0, "--json")
     report, page = result_of(outcome), (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert [row["problems"] for row in report["rows"]] == [4, 4] and report.get("few_problems")
@@ -282,10 +285,10 @@ def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
         return facts | evals | {"agent": agent, "seed": seed}
 
     (tmp_path / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean\n1,0.9\n")
-    given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
+    config = CompareConfig(episodes=1, figures=False)
     results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
     results.append(result("ppo", 0, 0.95))
-    made, _ = write_report(tmp_path, given, ["rloo", "grpo", "ppo"], results, [])
+    made, _ = write_report(tmp_path, config, ["rloo", "grpo", "ppo"], results, [])
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.count("worse than before") == 1
     assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
@@ -316,8 +319,8 @@ def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_las
 
 
 def test_runs_share_the_gpus_that_are_visible(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlenv._scripts.study.resolve_device", lambda device, env: torch.device(device))
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.resolve_device", lambda device, env: torch.device(device))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     for device, visible, gpus in (("cuda", "2,3,5", ["2", "3", "5"]), ("cuda", "", ["0", "1"]), ("cuda:1", "", [])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert gpus_of({"device": device, "env_id": "TextGen-v0"}) == gpus
+        assert gpus_of(CompareConfig(device=device)) == gpus

@@ -4,7 +4,7 @@ import pytest
 from inprocess import done
 
 from rlenv._scripts.reports.history import History, read_columns
-from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.folder import RunFolder
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]
@@ -41,7 +41,7 @@ def test_damaged_lines_are_skipped_and_counted(old, new, skipped, table, capsys)
 
 def test_a_resumed_table_ends_at_the_checkpoint(table, tmp_path):
     damage(table, 4, 0)
-    Run(tmp_path).cut_log({"rows": 4, "files": {}})
+    RunFolder(tmp_path).cut_log({"rows": 4, "files": {}})
     lines = table.read_text().splitlines(keepends=True)
     assert len(lines) == 5 and lines[:3] == [HEADER, *ROWS[:2]] and lines[4] == ROWS[3]
 

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from loaded import loaded
 
 from rlenv._scripts.config.arguments import agent_arguments
+from rlenv._scripts.config.base import declared
 from rlenv._scripts.config.command import Command
-from rlenv._scripts.config.options import common, declared
+from rlenv._scripts.config.configs import TrainConfig
 from rlenv.agents import AGENTS, GRPO, setting
 from rlenv.agents.algorithms import SETTINGS
 
@@ -30,11 +31,9 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     monkeypatch.setitem(AGENTS, "tilted", Tilted)
     seen = {}
 
-    @click.command(cls=Command)
-    @declared("train")
-    @common
-    def made(**given):
-        seen.update(agent_arguments("tilted", Tilted, given))
+    @click.command(cls=Command, config=TrainConfig)
+    def made(config):
+        seen.update(agent_arguments(config, Tilted, "tilted"))
 
     assert inspect.signature(Tilted).parameters["tilt"].default == 0.5
     with pytest.raises(ValueError, match="tilt must be a finite number above 0 and at most 1, got 2"):
@@ -44,8 +43,8 @@ def test_an_option_is_declared_in_one_place(monkeypatch, tmp_path):
     assert "--side TEXT Which side. For tilted: left, right. [default: (left)]" in shown
     (tmp_path / "own.json").write_text(json.dumps({"tilt": 0.25}))
     assert CliRunner().invoke(made, ["--config", str(tmp_path / "own.json")]).exit_code == 0 and seen["tilt"] == 0.25
-    imitating = click.command()(declared("sft")(lambda: None)).params
-    assert [one.opts + one.secondary_opts for one in imitating][-2:] == [["--side"], ["--soft", "--no-soft"]]
+    imitating = [one.opts + one.secondary_opts for one in declared("sft").values()]
+    assert imitating[-2:] == [["--side"], ["--soft", "--no-soft"]]
     row = "| `tilt` | `tilted` | `float` | `0.5` | (0, 1] | Of the advantages. |"
     assert row in loaded("docs/make_settings.py").some().splitlines()
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import rlenv  # noqa: F401
-from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.folder import RunFolder
 from rlenv._scripts.run.log import open_log
 from rlenv.agents import Agent
 from rlenv.agents.training import log_entry
@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 
 
 def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    log = open_log(Run(tmp_path))
+    log = open_log(RunFolder(tmp_path))
     log.record("a", 1)
     log.dump(1)
     log.record("a", 2)
@@ -42,7 +42,7 @@ def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monk
     assert (tmp_path / "progress.csv").read_text() == "a\n1\n"
     log.dump(2)
     log.close()
-    log = open_log(Run(tmp_path), Run(tmp_path).log_place())
+    log = open_log(RunFolder(tmp_path), RunFolder(tmp_path).log_place())
     log.record("c", 3)
     log.dump(3)
     log.close()

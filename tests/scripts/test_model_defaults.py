@@ -8,6 +8,7 @@ import pytest
 from inprocess import result_of
 from tiny_models import tiny_model
 
+from rlenv._scripts.config.configs import TrainConfig
 from rlenv._scripts.jobs import memory_plan, model_defaults
 from rlenv.agents.language import memory
 from rlenv.agents.language.memory import Workload
@@ -42,9 +43,9 @@ def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
     result, said = run("--model", folder, "--log-dir", tmp_path / "run")
     assert result["sft_steps"] == 0
     assert "no steps of warm start" in said and "learning rate 0.0003" in said and "--learning-rate" in said
-    given = {"model": "auto", "sft_steps": None, "micro_batch_size": None, "micro_batch_tokens": None}
-    preset = model_defaults.fill_in(given | {"env_id": "TextGen-v0"})
-    assert preset["sft_steps"] == model_defaults.STEPS, "a preset learns from demonstrations first"
+    assert model_defaults.fill_in(TrainConfig()).sft_steps == model_defaults.STEPS, (
+        "a preset learns from demonstrations first"
+    )
 
 
 def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(folder, tmp_path, monkeypatch):
@@ -58,19 +59,19 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     assert f"{tokens} tokens per pass" in said
     facts = json.loads((tmp_path / "run" / "checkpoint" / "agent.json").read_text())
     assert facts["settings"]["micro_batch_tokens"] == tokens
-    given = {"env_id": "TextGen-v0", "model": str(folder), "sft_steps": 0, "micro_batch_size": None}
-    monkeypatch.setattr(model_defaults, "workload", lambda given: pytest.fail("the plan is made once"))
-    assert model_defaults.fill_in(given | {"micro_batch_tokens": 7})["micro_batch_tokens"] == 7
+    again = TrainConfig(model=str(folder), sft_steps=0, settings={"micro_batch_tokens": 7})
+    monkeypatch.setattr(model_defaults, "workload", lambda config: pytest.fail("the plan is made once"))
+    assert model_defaults.fill_in(again).settings == {"micro_batch_tokens": 7}
 
 
 def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
     work = Workload(8, 32, 24, episodes=32, slots=4, device="cpu")
-    config, free = tiny_model("llama").config, 4 * 2**20
+    network, free = tiny_model("llama").config, 4 * 2**20
     monkeypatch.setattr(model_defaults, "LARGE", 1)
     monkeypatch.setattr(memory_plan, "available", lambda device: free)
-    monkeypatch.setattr(model_defaults, "workload", lambda given: (config, work))
-    given = {"model": "someone/model", "micro_batch_size": None, "micro_batch_tokens": None}
-    tokens = model_defaults.passes(given, together=3)
-    peak = memory.plan(config, replace(work, micro_batch_tokens=tokens)).peak
+    monkeypatch.setattr(model_defaults, "workload", lambda config: (network, work))
+    config = TrainConfig(model="someone/model")
+    tokens = model_defaults.passes(config, together=3)
+    peak = memory.plan(network, replace(work, micro_batch_tokens=tokens)).peak
     assert 0.6 * free < 3 * peak <= 0.8 * free
-    assert model_defaults.passes(given) is None, "all in one pass"
+    assert model_defaults.passes(config) is None, "all in one pass"

@@ -13,7 +13,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv._scripts.jobs.games import quoted
 from rlenv._scripts.main import main
 from rlenv._scripts.reports.tokens import tokens_of
-from rlenv._scripts.run.folder import said
+from rlenv._scripts.run.folder import completion_of
 from rlenv.agents import Reinforce
 
 
@@ -98,7 +98,7 @@ def test_samples_have_the_turns_and_the_report_shows_each_reply_and_reward_behin
         assert all(turn["reply"] in ("<", ">", "?") for turn in row["dialogue"][:-1])
     row = next(row for row in rows if len(row["dialogue"]) > 1)
     first, *others = row["dialogue"]
-    assert said(row).startswith(f"{first['text']} [{first['reply']}]")
+    assert completion_of(row).startswith(f"{first['text']} [{first['reply']}]")
     assert '<span class="reply"' in (folder / "report.html").read_text()
     tokens = tokens_of(row | {"dialogue": [first | {"reward": 0.5}, *others]})
     assert [token.shade for token in tokens].index("reply") == first["tokens"]

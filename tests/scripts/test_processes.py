@@ -6,16 +6,15 @@ import subprocess
 import sys
 from contextlib import closing
 
-import click
 import psutil
 import pytest
 import torch.distributed as dist
 from inprocess import error_of, run
 from processes import until
 
-from rlenv._scripts.config.command_line import rlenv_command
+from rlenv._scripts.config.configs import TrainConfig
 from rlenv._scripts.process import torchrun
-from rlenv._scripts.process.children import Job, run_jobs
+from rlenv._scripts.process.children import Child, run_jobs
 from rlenv._scripts.train import train
 
 
@@ -70,7 +69,7 @@ def test_one_process_trains_with_a_torch_without_processes(tmp_path):
 
 
 def job(tmp_path, name, code):
-    return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
+    return Child((sys.executable, "-c", code), tmp_path / f"{name}.log")
 
 
 def finish(jobs, limit=2, threads=1, gpus=()):
@@ -123,8 +122,7 @@ PARENT = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from rlenv._scripts.process.children import Job, run_jobs
-from rlenv._scripts.config.command_line import rlenv_command
+from rlenv._scripts.process.children import Child, run_jobs
 child = '''
 import os, signal, subprocess, sys, time
 from pathlib import Path
@@ -135,7 +133,7 @@ Path("pids").write_text(f"{os.getpid()} {grandchild.pid}")
 time.sleep(600)
 '''
 try:
-    list(run_jobs([Job((sys.executable, "-c", child, *sys.argv[1:]), Path("child.log"))], 1, 1))
+    list(run_jobs([Child((sys.executable, "-c", child, *sys.argv[1:]), Path("child.log"))], 1, 1))
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -163,19 +161,14 @@ def test_a_signal_reaches_the_children_and_theirs_and_a_second_one_does_not_wait
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_meant():
-    seen = {}
-
-    @click.command()
-    def probe(**given):
-        seen.update(given)
-
-    probe.params = train.params
-    options = {"env_id": "CartPole-v1", "env_args": (("name", "a=b c"), ("n", None)), "stop_reward": -1.5}
-    options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ["x", 7]}
-    options |= {"tools": ("calculator", "python")}
-    command = rlenv_command(train, options | {"seed": 0, "timesteps": None, "overwrite": False, "agents": "all"})
-    assert command[:4] == (sys.executable, "-m", "rlenv", "train")
-    assert not {"seed", "timesteps", "overwrite", "agents"} & {word.strip("-").split("=")[0] for word in command}
-    probe.main(list(command[4:]), standalone_mode=False)
-    assert {name: seen[name] for name in options} == options
+def test_a_command_line_says_what_is_not_the_default_and_is_read_back_as_it_was_meant(monkeypatch):
+    monkeypatch.delenv("RLENV_REPORT", raising=False)
+    options = {"env_id": "CartPole-v1", "env_args": {"name": "a=b c", "n": None}, "stop_reward": -1.5}
+    options |= {"log_kl": True, "report": False, "sft_steps": 0, "stop_tokens": ("x", 7)}
+    options |= {"tools": ("calculator", "python"), "settings": {"kl_coef": 0.5, "clip_range": 0.3}}
+    config = TrainConfig(**options, seed=0, timesteps=None, overwrite=False)
+    command, *words = config.command_line("train")
+    assert command == "train"
+    assert not {"seed", "timesteps", "overwrite"} & {word.strip("-").split("=")[0] for word in words}
+    again = train.make_context("train", words).params["config"]
+    assert again == config and again.typed == {*options, "kl_coef"}

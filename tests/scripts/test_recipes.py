@@ -29,12 +29,12 @@ def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
         loaded("examples/word_problems/make_problems.py").main()
         options += ["--problems", problems]
     with train.make_context("train", options) as context:
-        given = context.params
-        agent = session.build_agent(given["agent"], given)
+        config = context.params["config"]
+        agent = session.build_agent(config.agent, config)
         first = agent.env.reset(seed=0)[0]
         agent.env.close()
-    assert given["episodes"] or given["timesteps"]
+    assert config.episodes or config.timesteps
     if "\nenv:" in text:
-        assert given["env_id"] == path.stem and agent.normalize_rewards
+        assert config.env_id == path.stem and agent.normalize_rewards
     else:
         assert int(first["length"].min()) > 0

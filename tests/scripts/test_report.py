@@ -16,7 +16,7 @@ from inprocess import result_of, run
 from rlenv._scripts.jobs import callbacks
 from rlenv._scripts.reports import page as page_module
 from rlenv._scripts.reports.tokens import shortened
-from rlenv._scripts.run.folder import Run
+from rlenv._scripts.run.folder import RunFolder
 from rlenv.agents.files import Lock
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -156,7 +156,7 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_pa
 def test_a_run_that_diverged_says_so_and_how_to_go_on(disk_full, undrawn, tmp_path, monkeypatch):
     def overflow(self, closure=None):
         if disk_full:
-            monkeypatch.setattr(Run, "write", full)
+            monkeypatch.setattr(RunFolder, "write", full)
         for group in self.param_groups:
             for weights in group["params"]:
                 weights.data.fill_(torch.inf)

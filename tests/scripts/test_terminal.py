@@ -58,7 +58,7 @@ def some_work():
     with progress_bar("training", 40) as show:
         for done in range(41):
             show(done, "reward [0.5], 7 tokens/s")
-    session.print_samples([("a[b]", "x\x1b[2Jy\x07", 1.0)], "test")
+    session.print_samples([{"prompt": "a[b]", "completion": "x\x1b[2Jy\x07", "reward": 1.0}], "test")
 
 
 def test_a_pipe_gets_lines_of_text(written):

@@ -8,7 +8,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import result_of, run
 
 from rlenv._scripts.jobs import session
-from rlenv._scripts.jobs.job import Job
+from rlenv._scripts.jobs.job import TrainJob
 from rlenv._scripts.process import progress
 from rlenv._scripts.reports.history import read_run
 from rlenv._scripts.train import train
@@ -21,9 +21,11 @@ SMALL = ["--eval-episodes", 2, "--episodes-per-update", 8, "--log-interval", 1, 
 
 def test_a_configuration_gives_verifier_arguments_and_the_command_line_wins(tmp_path):
     (tmp_path / "run.yaml").write_text("seed: 3\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
-    given = train.make_context("train", ["--config", str(tmp_path / "run.yaml"), "--seed", "4"]).params
-    assert dict(given["verifier_args"]) == {"digits": 1, "operators": "*"}
-    assert (given["seed"], given["learning_rate"]) == (4, 1e-3)
+    context = train.make_context("train", ["--config", str(tmp_path / "run.yaml"), "--seed", "4"])
+    config = context.params["config"]
+    assert config.verifier_args == {"digits": 1, "operators": "*"}
+    assert (config.seed, config.settings) == (4, {"learning_rate": 1e-3})
+    assert config.typed == {"seed"} and {"learning_rate", "verifier_args"} <= config.chosen
 
 
 def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
@@ -113,7 +115,7 @@ def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(eval
     monkeypatch.setattr(collector, "ENDLESS", 200)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
     if not evaluated:
-        monkeypatch.setattr(Job, "_first_evaluation", lambda self: None)
+        monkeypatch.setattr(TrainJob, "_first_evaluation", lambda self: None)
     outcome = run("train", "--env", "Endless-v0", "--timesteps", 50, "--num-envs", 2, "--log-dir", tmp_path / "run")
     assert outcome.exit_code == 2
     assert re.search(r"^Error: no episode has ended in 200 steps.*max_episode_steps=", outcome.stderr, re.MULTILINE)

@@ -12,11 +12,11 @@ from rlenv.agents.files import read_table
 from rlenv.agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 
-from .config.command_line import rlenv_command
-from .config.names import without_folders
-from .jobs.subject import FOLDER, content_of
-from .reports.evaluation_figures import table
-from .run.folder import CHECKPOINT, CONFIG, Run
+from ..config.base import Config
+from ..config.configs import RewardModelConfig, SftConfig, TrainConfig
+from ..config.names import without_folders
+from ..run.folder import CHECKPOINT, CONFIG, EVALUATIONS, RunFolder, content_of
+from .evaluation_figures import table
 
 HEADER = """---
 library_name: {library}
@@ -52,14 +52,14 @@ def write_card(source: Path, target: Path, merged: bool, name: str, is_judge: bo
         name: of the model.
         is_judge: whether it is a reward model.
     """
-    run = Run(source.parent)
-    config, result = run.config if (run.path / CONFIG).is_file() else {}, run.result
+    run = RunFolder(source.parent)
+    options, result = run.config if (run.path / CONFIG).is_file() else {}, run.result
     about = "reward model trained on preferences" if is_judge else "language model trained with reinforcement learning"
     task, library = "text-classification" if is_judge else "text-generation", "transformers" if merged else "peft"
     parts = [HEADER.format(library=library, task=task, name=name, about=about, version=__version__)]
     if not is_judge:
         parts += [USE if merged else "", _data(read_facts(source))]
-    parts.append(_command(config) if config else "")
+    parts.append(_command(options) if options else "")
     parts.append(_accuracy(result) if is_judge else _figures(source, result))
     (target / "README.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
 
@@ -81,23 +81,22 @@ def _data(facts: Mapping[str, Any]) -> str:
     return "\n".join(["## Training data", "", "| | |", "|---|---|", *(f"| {n} | {c} |" for n, c in cells.items()), ""])
 
 
-def _command(config: Mapping[str, Any]) -> str:
+def _command(options: Mapping[str, Any]) -> str:
     """Return the command of the run, with the options that differ from their defaults."""
-    from .reward_model import reward_model
-    from .sft import sft
-    from .train import train
-
-    command = train if "agent" in config else reward_model if "pairs" in config else sft
-    given = {name: _without_folders(value) for name, value in config.items()}
-    return f"## Command\n\n```\n{shlex.join(['rlenv', *rlenv_command(command, given)[3:]])}\n```\n"
+    cls: type[Config]
+    cls, command = (RewardModelConfig, "reward-model") if "pairs" in options else (SftConfig, "sft")
+    if "agent" in options:
+        cls, command = TrainConfig, "train"
+    config = cls.of({name: _without_folders(value) for name, value in options.items()})
+    return f"## Command\n\n```\n{shlex.join(['rlenv', *config.command_line(command)])}\n```\n"
 
 
 def _accuracy(result: Mapping[str, Any]) -> str:
     if not result.get("eval"):
         return ""
     before, after = (result[when]["accuracy"] for when in ("initial_eval", "eval"))
-    said = f"{result['held_out_pairs']} held-out pairs: {before:.3f} before training, {after:.3f} after"
-    return f"## Evaluation\n\nAccuracy on {said}.\n"
+    figures = f"{result['held_out_pairs']} held-out pairs: {before:.3f} before training, {after:.3f} after"
+    return f"## Evaluation\n\nAccuracy on {figures}.\n"
 
 
 def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
@@ -107,7 +106,7 @@ def _figures(checkpoint: Path, result: Mapping[str, Any]) -> str:
         rows["before training"] = result["initial_eval"]
     if result.get("eval") and checkpoint.name == CHECKPOINT:
         rows["after training"] = result["eval"]
-    for file in sorted((checkpoint.parent / FOLDER).glob("*.json")):
+    for file in sorted((checkpoint.parent / EVALUATIONS).glob("*.json")):
         facts = read_table(file)
         if facts.get("figures") and facts.get("settings", {}).get("content") == content_of(checkpoint):
             rows[file.stem] = facts["figures"]

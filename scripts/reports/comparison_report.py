@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.arguments import is_text
+from ..config.base import named
+from ..config.configs import CompareConfig
 from ..run.folder import REPORT, write_json, write_text
 from . import page
 from .charts import write_curve
@@ -18,7 +20,7 @@ from .statistics import BEFORE, interquartile_mean, tabulate, worse
 
 def write_report(
     folder: Path,
-    given: Mapping[str, Any],
+    config: CompareConfig,
     agents: Sequence[str],
     results: Sequence[Mapping[str, Any]],
     failed: Sequence[Mapping[str, Any]],
@@ -27,15 +29,15 @@ def write_report(
 
     Args:
         folder: of the comparison.
-        given: its options.
+        config: of the comparison.
         agents: by name, in the order of the table.
         results: result.json of each finished run.
         failed: agent, seed, exit code and error of the runs that failed.
     """
-    text = is_text(given["env_id"])
+    text = is_text(config.env_id)
     with_success = all(result["eval"]["success_rate"] is not None for result in results)
     figure = "success_rate" if text and with_success else "mean_reward"
-    goal = None if text else given["stop_reward"]
+    goal = None if text else config.stop_reward
     runs = [
         {
             **{name: result[name] for name in ("agent", "seed")},
@@ -48,14 +50,14 @@ def write_report(
     ]
     rows = [row | _of_evaluations(row["agent"], results) for row in tabulate(runs, agents, goal, text)]
     of_few = _of_few_problems(results)
-    report = {"run_dir": str(folder), "env": given["env_id"], "figure": figure, "goal": goal, **of_few}
+    report: dict[str, Any] = {"run_dir": str(folder), "env": config.env_id, "figure": figure, "goal": goal, **of_few}
     report |= {"rows": rows, "runs": runs, "failed": failed}
     write_json(folder / "report.json", report)
     notes = [f"- {line}" for line in of_few.values()] + _notes(runs, agents, failed)
-    (folder / "report.md").write_text(_page(given, text, rows, figure, notes), encoding="utf-8")
+    (folder / "report.md").write_text(_page(config, text, rows, figure, notes), encoding="utf-8")
     _write_table(folder / "report.csv", figure, rows)
     written = [folder / name for name in ("report.md", "report.json", "report.csv")]
-    if given["figures"] and runs:
+    if config.figures and runs:
         page.write_report([folder], folder / REPORT)
         written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve")]
     return report, written
@@ -107,15 +109,15 @@ def _notes(runs: Sequence[Mapping[str, Any]], agents: Sequence[str], failed: Seq
 
 
 def _page(
-    given: Mapping[str, Any], text: bool, rows: Sequence[Mapping[str, Any]], figure: str, notes: Sequence[str]
+    config: CompareConfig, text: bool, rows: Sequence[Mapping[str, Any]], figure: str, notes: Sequence[str]
 ) -> str:
     """Return report.md.
 
     Where a reward is not just 1 for success and else 0, a column has its mean: it may rise while success does not.
     """
-    budget = next(f"{given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if given[unit])
-    world = given["env_id"] + (f" ({given['verifier']})" if text else "")
-    goal, digits = given["stop_reward"], 3 if text else 1
+    budget = next(f"{value:,} {unit}" for unit in ("episodes", "timesteps") if (value := config.value(unit)))
+    world = config.env_id + (f" ({named(config.verifier)})" if text else "")
+    goal, digits = config.stop_reward, 3 if text else 1
     by_success = figure == "success_rate"
     graded = by_success and any(f"{row['mean_reward']:.3f}" != f"{row['iqm']:.3f}" for row in rows)
     win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"

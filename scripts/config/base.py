@@ -1,0 +1,366 @@
+"""A job as a typed object: dataclass fields, from which the options of its command are made."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import click
+import yaml
+
+from rlenv.agents.algorithms import SETTINGS
+
+from ..run.folder import LOCAL
+from .defaults import about, advice, by_agent, shown_default
+from .parameters import KeyValue, no_value
+
+C = TypeVar("C", bound="Config")
+_PARAMETERS: dict[tuple[Any, ...], dict[str, click.Option]] = {}  # by class and agents: making them takes a while
+_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float, "str": str}
+
+
+def option(
+    default: Any,
+    help: str,
+    flag: str = "",
+    kind: Any = None,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    shown: str | None = None,
+    heading: str = "",
+    multiple: bool = False,
+    required: bool = False,
+    envvar: str | None = None,
+    objects: bool = False,
+) -> Any:
+    """Return a field of a config that is an option of its command.
+
+    Args:
+        default: None for an argument that is not passed on.
+        help: one sentence.
+        flag: such as "--env", if it is not the name.
+        kind: click's type of the values; by default that of the annotation.
+        low: the smallest number.
+        high: the largest number.
+        above: instead of `low`, what a number must be larger than.
+        shown: the default in words.
+        heading: in `--help-all`, if not that of the class.
+        multiple: whether the option may be given several times.
+        required: whether it has to be given.
+        envvar: the environment variable that sets it, too.
+        objects: whether Python may pass an object, a function or a list in place of its name.
+    """
+    facts = {"help": help, "flag": flag, "kind": kind, "low": low, "high": high, "above": above, "shown": shown}
+    facts |= {"heading": heading, "multiple": multiple, "required": required, "envvar": envvar, "objects": objects}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=facts)
+    return field(default=default, metadata=facts)
+
+
+class Config:
+    """The options of a job: keyword arguments in Python, options of a command, lines of a file, by the same names.
+
+    Attributes:
+        chosen: the names that were given, in any of these ways.
+        typed: those that were given in Python or on the command line, and not in a file.
+    """
+
+    heading: ClassVar[str] = "Options"
+    declares: ClassVar[str] = ""  # the command whose options the settings of agents are
+    settings: dict[str, Any]
+    chosen: frozenset[str]
+    typed: frozenset[str]
+
+    def __new__(cls, **values: Any) -> Self:
+        """Remember which names are given, whatever their values."""
+        new = super().__new__(cls)
+        new.chosen = new.typed = frozenset(values) | frozenset(values.get("settings", ()))
+        return new
+
+    def __post_init__(self) -> None:
+        """Check what is given in Python as the command checks it.
+
+        Raises:
+            ValueError: in one line, for a value that the option does not take.
+        """
+        for name in self.typed & parameters(type(self)).keys():
+            value = getattr(self, name, None)
+            if value is not None and is_plain(value) and not _is_object(type(self), name, value):
+                setattr(self, name, converted(type(self), name, value))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], typed: Iterable[str] = ()) -> Self:
+        """Return the config with these values, by flat names: settings of agents are among them.
+
+        Args:
+            values: of the types that the fields have.
+            typed: the names that are not from a file.
+        """
+        own, new = field_names(cls), cls()
+        for name in own & values.keys():
+            setattr(new, name, values[name])
+        if strange := {name: value for name, value in values.items() if name not in own}:
+            new.settings = {**new.settings, **strange}
+        new.chosen, new.typed = frozenset(values) | frozenset(values.get("settings", ())), frozenset(typed)
+        return new
+
+    def but(self, **changes: Any) -> Self:
+        """Return the config with other values; what was given by the user stays that."""
+        new = copy.copy(self)
+        for name, value in changes.items():
+            if name not in field_names(type(self)):
+                raise TypeError(f"{type(self).__name__} has no field {name!r}")
+            setattr(new, name, value)
+        return new
+
+    def set(self, **settings: Any) -> Self:
+        """Return the config with other settings of the agent; None leaves one out."""
+        both = {**self.settings, **settings}
+        return self.but(settings={name: value for name, value in both.items() if value is not None})
+
+    def into(self, cls: type[C], **changes: Any) -> C:
+        """Return a config of another job with the fields that both have, and these changes."""
+        new = cls()
+        for name in field_names(cls) & field_names(type(self)):
+            setattr(new, name, getattr(self, name))
+        new.chosen, new.typed = self.chosen, self.typed
+        return new.but(**changes)
+
+    def value(self, name: str) -> Any:
+        """Return a field or a setting by its flat name; None for a setting that is not given."""
+        return getattr(self, name) if name in field_names(type(self)) else self.settings.get(name)
+
+    def flat(self) -> dict[str, Any]:
+        """Return the values as config.json has them: settings with an option beside the fields, objects by name."""
+        values = {name: getattr(self, name) for name in sorted(field_names(type(self)) - {*LOCAL, "settings"})}
+        values |= {name: named(each) for name, each in values.items() if _is_object(type(self), name, each)}
+        settings, known = getattr(self, "settings", {}), parameters(type(self))
+        values |= {name: value for name, value in settings.items() if name in known}
+        values["settings"] = {name: value for name, value in settings.items() if name not in known}
+        return {name: written(value) for name, value in values.items() if not (value is None or _is_empty(value))}
+
+    def command_line(self, command: str) -> list[str]:
+        """Return the words of the command with these values behind `rlenv`, without those that are defaults."""
+        words = [command]
+        values = {name: getattr(self, name) for name in field_names(type(self)) - {"settings"}}
+        settings, known = getattr(self, "settings", {}), parameters(type(self))
+        values |= {name: value for name, value in settings.items() if name in known}
+        values["settings"] = {name: value for name, value in settings.items() if name not in known}
+        for name, one in known.items():
+            value = values.get(name)
+            if value is None or _is_empty(value) or value == one.default:
+                continue
+            if value is False:
+                words += one.secondary_opts[-1:]
+            elif isinstance(one.type, KeyValue):
+                words += [f"{one.opts[-1]}={key}={json.dumps(each)}" for key, each in value.items()]
+            elif one.multiple:
+                words += [f"{one.opts[-1]}={each}" for each in value]
+            else:
+                words.append(one.opts[-1] if value is True else f"{one.opts[-1]}={value}")
+        return words
+
+    @classmethod
+    def flag(cls, name: str) -> str:
+        """Return the option of a field or setting as it is typed."""
+        known = parameters(cls)
+        return known[name].opts[0] if name in known else f"--{name.replace('_', '-')}"
+
+
+def field_names(cls: type[Config]) -> frozenset[str]:
+    """Return the names of the fields of a config."""
+    return frozenset(one.name for one in fields(cls))  # type: ignore[arg-type]
+
+
+def parameters(cls: type[Config]) -> dict[str, click.Option]:
+    """Return the options of a config by name, in the order of its groups, with those for settings of agents."""
+    key = (cls, *SETTINGS)
+    if key not in _PARAMETERS:
+        _PARAMETERS[key] = _options(cls)
+    return _PARAMETERS[key]
+
+
+def _options(cls: type[Config]) -> dict[str, click.Option]:
+    options: dict[str, click.Option] = {}
+    by_name = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+    for group in cls.__mro__:
+        for name in vars(group).get("__annotations__", ()):
+            one = by_name.get(name)
+            if one is not None and one.metadata and name not in options:
+                options[name] = _option(one, getattr(group, "heading", "Options"))
+    if cls.declares:
+        options |= {name: one for name, one in declared(cls.declares).items() if name not in options}
+    return options
+
+
+def declared(command: str) -> dict[str, click.Option]:
+    """Return the options for the settings that the agents declare for a command ("train", "compare" or "sft")."""
+    options = {}
+    for name, of_agents in by_agent(SETTINGS).items():
+        first, flag = next(iter(of_agents.values())), f"--{name.replace('_', '-')}"
+        if command in first.commands:
+            kind = _TYPES.get(first.kind, str)
+            flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+            shown = shown_default(of_agents)
+            options[name] = click.Option(
+                [flags], type=kind, help=about(of_agents), show_default=shown, is_flag=kind is bool
+            )
+            options[name].heading = first.heading  # type: ignore[attr-defined]
+    return options
+
+
+def _option(one: Field[Any], heading: str) -> click.Option:
+    facts, written_type = one.metadata, str(one.type).removesuffix(" | None")
+    kind = facts["kind"] or _TYPES[written_type]
+    low, high, above = facts["low"], facts["high"], facts["above"]
+    if (low, high, above) != (None, None, None):
+        least, is_open = (low, False) if above is None else (above, True)
+        kind = (click.IntRange if kind is int else click.FloatRange)(least, high, min_open=is_open)
+    default = None if one.default is MISSING or one.default == () else one.default
+    name = f"--{one.name.replace('_', '-')}"
+    flag = facts["flag"] or (f"{name}/--no-{name[2:]}" if kind is bool and default is not False else name)
+    more: dict[str, Any] = {} if facts["required"] else {"default": default}
+    built: Any = click.Option(
+        [flag, one.name], type=kind, help=facts["help"] + "  [required]" * facts["required"], is_flag=kind is bool,
+        show_default=facts["shown"] or True, multiple=facts["multiple"], envvar=facts["envvar"], **more,
+    )  # fmt: skip
+    built.heading, built.needed, built.objects = facts["heading"] or heading, facts["required"], facts["objects"]
+    return built
+
+
+def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
+    """Return a value of Python or of a file as that of an option.
+
+    Raises:
+        ValueError: in one line, for a value that the option does not take.
+    """
+    one = parameters(cls)[name]
+    if isinstance(value, (list, tuple)) and name == "verifier":
+        value = ",".join(map(str, value))
+    try:
+        if isinstance(one.type, KeyValue):
+            pairs = value.items() if isinstance(value, Mapping) else value
+            if isinstance(pairs, (str, int, float)) or not all(len(pair) == 2 for pair in pairs):
+                raise ValueError(f"{where}{name}={value!r} is not a table of KEY=VALUE")
+            return dict(one.type.convert(tuple(pair), one, None) for pair in pairs)
+        if one.multiple:
+            each = [value] if isinstance(value, (str, int)) else value
+            return tuple(one.type.convert(member, one, None) for member in each)
+        if isinstance(value, (list, tuple, dict)):
+            raise ValueError(f"{where}{name} is a list or table, {value!r}; allowed: a value")
+        found = one.type.convert(value, one, None)
+    except click.BadParameter as error:
+        raise ValueError(f"{where}{name}={value!r}: {error.message}") from error
+    if reason := no_value(found):
+        raise ValueError(f"{where}{name} {reason}")
+    return found
+
+
+def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
+    """Return the values in a file of YAML or JSON, by the names of fields and settings.
+
+    Raises:
+        ValueError: in one line, for a file that is not a table of options of the command.
+    """
+    kind, parse = ("YAML", yaml.safe_load) if path.suffix in (".yaml", ".yml") else ("JSON", json.loads)
+    try:
+        table = parse(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # YAML's messages have several lines
+        raise ValueError(f"{path} is not a valid {kind} file: {reason}") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"{path} must hold a table of options")
+    return read_table(cls, table, f"{path} sets ")
+
+
+def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the values of a table, by the names of fields and settings; see `read_file`."""
+    known, found = _spellings(cls), {}
+    for key, value in table.items():
+        name = known.get(str(key).replace("-", "_"))
+        if name is None:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = advice(str(key), parameters(cls)) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
+            raise ValueError(f"{where}the unknown option {key!r}; {hint}")
+        if value is not None:
+            found[name] = converted(cls, name, value, where)
+    return found
+
+
+def _spellings(cls: type[Config]) -> dict[str, str]:
+    """Return the names of the options of a config by what a file may call them: as typed, or as in Python."""
+    known = parameters(cls)
+    typed = {flag.lstrip("-").replace("-", "_"): name for name, one in known.items() for flag in one.opts}
+    return typed | {name: name for name in known}
+
+
+def written(value: Any) -> Any:
+    """Return a value as config.json has it: an object or function of Python as its name in <>."""
+    if isinstance(value, Mapping):
+        return {str(name): written(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [written(each) for each in value]
+    return value if value is None or isinstance(value, (str, bool, int, float, Path)) else named(value)
+
+
+def named(value: Any) -> str:
+    """Return how an object or function of Python is named in config.json; a text as it is."""
+    if isinstance(value, (str, Path)):
+        return str(value)
+    if isinstance(value, type) and vars(value).get("name") in SETTINGS:
+        return str(vars(value)["name"])  # of an agent
+    which = value if hasattr(value, "__qualname__") else type(value)
+    return f"<{which.__module__}.{which.__qualname__}>"
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a value can be written in a file, and is no object or function of Python."""
+    if isinstance(value, Mapping):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (str, bool, int, float, Path))
+
+
+def _is_object(cls: type[Config], name: str, value: Any) -> bool:
+    """Tell whether a value is passed by Python in place of a name."""
+    takes = getattr(parameters(cls).get(name), "objects", False)
+    return takes and not (value is None or isinstance(value, (str, Path)))
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (tuple, list, dict)) and not value
+
+
+def as_decorator(cls: type[Config], *names: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds these options of a config to a command that has no config."""
+
+    def decorate(function: Any) -> Any:
+        own = [parameters(cls)[name] for name in reversed(names or [*parameters(cls)])]
+        function.__click_params__ = [*getattr(function, "__click_params__", ()), *own]
+        return function
+
+    return decorate
+
+
+def names_of(*groups: type[Config]) -> tuple[str, ...]:
+    """Return the names of the options of groups."""
+    return tuple(name for group in groups for name in parameters(group))
+
+
+def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> None:
+    """Refuse what has an option of its own.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name in values:
+        if name in options:
+            raise ValueError(f"{flag} {name}: there is an option for it, --{name.replace('_', '-')}")

@@ -1,0 +1,86 @@
+"""A job in Python is that of the command line: one config, one result, one line for bad input."""
+
+import json
+from typing import Any
+
+import pytest
+from inprocess import error_of, result_of, run
+
+import rlenv
+from rlenv._scripts.config.base import parameters
+from rlenv.agents import RLOO
+from rlenv.agents.policies.base import weights_digest
+
+SMALL = {"verifier_args": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
+SMALL |= {"eval_episodes": 2, "log_interval": 1, "device": "cpu", "report": False}
+CHANGING = {"seconds", "sft_seconds", "run_dir"}
+
+
+def length(prompts, completions, **columns):
+    return [float(len(completion)) for completion in completions]
+
+
+def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
+    settings = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
+    config = rlenv.TrainConfig(agent="grpo", **SMALL, settings=settings, log_dir=tmp_path / "python")
+    trained = rlenv.train(config)
+    words = config.but(log_dir=tmp_path / "typed").command_line("train")
+    typed = result_of(run(*words, "--json"))
+    again = ["--config", tmp_path / "python" / "config.json", "--log-dir", tmp_path / "file", "--no-report", "--json"]
+    results = [trained.result, typed, result_of(run("train", *again))]
+    assert len({json.dumps({n: v for n, v in one.items() if n not in CHANGING}) for one in results}) == 1
+    kept = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("python", "typed", "file")]
+    assert kept[0] == kept[1] == kept[2] and kept[0]["group_size"] == 4 and kept[0]["settings"] == {"clip_range": 0.3}
+    assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
+    assert [row["time/episodes"] for row in trained.curve][-1] == 8
+
+
+def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
+    own: dict[str, Any] = {"verifier": length, "agent": RLOO, "problems": ["1>", "2>", "3>", "4>", "5>", "6>"]}
+    own |= {"settings": {"episodes_per_update": 4, "group_size": 2}, "test_fraction": 0.5, "max_new_tokens": 3}
+    few = {**SMALL, "sft_steps": 0, "verifier_args": {}, "episodes": 4}
+    first = rlenv.train(rlenv.TrainConfig(**few | own, log_dir=tmp_path / "run"))
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["verifier"].endswith(".length>") and kept["agent"] == "rloo" and kept["problems"] == "<builtins.list>"
+    assert first.result["eval"]["mean_reward"] >= 0
+    assert "length" in error_of(run("train", "--resume", tmp_path / "run", "--episodes", 8))
+    with pytest.raises(ValueError, match=r"verifier=\.\.\."):
+        rlenv.train(rlenv.TrainConfig(resume=tmp_path / "run", episodes=8))
+    more = rlenv.train(
+        rlenv.TrainConfig(resume=tmp_path / "run", episodes=8, verifier=length, problems=own["problems"])
+    )
+    assert more.result["episodes"] == 8 and more.result["updates"] == 2
+    whole = rlenv.train(rlenv.TrainConfig(**few | own | {"episodes": 8}, log_dir=tmp_path / "whole"))
+    assert weights_digest(whole.agent.policy) == weights_digest(more.agent.policy)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"seed": -1}, "seed"),
+        ({"episodes": 0}, "episodes"),
+        ({"env_args": 3}, "env_args"),
+        ({"track": "nobody"}, "wandb"),
+        ({"learning_rate": 1.0}, "learning_rate"),
+    ],
+)
+def test_a_wrong_value_in_python_is_one_line(given, named):
+    with pytest.raises((ValueError, TypeError), match=named) as raised:
+        rlenv.TrainConfig(**given)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_policy_is_trained_evaluated_and_compared_from_python(tmp_path):
+    few = {"verifier_args": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
+    warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
+    assert warm.result["steps"] == 1
+    config = rlenv.EvaluateConfig(runs=(warm.folder,), episodes=3, device="cpu")
+    figures = rlenv.evaluate(config)[str(warm.folder)]
+    assert figures["episodes"] == 3 and figures["split"] == "test"
+
+
+@pytest.mark.parametrize("cls", [rlenv.TrainConfig, rlenv.SftConfig, rlenv.EvaluateConfig, rlenv.CompareConfig])
+def test_every_option_has_a_help_and_a_field_or_a_setting(cls):
+    for name, option in parameters(cls).items():
+        assert option.help and option.heading, name
+    assert cls() == cls.of({})
