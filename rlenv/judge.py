@@ -119,7 +119,7 @@ class Judge:
         """
         if self.pool is not None:
             return [future.result() for future in self.ask(exchanges, out_of_budget)]
-        if self.verifier.waits and len(exchanges) > 1:
+        if self.verifier.execution.waits and len(exchanges) > 1:
             return _in_threads(lambda each: self._reply(each, out_of_budget), exchanges)
         return [self._reply(each, out_of_budget) for each in exchanges]
 

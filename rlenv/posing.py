@@ -60,7 +60,7 @@ class Posed:
 
     def ask(self, exchange: Exchange, out_of_budget: bool = False) -> Reply:
         """Return the reply to the last turn, or the verdict on an episode that is out of budget."""
-        with nullcontext() if self.pool is not None or self.verifier.waits else self._lock:
+        with nullcontext() if self.pool is not None or self.verifier.execution.waits else self._lock:
             return self.judge.replies([exchange], out_of_budget)[0]
 
     def close(self) -> None:

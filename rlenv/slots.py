@@ -220,7 +220,7 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
     @staticmethod
     def help(judge: Judge) -> bool:
         """Tell whether late verdicts save time."""
-        return judge.pool is not None or judge.verifier.prefers_batches
+        return judge.pool is not None or judge.verifier.execution.prefers_batches
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[Future[Any]]:
         """Take completions and return the futures of their verdicts, which are kept if somebody listens."""

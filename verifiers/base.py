@@ -170,6 +170,26 @@ def describe(error: BaseException) -> str:
 RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # shared, because making one costs more than a comparison
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How a verifier is run.
+
+    Args:
+        isolated: in worker processes by default, because it may hang, crash or take long; see `Isolated`.
+        timeout: seconds per verdict in a worker process.
+        slow: a verdict may take longer than 5 ms, because it runs a program or a model.
+        prefers_batches: one large batch is cheaper than several small ones.
+        waits: its dialogues wait for something outside this process, such as a server; without worker processes,
+            those whose turns end together reply in threads.
+    """
+
+    isolated: bool = False
+    timeout: float = 5.0
+    slow: bool = False
+    prefers_batches: bool = False
+    waits: bool = False
+
+
 class Verifier:
     """Poses problems and judges completions; subclass it and override what you need.
 
@@ -187,12 +207,7 @@ class Verifier:
             a reward outside is an error of the verifier.
         part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
-        isolated: run in worker processes by default, because it may hang, crash or take long; see `sandbox/pool.py`.
-        timeout: seconds per verdict in a worker process.
-        prefers_batches: one large batch is cheaper than several small ones.
-        slow: a verdict may take longer than 5 ms, because it runs a program or a model.
-        waits: its dialogues wait for something outside this process, such as a server; without worker processes,
-            those whose turns end together reply in threads.
+        execution: how it is run; see `Execution`.
         does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, or
             "wrong-answer", and why wrong completions of that kind are rewarded.
         wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
@@ -211,11 +226,7 @@ class Verifier:
     reward_range: tuple[float, float] = (0.0, 1.0)
     part_weights: Mapping[str, float] = {}
     levels: int = 1
-    isolated: bool = False
-    timeout: float = 5.0
-    prefers_batches: bool = False
-    slow: bool = False
-    waits: bool = False
+    execution: Execution = Execution()
     does_not_catch: Mapping[str, str] = {}
     wants: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlenv._status import VERIFIER_FAILED
 
-from .base import MAX_REWARD, Problem, Verdict, Verifier, WithPoser, checked, held
+from .base import MAX_REWARD, Execution, Problem, Verdict, Verifier, WithPoser, checked, held
 from .function import in_their_loop
 from .plugins.registry import make_verifier, register_verifier
 from .sandbox.pool import Isolated, isolate
@@ -63,8 +63,10 @@ class Weighted(WithPoser):
         self.poser = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
-        self.prefers_batches = any(part.prefers_batches for part in members)
-        self.slow = any(part.slow or part.isolated for part in members)
+        runs = [part.execution for part in members]
+        self.execution = Execution(
+            slow=any(run.slow or run.isolated for run in runs), prefers_batches=any(run.prefers_batches for run in runs)
+        )
         self.wants = tuple(dict.fromkeys(want for part in members for want in part.wants))
         self.columns = tuple(dict.fromkeys(column for part in members for column in part.columns))
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]

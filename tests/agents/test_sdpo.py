@@ -16,7 +16,7 @@ from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
 from rlenv._status import ERROR
 from rlenv.agents import SDPO, Agent, LanguageModelPolicy
 from rlenv.agents.language.hints import RIGHT, WRONG, feedback_speller, spelled
-from rlenv.verifiers import Verdict
+from rlenv.verifiers import Execution, Verdict
 from rlenv.verifiers.function import FunctionVerifier
 
 DOUBLE = {"rtol": 0, "atol": 1e-10}
@@ -235,7 +235,7 @@ class Telling(FunctionVerifier):
     def __init__(self):
         super().__init__(paying, alphabet=ALPHABET)
 
-    prefers_batches = True
+    execution = Execution(prefers_batches=True)
 
     def verify_batch(self, problems, completions):
         return [Verdict(0.0, reason="ab" if "a" in completion else "") for completion in completions]

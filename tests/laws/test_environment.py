@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rlenv.agents import Collector, Policy
 from rlenv.autoreset import make_vector_env
 from rlenv.textgen import TextGenEnv
-from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Execution, Problem, Verdict, Verifier
 
 EOS, STEPS = 1, 25
 HERE = {"verifier_workers": 0}
@@ -30,7 +30,7 @@ class Odd(Verifier):
     """Prompts of uneven length, some with a level, graded rewards, parts that come and go, and verdicts that fail."""
 
     alphabet, prompt_length, answer_length, reward_range = "abc", 4, 2, (0.0, float("inf"))
-    prefers_batches = True
+    execution = Execution(prefers_batches=True)
 
     def sample(self, rng):
         text = "".join(rng.choices(self.alphabet, k=rng.randint(1, 4)))

@@ -17,7 +17,7 @@ from rlenv.autoreset import make_vector_env
 from rlenv.judge import Exchange, Judge
 from rlenv.slots import LateVerdicts
 from rlenv.vector_env import TextGenVectorEnv
-from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Verdict, Verifier
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.function import FunctionVerifier
 
@@ -30,7 +30,7 @@ def batched(broken=False, undecided=False, interrupted=False):
         """Two levels, three kinds of verdict, judged in batches; notes the size of each batch."""
 
         alphabet, prompt_length, answer_length, levels = "xabc", 2, 2, 2
-        prefers_batches = True
+        execution = Execution(prefers_batches=True)
 
         def __init__(self):
             self.sizes, self.interrupts = [], interrupted

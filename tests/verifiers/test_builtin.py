@@ -142,7 +142,7 @@ def test_a_bad_call_is_answered_in_the_alphabet():
     reply = reply_to(begin(verifier, problem), call)
     assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.reply_length
     assert [verifier.verify(problem, text).reward for text in (call, answer + "0")] == [0, 0]
-    assert verifier.max_turns == 2 and not verifier.isolated
+    assert verifier.max_turns == 2 and not verifier.execution.isolated
 
 
 def test_there_are_turns_for_bisection():
@@ -204,7 +204,7 @@ def test_a_schema_or_pattern_that_takes_for_ever_ends_at_the_deadline():
     verdict = verifier.verify(Problem("p"), completion)
     verifier.close()
     assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
-    assert Regex.timeout <= 5.0
+    assert Regex.execution.timeout <= 5.0
 
 
 @pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])

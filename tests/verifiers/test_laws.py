@@ -32,7 +32,9 @@ FRAGMENTS = [
 
 
 def test_none_that_is_slow_or_isolated_is_judged_in_this_process():
-    assert {name for name in PURE if OURS[name].isolated or OURS[name].slow} <= {"json_schema"}  # for endless schemas
+    assert {name for name in PURE if OURS[name].execution.isolated or OURS[name].execution.slow} <= {
+        "json_schema"
+    }  # for endless schemas
 
 
 def completions(verifier, problem):

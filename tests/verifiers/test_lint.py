@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from rlenv.verifiers import Problem, Verdict, Verifier, make_verifier
+from rlenv.verifiers import Execution, Problem, Verdict, Verifier, make_verifier
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -110,7 +110,9 @@ def test_a_rule_or_attack_finds_the_verifier_that_breaks_or_pays_for_it(bad):
 
 def test_a_verifier_is_slow_unless_it_says_so_and_every_rule_and_attack_is_tried_here(monkeypatch):
     monkeypatch.setattr(report, "USUAL", 0.0)
-    assert rules(lint(Sums())) == {"speed"} and rules(lint(differing("Says", slow=True)())) == set()
+    assert (
+        rules(lint(Sums())) == {"speed"} and rules(lint(differing("Says", execution=Execution(slow=True))())) == set()
+    )
     assert {*BAD.values(), "attack", "speed"} == set(RULES)
     assert set.union(*PAYS.values()) == {*ATTACKS, "wrong-answer"}
 

@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, open_descriptors, processes_of
 
-from rlenv.verifiers import Arith, Isolated, Problem, Verdict, Verifier, isolate
+from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, isolate
 from rlenv.verifiers.sandbox import worker
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
@@ -237,7 +237,7 @@ def test_what_is_not_judged_when_the_pool_closes_is_an_error(verifier, monkeypat
 
 def test_isolation_is_for_those_who_want_it():
     class Dangerous(Arith):
-        isolated = True
+        execution = Execution(isolated=True)
 
     assert isolate(Arith()) is None and isinstance(isolate(Arith(), timeout=1.0), Isolated)
     assert isinstance(isolate(Dangerous()), Isolated) and isolate(Dangerous(), workers=0) is None

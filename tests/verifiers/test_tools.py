@@ -239,7 +239,7 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
     assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
     assert not WithTools(Verifier(), ["calculator"]).makes_problems
     assert WithTools(Asking(), [add], turns=3).max_turns == 5, "beside those of the verifier"
-    assert not around.isolated and WithTools(Arith(), ["calculator", add]).isolated
+    assert not around.execution.isolated and WithTools(Arith(), ["calculator", add]).execution.isolated
 
 
 def test_a_tool_in_a_file_needs_trust(tmp_path):

@@ -7,7 +7,7 @@ import cloudpickle
 import pytest
 
 from rlenv._status import VERIFIER_FAILED
-from rlenv.verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
+from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -118,7 +118,7 @@ def test_the_first_part_that_makes_problems_poses_them():
 
 def test_parts_that_want_workers_get_them_and_give_them_back():
     class Apart(Says):
-        isolated = True
+        execution = Execution(isolated=True)
 
     weighted = Weighted({"arith": 1, "apart": says(1, Apart)})
     assert [name for name, judge in weighted.judges.items() if isinstance(judge, Isolated)] == ["apart"]

@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import document_in
-from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import require, whole_number
 from ..plugins.registry import register_verifier
 from .quiet import quiet
@@ -56,7 +56,7 @@ class JsonSchema(Verifier):
             range.
     """
 
-    isolated = True
+    execution = Execution(isolated=True)
     request = "Put the document between two lines of three backticks."
     needs = {"jsonschema": "json"}
 

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import answer_in, boxes
-from ..base import Problem
+from ..base import Execution, Problem
 from ..numbers import Number, distance, leading_number, only_number, plain
 from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
@@ -183,7 +183,7 @@ class Math(ReferenceVerifier):
         ValueError: if math-verify is not installed, `inside` is not the name of a tag, or for another `place`.
     """
 
-    isolated = True
+    execution = Execution(isolated=True)
     needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None, place: str = "any") -> None:

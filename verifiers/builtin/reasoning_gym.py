@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import answer_in, document_in
-from ..base import Problem
+from ..base import Execution, Problem
 from ..dialogues.world import Randomness
 from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier
@@ -111,7 +111,7 @@ class ReasoningGym(ReferenceVerifier):
             the task does not take.
     """
 
-    isolated = True
+    execution = Execution(isolated=True)
     needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 from .quiet import quiet
@@ -49,8 +49,7 @@ class Regex(Verifier):
         ValueError: if the pattern is invalid, or the length out of range.
     """
 
-    isolated = True
-    timeout = 1.0
+    execution = Execution(isolated=True, timeout=1.0)
 
     def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
         self.pattern = pattern

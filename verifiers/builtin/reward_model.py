@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import Problem, Verdict, WithPoser, first_line
+from ..base import Execution, Problem, Verdict, WithPoser, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag, require, whole_number
 from ..plugins.registry import make_verifier, register_verifier
@@ -49,8 +49,7 @@ class RewardModel(WithPoser):
         ValueError: if there is no such model or tokenizer, or no such label.
     """
 
-    prefers_batches = True
-    slow = True
+    execution = Execution(slow=True, prefers_batches=True)
 
     def __init__(
         self,

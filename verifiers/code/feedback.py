@@ -10,7 +10,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from ..base import RIGHT, Dialogue, Problem, Reply, Verdict
+from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Verdict
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
 from ..sandbox.run import SandboxError
@@ -42,7 +42,6 @@ class CodeFeedback(Code):
         unsafe_local_exec: see `code`.
     """
 
-    isolated = True  # so that the programs of several episodes run at once
     reply_length = LONGEST_REPLY
 
     def __init__(
@@ -58,7 +57,8 @@ class CodeFeedback(Code):
         self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
         self.max_turns = whole_number("code-feedback", "turns", turns, 1, 20)
         self.levels = whole_number("code-feedback", "levels", levels, 1, 5)
-        self.timeout = timeout + 30  # of a worker process, which starts the sandbox
+        # Isolated, so that the programs of several episodes run at once; a worker process also starts the sandbox.
+        self.execution = Execution(isolated=True, timeout=timeout + 30, slow=True)
 
     @cached_property
     def _own(self) -> list[Problem]:

@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import document_in
-from ..base import Problem, Verdict, Verifier
+from ..base import Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier, require_trust
 from ..sandbox.run import Limits, Outcome, SandboxError, run, unavailable
@@ -78,7 +78,7 @@ class Code(Verifier):
 
     alphabet = string.printable
     request = "Put the program between two lines of three backticks."
-    slow = True
+    execution = Execution(slow=True)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from ..answer import document_in
-from ..base import Dialogue, Problem, Reply, Verdict
+from ..base import Dialogue, Execution, Problem, Reply, Verdict
 from ..plugins.arguments import not_negative, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, Session, Step
@@ -61,7 +61,6 @@ class OpenEnv(World):
 
     needs = {"websockets": "openenv"}
     reward_range = (-math.inf, math.inf)
-    waits = slow = True
 
     def __init__(
         self,
@@ -80,9 +79,9 @@ class OpenEnv(World):
         self.prompt_length = self.reply_length = whole_number("openenv", "longest", longest, 1, 10**6)
         self.answer_length = whole_number("openenv", "answer_length", answer_length, 1, 10**6)
         self.field, self.success_reward = field, success_reward
-        self.timeout = float(not_negative("openenv", "timeout", timeout))
+        self.execution = Execution(timeout=float(not_negative("openenv", "timeout", timeout)), slow=True, waits=True)
         self.patience = float(not_negative("openenv", "patience", patience))
-        self.server, self._is_down = Server(url, self.timeout), True
+        self.server, self._is_down = Server(url, self.execution.timeout), True
         self.form = ActionForm(self.server.schema())
         self._open: WeakSet[Episode] = WeakSet()
         used = set().union(*(self.opening(seed) for seed in range(PROBED)))

@@ -43,10 +43,6 @@ class WithTools(WithPoser):
     success_reward: float = held()
     reward_range: tuple[float, float] = held()
     part_weights: Mapping[str, float] = held()
-    timeout: float = held()
-    prefers_batches: bool = held()
-    slow: bool = held()
-    waits: bool = held()
     does_not_catch: Mapping[str, str] = held()
     columns: tuple[str, ...] = held()
     request: str = held()
@@ -79,7 +75,8 @@ class WithTools(WithPoser):
         self.reply_length = max(result_length, verifier.reply_length or 0)
         self.answer_length = None if verifier.answer_length is None else max(verifier.answer_length, CALL_LENGTH)
         self.wants = tuple(dict.fromkeys([*verifier.wants, "calls"]))
-        self.isolated = verifier.isolated or any(tool.isolated for tool in made)
+        isolated = verifier.execution.isolated or any(tool.isolated for tool in made)
+        self.execution = replace(verifier.execution, isolated=isolated)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.settings

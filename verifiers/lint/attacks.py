@@ -83,7 +83,7 @@ class Case:
 def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[Problem]) -> list[Case]:
     """Return the cases for a verifier; of the sampled problems only right answers."""
     cases = [case for problem in (*problems, *sampled) for case in _honest(verifier, problem)]
-    attacked = problems[: ATTACKED_DEARLY if verifier.slow else ATTACKED]
+    attacked = problems[: ATTACKED_DEARLY if verifier.execution.slow else ATTACKED]
     return cases + [case for problem in attacked for case in wrong_cases(verifier, problems, problem)]
 
 

@@ -164,7 +164,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
     A slow or isolated verifier judges a part alone and again. If one in this process hangs, it is interrupted, and the
     trials end with a verdict "timeout".
     """
-    trials, dear = [Trial(case) for case in cases], verifier.slow or verifier.isolated
+    trials, dear = [Trial(case) for case in cases], verifier.execution.slow or verifier.execution.isolated
     some = random.Random(0).sample(trials, min(ALONE, len(trials))) if dear else trials
     pool = isolate(verifier)
     judge = pool or verifier
@@ -293,7 +293,7 @@ def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, 
             yield "partial", f"partial credit for saying everything: a list with the right answer in it {said}", trial
     timed = [(trial.seconds, number) for number, trial in enumerate(trials) if trial.seconds is not None]
     usual, (longest, number) = statistics.median(seconds for seconds, _ in timed), max(timed)
-    if (usual > USUAL or longest > LONGEST) and not (verifier.isolated or verifier.slow):
+    if (usual > USUAL or longest > LONGEST) and not (verifier.execution.isolated or verifier.execution.slow):
         yield "speed", f"half take {1000 * usual:.1f} ms or more, this one {1000 * longest:.1f} ms", trials[number]
 
 

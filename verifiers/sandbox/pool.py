@@ -33,7 +33,7 @@ class Isolated:
     Args:
         verifier: sent to the workers with cloudpickle; its verdicts come back as plain data.
         workers: number of processes; None for one per core. They start when they are needed.
-        timeout: seconds per verdict; None for the verifier's own `timeout`.
+        timeout: seconds per verdict; None for that of the verifier's `execution`.
         memory_mb: memory of each worker, in MiB; None for 2048.
 
     Raises:
@@ -48,7 +48,7 @@ class Isolated:
         for name, value in (("verifier_workers", workers), ("verifier_memory_mb", memory_mb)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        timeout = verifier.timeout if timeout is None else timeout
+        timeout = verifier.execution.timeout if timeout is None else timeout
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")
         try:
@@ -103,7 +103,7 @@ def isolate(
     Arguments: those of `Isolated`; `workers=0` for no worker processes, whatever the verifier wants.
     """
     settings = workers, timeout, memory_mb
-    wanted = verifier.isolated or any(setting is not None for setting in settings)
+    wanted = verifier.execution.isolated or any(setting is not None for setting in settings)
     return Isolated(verifier, *settings) if wanted and workers != 0 else None
 
 
