@@ -26,9 +26,9 @@ class Autoreset(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the slots; restart those that the mode wants."""
-        before = self.slots.running
+        before = self.slots.playing
         obs, rewards, terminated, truncated, infos = self.slots.step(actions)
-        ended = before & ~self.slots.running
+        ended = before & ~self.slots.playing
         restarted = ended if self.mode is AutoresetMode.SAME_STEP else ~before
         if restarted.any():
             if self.mode is AutoresetMode.SAME_STEP:

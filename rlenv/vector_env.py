@@ -53,7 +53,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         task: everything else, see `rlenv.task.TextGenTask`; or `task="gsm8k"`, see `rlenv.tasks`, and what differs.
 
     Attributes:
-        running: whose episode is not over, bool [B].
+        playing: whose episode is not over, bool [B]; some of them wait for a reply, the others act.
         settles_always: whether a choice of prompts counts verdicts at resets with a mask, too.
 
     Raises:
@@ -113,11 +113,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
         self.device = self._tokens.device
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # [B]
-        self._playing = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in slots that act, else 0 [B]
+        self._moves = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in slots that act, else 0 [B]
         self._rows = torch.arange(num_envs, device=self.device)
         # The host decides who ends: it keeps what it needs for that, and learns the actions of each step.
-        self.running = np.zeros(num_envs, dtype=bool)  # whose episode is not over [B]
-        self._acting = self.running  # and who does not wait for a reply [B]
+        self.playing = np.zeros(num_envs, dtype=bool)
+        self._acting = self.playing  # those that do not wait for a reply [B]
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
@@ -149,8 +149,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            running = np.delete(self.running, rows).any()
-            self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if running else 0
+            others = np.delete(self.playing, rows).any()
+            self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if others else 0
             self._next_episode, self._posed = 0, True
         if (again := (options or {}).get("groups")) is not None:
             numbers = self._in_stream(again)
@@ -161,7 +161,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return self._observation(), self._batched(starts)
 
     def step(self, actions: Any, acting: Any = None) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
-        """Append a token to every running slot, and the replies to turns that ended; judge the episodes that ended.
+        """Append a token in every slot that acts, and the replies to turns that ended; judge the episodes that ended.
 
         Args:
             actions: token ids [B].
@@ -169,7 +169,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
                 is 0, and no episode of theirs ends. Late replies still reach those that wait for one.
 
         Raises:
-            ValueError: for an action outside the vocabulary in a running slot, or a batch or mask of the wrong shape.
+            ValueError: for an action outside the vocabulary in a slot that acts, or a batch or mask of the wrong shape.
         """
         if not self._posed:
             raise RuntimeError("no episode was started: call reset() before step()")
@@ -221,7 +221,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = begun * self.task.group_size
         self._first_group, self._posed, self._again = state["first_group"], state["posed"], None
         self._slots.leave(range(self.num_envs))
-        self._set_running(list(range(self.num_envs)), False)
+        self._set_playing(list(range(self.num_envs)), False)
 
     def render(self) -> tuple[Any, ...] | None:
         """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
@@ -266,7 +266,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         The curriculum gets late verdicts before. A choice of prompts counts verdicts if a rollout begins, or always.
         """
         if self._slots.verdicts is not None:
-            self._slots.verdicts.flush(going=int(np.delete(self.running, rows).sum()))
+            self._slots.verdicts.flush(going=int(np.delete(self.playing, rows).sum()))
         if new_rollout or self.settles_always:
             self.task.stream.update()
         if self._again is None:
@@ -287,41 +287,41 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._tokens[index], self._lengths[index] = sent[:, :-1], sent[:, -1]
         self._taken[rows] = 0
         self._slots.begin(rows, prompts)
-        self._set_running(rows, True)
+        self._set_playing(rows, True)
         starts = ({"group": self._first_group + each.group, "prompt": each.text} for each in prompts)
         return dict(zip(rows, starts, strict=True))
 
     def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Write one token into every running slot that acts; return whose turn is over [B] and whose was cut [B]."""
-        running = self._acting if acting is None else self._acting & acting
-        playing = self._playing if acting is None else to_device(running.astype(np.int64), self.device)
+        """Write one token into every slot that acts; return whose turn is over [B] and whose was cut [B]."""
+        acts = self._acting if acting is None else self._acting & acting
+        moves = self._moves if acting is None else to_device(acts.astype(np.int64), self.device)
         tokens = actions.cpu().numpy()  # the only wait for the device
-        outside = running & ((tokens < 0) | (tokens >= self.task.vocab_size))
+        outside = acts & ((tokens < 0) | (tokens >= self.task.vocab_size))
         if outside.any():
             allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
             raise ValueError(f"action {tokens[outside][0]} is outside the vocabulary; {allowed}")
-        rows = np.flatnonzero(running)
+        rows = np.flatnonzero(acts)
         self._completions[rows, self._taken[rows]] = tokens[rows]
         self._taken[rows] += 1
-        ended = running & (tokens[:, None] == self._stops).any(axis=1)
+        ended = acts & (tokens[:, None] == self._stops).any(axis=1)
         if self.task.encoding.stop_strings:
-            asked = np.flatnonzero(running & ~ended).tolist()
+            asked = np.flatnonzero(acts & ~ended).tolist()
             ended[asked] = self.task.encoding.at_stop_string([self._generated(row) for row in asked])
-        self._slots.held += running
+        self._slots.held += acts
         used_up = (self._taken >= self.task.max_new_tokens) | (self._slots.held >= self.task.max_length)
-        cut = running & ~ended & used_up
+        cut = acts & ~ended & used_up
         column = self._lengths.clamp(max=self.task.max_length - 1)
         if len(rows) < self.num_envs:  # the other slots keep their tokens
-            actions = actions.where(playing > 0, self._tokens[self._rows, column])
+            actions = actions.where(moves > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
-        self._lengths += playing
+        self._lengths += moves
         return ended | cut, cut
 
-    def _set_running(self, rows: Any, running: bool) -> None:
-        self.running = self.running.copy()
-        self.running[rows] = running
-        self._acting = self.running & ~self._slots.waiting
-        self._playing = to_device(self._acting.astype(np.int64), self.device)
+    def _set_playing(self, rows: Any, playing: bool) -> None:
+        self.playing = self.playing.copy()
+        self.playing[rows] = playing
+        self._acting = self.playing & ~self._slots.waiting
+        self._moves = to_device(self._acting.astype(np.int64), self.device)
 
     def _answer(self, over: np.ndarray, cut: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[int, Info]]:
         """Append the replies to turns that are over, or close their episodes, as far as the other side has answered.
@@ -341,7 +341,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         try:
             answers = self._slots.answer(turns, going=int(np.count_nonzero(self._acting)) - len(turns))
         except BaseException:  # of a verifier, or Ctrl-C
-            self._set_running(over, False)
+            self._set_playing(over, False)
             raise
         for row, answer in answers.items():
             rewards[row], ended[row], short[row] = answer.reward, answer.tokens is None, answer.cut
@@ -350,7 +350,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             else:
                 self._taken[row], appended[row] = 0, len(answer.tokens)
         self._append_replies(appended, [token for row in sorted(answers) for token in answers[row].tokens or ()])
-        self._set_running(ended, False)
+        self._set_playing(ended, False)
         infos = {row: {"waiting": True} for row in np.flatnonzero(self._slots.waiting).tolist()}
         return rewards, ended, short, infos | {row: answer.info for row, answer in answers.items()}
 

@@ -78,7 +78,7 @@ class Step(NamedTuple):
         infos: of all slots.
         end_infos: of the episodes that ended.
         final_obs: last observations by slot, if `observations` may be of next episodes.
-        idle: in which slots this step was not an action, bool [B]; None for none.
+        waited: in which slots this step was not an action, bool [B]; None for none.
         waiting: in which slots the coming step is not one, bool [B]; None for none.
         appended: how many tokens the environment appended to each context, int [B] on the CPU; 0 for none; None if the
             environment does not say.
@@ -93,7 +93,7 @@ class Step(NamedTuple):
     infos: dict[str, Any]
     end_infos: dict[str, Any]
     final_obs: Any
-    idle: np.ndarray | None
+    waited: np.ndarray | None
     waiting: np.ndarray | None
     appended: torch.Tensor | int | None
     taken: int
@@ -111,7 +111,7 @@ class EnvSlots:
 
     Args:
         env: of gymnasium, in any of its autoreset modes.
-        skip_resting: whether finished slots are reset at once if the environment would spend its next step on that.
+        skip_restarts: whether finished slots are reset at once if the environment would spend its next step on that.
 
     Attributes:
         traits: of the environment.
@@ -121,14 +121,14 @@ class EnvSlots:
         waiting: which of them wait for a reply, so that it is not an action, bool [B]; None for none.
     """
 
-    def __init__(self, env: VectorEnv, skip_resting: bool = False) -> None:
+    def __init__(self, env: VectorEnv, skip_restarts: bool = False) -> None:
         self.env, self.num_envs, self.traits = env, env.num_envs, EnvTraits.of(env)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.slots_wait = mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
         self._same_step = mode is AutoresetMode.SAME_STEP
-        self._next_step = mode is AutoresetMode.NEXT_STEP and not skip_resting
+        self._next_step = mode is AutoresetMode.NEXT_STEP and not skip_restarts
         self._none = np.zeros(env.num_envs, dtype=bool)
-        self._resting = self.playing = self._none
+        self._restarting = self.playing = self._none
         self.waiting: np.ndarray | None = None
 
     def reset(
@@ -151,7 +151,7 @@ class EnvSlots:
             options["progress"] = progress
         if groups is not None:
             options["groups"] = groups
-        self.playing, self.waiting, self._resting = mask, None, self._none
+        self.playing, self.waiting, self._restarting = mask, None, self._none
         return self.env.reset(seed=seed, options=options or None)
 
     def step(self, actions: Any, acting: np.ndarray | None = None) -> Step:
@@ -164,25 +164,25 @@ class EnvSlots:
         Raises:
             ValueError: if an episode ended without the verdict that it should have.
         """
-        idle = self.waiting
-        if acting is None or np.array_equal(acting, self.playing if idle is None else self.playing & ~idle):
+        waited = self.waiting
+        if acting is None or np.array_equal(acting, self.playing if waited is None else self.playing & ~waited):
             obs, rewards, terminated, truncated, infos = self.env.step(actions)
         else:
             obs, rewards, terminated, truncated, infos = self._step_some(actions, acting)
-            idle = ~acting
+            waited = ~acting
         end_infos = infos.get("final_info", infos)
         terminated, truncated, dones = self._ends(terminated, truncated, end_infos)
         appended = None
         if self.traits.replies_in_infos:
             self.waiting = infos.get("waiting")
             appended = torch.as_tensor(infos["appended"]) if "appended" in infos else 0
-        taken = int(np.count_nonzero(self.playing if idle is None else self.playing & ~idle))
+        taken = int(np.count_nonzero(self.playing if waited is None else self.playing & ~waited))
         if np.count_nonzero(dones):  # `any` takes four times as long
             self._check_judged(dones, end_infos)
             self.playing = self.playing & ~dones
         final_obs = infos.get("final_obs") if self._same_step else None
         ends = (dones, terminated, truncated)
-        return Step(obs, rewards, *ends, infos, end_infos, final_obs, idle, self.waiting, appended, taken)
+        return Step(obs, rewards, *ends, infos, end_infos, final_obs, waited, self.waiting, appended, taken)
 
     def _step_some(self, actions: Any, acting: np.ndarray) -> tuple[Any, ...]:
         env: Any = self.env
@@ -206,7 +206,7 @@ class EnvSlots:
         """
         obs, infos = step.observations, step.infos
         if self._next_step:  # the step that only brings the new episode's observation does not count
-            slots, self._resting = self._resting, slots
+            slots, self._restarting = self._restarting, slots
         elif np.count_nonzero(slots) and not self._same_step:
             obs, infos = self.env.reset(options={"reset_mask": slots})
         if np.count_nonzero(slots):

@@ -54,7 +54,7 @@ class Record:
         self.full_at = self.steps.columns
         self.first: Any = None  # observations of the episodes [N, ...]
         self.final: Any = None  # observations of the truncated ones [N, ...]
-        self.answered = np.zeros(num_episodes + 1, dtype=bool)  # which episodes have replies
+        self.has_replies = np.zeros(num_episodes + 1, dtype=bool)  # which episodes have replies
         self.lengths = np.zeros(num_episodes + 1, dtype=np.int64)
         self.groups = np.zeros(num_episodes, dtype=np.int64)
         self.terminated, self.truncated = np.zeros((2, num_episodes), dtype=bool)
@@ -106,18 +106,18 @@ class Record:
 
     def add(self, actions: Any, log_probs: Any, step: Step) -> None:
         """Write a step of every slot, and close the episodes that ended with it."""
-        idle = step.idle
-        cells = self._rows(idle), self.length
+        waited = step.waited
+        cells = self._rows(waited), self.length
         self.steps.write("actions", cells, actions)
         self.steps.write("log_probs", cells, log_probs)
-        self.length = self.length + (self.counts if idle is None else self.counts & ~idle)
-        if idle is not None:  # what comes while a slot waits belongs to the last action of its episode
+        self.length = self.length + (self.counts if waited is None else self.counts & ~waited)
+        if waited is not None:  # what comes while a slot waits belongs to the last action of its episode
             cells = self._rows(self.length == 0), self.length - 1
-        self.steps.write("rewards", cells, step.rewards, adds=idle is not None)
+        self.steps.write("rewards", cells, step.rewards, adds=waited is not None)
         if isinstance(step.appended, torch.Tensor):
             appended = step.appended.numpy()
             self.steps.write("appended", cells, appended, adds=True)
-            self.answered[cells[0][appended > 0]] = True
+            self.has_replies[cells[0][appended > 0]] = True
         self.count, self.waiting = self.count + 1, step.waiting
         if np.count_nonzero(step.dones):  # `any` takes four times as long
             self._finish(step)
@@ -125,9 +125,9 @@ class Record:
             self.lengths[self.episode] = self.length
             self.full_at += self.steps.make_room(self.lengths, int(self.length.max()))
 
-    def _rows(self, idle: np.ndarray | None) -> np.ndarray:
-        """Return the row of each slot [B]; the last one for those that idle (bool [B])."""
-        return self.episode if idle is None else np.where(idle, self.num_episodes, self.episode)
+    def _rows(self, waiting: np.ndarray | None) -> np.ndarray:
+        """Return the row of each slot [B]; the last one for those that wait (bool [B])."""
+        return self.episode if waiting is None else np.where(waiting, self.num_episodes, self.episode)
 
     def _counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
@@ -147,7 +147,7 @@ class Record:
         cut = self._counting(step.truncated & ~step.terminated)
         if len(cut):
             self.final = self._keep(self.final, self.episode[cut], *step.final_observations(cut))
-        replied = self._counting(step.dones & self.answered[self.episode])
+        replied = self._counting(step.dones & self.has_replies[self.episode])
         if len(replied):  # tokens in place of those of the first observation
             obs: Any
             obs, rows = step.final_observations(replied)
@@ -173,7 +173,7 @@ class Record:
 
         seen = self.first if self.first_only else of_steps("observations")
         positions = None
-        if self.answered[:-1].any():
+        if self.has_replies[:-1].any():
             appended = of_steps("appended")
             steps = torch.arange(mask.shape[1], device=self.device)
             positions = seen["length"][:, None] + steps + appended.cumsum(1) - appended

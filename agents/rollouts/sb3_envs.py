@@ -86,7 +86,7 @@ class AsVecEnv(VecEnv):
     def __init__(self, env: VectorEnv) -> None:
         self.env = env
         masked = EnvTraits.of(env).finished_slots_may_step or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        self.slots = EnvSlots(env, skip_resting=masked)
+        self.slots = EnvSlots(env, skip_restarts=masked)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._begin(np.ones(self.num_envs, dtype=bool))
 
