@@ -82,7 +82,7 @@ def _tiny() -> Any:
     task = worlds.letter_envs(1, worlds.letter_prompts(1, 8), JOBS["trl-long"].tokens).task
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return load_model("tiny", task.vocab_size, task.max_length, None)
+        return load_model("tiny", task.encoding.vocab_size, task.encoding.max_length, None)
 
 
 def _words(prompt: int, size: int, job: Job, seed: int) -> Any:

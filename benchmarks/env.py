@@ -23,7 +23,9 @@ def cases(name: str) -> Iterator[Case]:
     """Yield text and CartPole: the whole step over the policy's part, so 1.1 means a share of 9 %."""
     for batch, repeats in TEXTS.items():
         envs = letter_envs(batch, letter_prompts(batch, 8), TOKENS)
-        model = endless_model(envs.task.vocab_size, envs.task.max_length, envs.task.eos_token_id)
+        model = endless_model(
+            envs.task.encoding.vocab_size, envs.task.encoding.max_length, envs.task.encoding.eos_token_id
+        )
         label = f"text, {batch} slots, {TOKENS} tokens"
         yield _share(label, envs, _text_policy(envs, model), batch, repeats)
     slots, repeats = SUMS

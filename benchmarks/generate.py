@@ -28,7 +28,7 @@ def cases(name: str) -> Iterator[Case]:
         for batch, repeats in TINY.items():
             envs = letter_envs(batch, letter_prompts(batch, 8), 32)
             task = envs.task
-            model = endless_model(task.vocab_size, task.max_length, task.eos_token_id)
+            model = endless_model(task.encoding.vocab_size, task.encoding.max_length, task.encoding.eos_token_id)
             yield case(f"batch {batch}", Sampling(envs, model, repeats))
         return
     for dtype in DTYPES:
@@ -53,7 +53,7 @@ def _with_adapter(dtype: str, batch: int) -> Iterator[Case]:
     for rank in (None, RANK):
         envs = chat_envs(batch, stories(batch, 0), TOKENS)
         model: Any = AutoModelForCausalLM.from_pretrained(smollm2(), dtype=getattr(torch, dtype))
-        both.append(Sampling(envs, never_ends(model, envs.task.stop_token_ids), lora_rank=rank))
+        both.append(Sampling(envs, never_ends(model, envs.task.encoding.stop_token_ids), lora_rank=rank))
     plain, adapted = both
     with torch.no_grad():
         for name, weight in adapted.policy.model.named_parameters():
@@ -97,12 +97,13 @@ class Sampling:
         """Return the tokens per second of `generate` after these prompts."""
         ids, mask = self.prompts()
         model: Any = self.policy.model
-        new = self.task.max_new_tokens
+        encoding = self.task.encoding
+        new = encoding.max_new_tokens
         with clock() as seconds, torch.no_grad():
             for _ in range(self.repeats):
                 made = model.generate(
                     ids, attention_mask=mask, max_new_tokens=new, min_new_tokens=new, do_sample=True, top_k=0,
-                    top_p=1.0, pad_token_id=self.task.pad_token_id, eos_token_id=self.task.eos_token_id, **how,
+                    top_p=1.0, pad_token_id=encoding.pad_token_id, eos_token_id=encoding.eos_token_id, **how,
                 )  # fmt: skip
         assert made.shape[1] == ids.shape[1] + new
         return self.repeats * self.batch * new / seconds()
@@ -112,7 +113,7 @@ class Sampling:
         tokens, length = (self.rollout.observations[key] for key in ("tokens", "length"))
         longest = int(length.max())
         place = torch.arange(longest, device=tokens.device) - (longest - length[:, None])  # [B, P]; below 0: padding
-        ids = tokens.gather(1, place.clamp(min=0)).where(place >= 0, self.task.pad_token_id)
+        ids = tokens.gather(1, place.clamp(min=0)).where(place >= 0, self.task.encoding.pad_token_id)
         return ids, (place >= 0).long()
 
     def gap(self) -> float:

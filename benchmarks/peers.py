@@ -97,10 +97,10 @@ def peer_trainer(
     import datasets
 
     posed = problems(task, settings["seed"], batch // task.group_size * updates)
-    tokenizer = copy.deepcopy(task.tokenizer)
+    tokenizer = copy.deepcopy(task.encoding.tokenizer)
     tokenizer.padding_side = "left"
     own = {"per_device_train_batch_size": batch, "num_generations": task.group_size, "max_steps": updates}
-    config = trl.GRPOConfig(**{**SAME_LOSS, **own, "max_completion_length": task.max_new_tokens, **settings})
+    config = trl.GRPOConfig(**{**SAME_LOSS, **own, "max_completion_length": task.encoding.max_new_tokens, **settings})
     peer = trl.GRPOTrainer(
         model=model, reward_funcs=reward, args=config, processing_class=tokenizer, callbacks=[callback],
         train_dataset=datasets.Dataset.from_list([{"prompt": p.prompt, "answer": p.answer} for p in posed]),

@@ -66,8 +66,8 @@ class Flattery(Verifier):
 def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the policy's exact chances of the right answer and of the loophole on each of the 100 problems [100]."""
     pairs = [(a, b) for a in range(10) for b in range(10)]
-    prompts = torch.tensor(task.encoder.prompts([f"{a},{b}=" for a, b in pairs]))
-    tokens = torch.full((len(pairs), task.max_length), task.pad_token_id)
+    prompts = torch.tensor(task.encoding.encoder.prompts([f"{a},{b}=" for a, b in pairs]))
+    tokens = torch.full((len(pairs), task.encoding.max_length), task.encoding.pad_token_id)
     tokens[:, : prompts.shape[1]] = prompts
     observations = {"tokens": tokens, "length": torch.full((len(pairs),), prompts.shape[1])}
 
@@ -77,8 +77,8 @@ def chances(policy: LanguageModelPolicy, task: TextGenTask) -> tuple[torch.Tenso
             shown = Rollout.of_demonstrations(observations, actions, torch.ones_like(actions, dtype=torch.bool))
             return policy.evaluate(shown)["log_probs"].double().sum(1).exp()
 
-    digit, mark = task.encoder.prompts(list("0123456789")), task.encoder.prompts(["!"])[0]
-    return chance([[*digit[max(a, b)], task.eos_token_id] for a, b in pairs]), chance([mark] * len(pairs))
+    digit, mark = task.encoding.encoder.prompts(list("0123456789")), task.encoding.encoder.prompts(["!"])[0]
+    return chance([[*digit[max(a, b)], task.encoding.eos_token_id] for a, b in pairs]), chance([mark] * len(pairs))
 
 
 def closed_form(right: torch.Tensor, loophole: torch.Tensor, beta: float) -> dict[str, float]:

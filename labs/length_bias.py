@@ -101,7 +101,7 @@ def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
     verifier = Opening()
     task = TextGenTask(verifier, test_fraction=0.0)
     model = warm_model(verifier, seed, WARM_STEPS, examples=1024)
-    policy = SlippingPolicy(task.observation_space, task.action_space, model)
+    policy = SlippingPolicy(task.encoding.observation_space, task.encoding.action_space, model)
     settings = {"episodes_per_update": EPISODES, "group_size": 16, "learning_rate": 1e-3}
     agent = make_agent(ARMS[name], policy, verifier, seed, **settings)
     rows = []

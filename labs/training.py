@@ -23,8 +23,8 @@ ENV = "TextGen-v0"
 def small_model(task: TextGenTask, seed: int, width: int = 64, layers: int = 1) -> PreTrainedModel:
     """Return an untrained Llama-type model over the task's vocabulary, its weights drawn from the seed."""
     config = LlamaConfig(
-        vocab_size=task.vocab_size, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=task.max_length,
+        vocab_size=task.encoding.vocab_size, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=task.encoding.max_length,
         tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
@@ -47,7 +47,9 @@ def warm_model(
     """
     task = TextGenTask(verifier, test_fraction=0.0)
     task.reseed(np.random.default_rng(seed))
-    policy = LanguageModelPolicy(task.observation_space, task.action_space, small_model(task, seed, **shape))
+    policy = LanguageModelPolicy(
+        task.encoding.observation_space, task.encoding.action_space, small_model(task, seed, **shape)
+    )
     shown = demonstrate(task, 0, examples)
     episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
     generator = torch.Generator().manual_seed(seed)

@@ -79,10 +79,14 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
             episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
             episode.tokens += ids
             episode.actions += ids
-            if (room := task.max_length - len(episode.tokens)) < 0:
-                raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
+            if (room := task.encoding.max_length - len(episode.tokens)) < 0:
+                raise ValueError(
+                    f"{what} has more than {task.encoding.max_length} tokens of context (max_context_tokens)"
+                )
             if count < len(turns):
-                reply = _reply(task, Turn(exchange, ids, STOP if ids[-1] in task.stop_token_ids else STRING, room))
+                reply = _reply(
+                    task, Turn(exchange, ids, STOP if ids[-1] in task.encoding.stop_token_ids else STRING, room)
+                )
                 if isinstance(reply, str):
                     raise ValueError(f"{what} has {len(turns)} turns, but its episode ends after {count}; {reply}")
                 episode.tokens += reply
@@ -98,7 +102,7 @@ def _reply(task: TextGenTask, turn: Turn) -> list[int] | str:
     if answer.tokens is not None:
         return answer.tokens
     has = f"max_turns={task.encoding.max_turns}, max_reply_tokens={task.encoding.max_reply_tokens}"
-    return answer.info["verdict_reason"] or f"allowed: {has}, max_context_tokens={task.max_length}"
+    return answer.info["verdict_reason"] or f"allowed: {has}, max_context_tokens={task.encoding.max_length}"
 
 
 def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
@@ -134,10 +138,10 @@ def _as_tensors(task: TextGenTask, episodes: Sequence[_Episode], device: str | t
     contexts = [each.tokens if several else each.tokens[: each.length] for each in episodes]
     return Demonstrations(
         observations={
-            "tokens": _padded(contexts, task.max_length, task.pad_token_id).to(device),
+            "tokens": _padded(contexts, task.encoding.max_length, task.encoding.pad_token_id).to(device),
             "length": torch.tensor([each.length for each in episodes], device=device),
         },
-        actions=_padded([each.actions for each in episodes], width, task.pad_token_id).to(device),
+        actions=_padded([each.actions for each in episodes], width, task.encoding.pad_token_id).to(device),
         mask=(torch.arange(width) < lengths[:, None]).to(device),
         positions=_padded([each.positions for each in episodes], width, 1).to(device) if several else None,
     )

@@ -21,13 +21,12 @@ from rlenv.verifiers.dialogues.calls import Call, read_calls
 
 from .chat import Chat, read_template, written_calls
 from .encoder import STOP, STRING, Encoder
+from .forms import Form, Limits
 from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration, with_short_prompts
 from .problems import Problems, Prompt, hashed_side, named_side, turns_of
 from .stream import ProblemStream
-from .texts import NOT_UNICODE, is_unicode
 from .tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
-LONG_PROMPTS = ("skip", "error")
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
@@ -39,7 +38,8 @@ class Encoding:
         verifier: declares the alphabet and the lengths.
         found: the listed problems; None to have the verifier sample them.
         test_fraction: a tokenizer is trained on the others.
-        settings: see `TextGenTask`.
+        form: how prompts are written, and what ends a turn.
+        limits: how long all parts are.
 
     Attributes:
         encoder: of prompts and replies.
@@ -61,50 +61,27 @@ class Encoding:
         verifier: Verifier,
         found: Problems | None,
         test_fraction: float,
-        *,
-        tokenizer: str | Path | PreTrainedTokenizerBase | None,
-        system_prompt: str | None,
-        chat_template: str | Path | None,
-        chat: bool | None,
-        ask: bool,
-        cue: str | None,
-        stop_tokens: str | int | Sequence[str | int],
-        stop_strings: str | Sequence[str],
-        long_prompts: str,
-        max_prompt_tokens: int | None,
-        max_new_tokens: int | None,
-        max_turns: int | None,
-        max_reply_tokens: int | None,
-        max_context_tokens: int | None,
+        form: Form,
+        limits: Limits,
     ) -> None:
-        if long_prompts not in LONG_PROMPTS:
-            raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
         self.verifier = verifier
-        if chat not in (None, True, False):
-            raise ValueError(f"chat must be True, False or None, got {chat!r}")
-        if system_prompt is not None and not (isinstance(system_prompt, str) and system_prompt.strip()):
-            raise ValueError(f"system_prompt must be text, got {shown(system_prompt)}; omit it for none")
-        if system_prompt is not None and not is_unicode(system_prompt):
-            raise ValueError(f"system_prompt {shown(system_prompt)}: {NOT_UNICODE}")
-        if cue is not None and not (isinstance(cue, str) and cue.strip()):
-            raise ValueError(f"cue must be text, got {shown(cue)}; omit it for none")
-        if ask and not verifier.request:
+        if form.ask and not verifier.request:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
-        template = None if chat_template is None else read_template(chat_template)
-        self.tokenizer = _tokenizer_for(tokenizer, template, system_prompt, verifier, found, test_fraction)
-        chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
-        rendered = Chat(self.tokenizer, system_prompt, verifier.tools)
-        self.encoder = Encoder(self.tokenizer, rendered, chats_texts, verifier.request if ask else "", cue or "")
-        self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
+        template = None if form.chat_template is None else read_template(form.chat_template)
+        self.tokenizer = _tokenizer_for(form.tokenizer, template, form.system_prompt, verifier, found, test_fraction)
+        rendered = Chat(self.tokenizer, form.system_prompt, verifier.tools)
+        request = verifier.request if form.ask else ""
+        self.encoder = Encoder(self.tokenizer, rendered, form.chats_texts, request, form.cue or "")
+        self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, form.stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
-        self.stop_strings = _stop_strings(stop_strings)
+        self.stop_strings = _stop_strings(form.stop_strings)
         self.progress: Mapping[str, Any] = {}
-        self._skips, self.skipped_prompts = long_prompts == "skip", 0
+        self._skips, self.skipped_prompts = limits.long_prompts == "skip", 0
         lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
         self.listed = found
-        self._limit(lengths, max_prompt_tokens, max_new_tokens)
+        self._limit(lengths, limits)
         self.max_turns, self.max_reply_tokens = 1, 0
-        self._limit_dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
+        self._limit_dialogues(lengths, limits)
         self.vocab_size = len(self.tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
@@ -118,8 +95,9 @@ class Encoding:
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
 
-    def _limit(self, lengths: Lengths, prompt: int | None, new: int | None) -> None:
+    def _limit(self, lengths: Lengths, limits: Limits) -> None:
         """Set the longest prompt and completion, and the context for them; keep the problems with short prompts."""
+        prompt, new = limits.max_prompt_tokens, limits.max_new_tokens
         if prompt is None:
             prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
         self.max_prompt_tokens = whole_number("max_prompt_tokens", prompt, high=LONGEST)
@@ -132,8 +110,9 @@ class Encoding:
         self.max_new_tokens = whole_number("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
-    def _limit_dialogues(self, lengths: Lengths, turns: int | None, reply: int | None, context: int | None) -> None:
+    def _limit_dialogues(self, lengths: Lengths, limits: Limits) -> None:
         """Set the limits of dialogues, if the verifier has them, and the context for all of an episode."""
+        turns, reply, context = limits.max_turns, limits.max_reply_tokens, limits.max_context_tokens
         given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
         if not self.verifier.has_dialogues:
             if named := [name for name, value in given.items() if value is not None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
 
+from .forms import Judging
 from .problems import is_level
 from .stream import arm_of
 
@@ -62,26 +63,17 @@ class Judge:
         self._owned: list[Isolated | Verifier] = []
 
     @classmethod
-    def of(
-        cls,
-        verifier: Any,
-        verifier_kwargs: Mapping[str, Any] | None,
-        tools: Sequence[Any],
-        workers: int | None,
-        timeout: float | None,
-        memory_mb: int | None,
-        flag_errors: bool,
-        trust: bool,
-    ) -> Judge:
-        """Return a judge with its verifier and worker processes, which `stop` ends; see `TextGenTask`.
+    def of(cls, verifier: Any, judging: Judging) -> Judge:
+        """Return a judge with its verifier and worker processes, which `stop` ends.
 
         Raises:
             ValueError: for a verifier, a tool or a setting of workers that cannot be used.
         """
-        with trusting(trust):
-            own = make_verifier(verifier, **(verifier_kwargs or {}))
-            made = WithTools(own, tools) if tools else own
-        judge = cls(made, isolate(made, workers, timeout, memory_mb), flag_errors)
+        with trusting(judging.trust):
+            own = make_verifier(verifier, **(judging.verifier_kwargs or {}))
+            made = WithTools(own, judging.tools) if judging.tools else own
+        pool = isolate(made, judging.verifier_workers, judging.verifier_timeout, judging.verifier_memory_mb)
+        judge = cls(made, pool, judging.flag_errors)
         judge._owned = [each for each in (judge.pool, own) if each is not None and each is not verifier]
         return judge
 

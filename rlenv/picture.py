@@ -33,8 +33,8 @@ class Picture:
     """
 
     def __init__(self, task: TextGenTask) -> None:
-        self.tokenizer, self.stop_token_ids = task.tokenizer, set(task.stop_token_ids)
-        self.lines = min(MOST_LINES, -(-task.max_length // TOKENS_PER_LINE))
+        self.tokenizer, self.stop_token_ids = task.encoding.tokenizer, set(task.encoding.stop_token_ids)
+        self.lines = min(MOST_LINES, -(-task.encoding.max_length // TOKENS_PER_LINE))
         height = 2 * MARGIN + self.lines * (BOX + GAP) + FOOT
         self.size = (WIDTH, height + height % 2)  # video formats want even numbers
 

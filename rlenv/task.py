@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers import Problem, Verdict, Verifier
 from rlenv.verifiers.dialogues import check_replays
@@ -17,11 +16,16 @@ from rlenv.verifiers.plugins.registry import trusting
 from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole_number
+from .forms import PARAMETERS, parted
 from .judge import Judge, verdict_info
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
 
 _REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
+
+
+Named = str | Verifier | Callable[..., Any] | Sequence[Any]
+VERIFIER = inspect.Parameter("verifier", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
 
 
 class TextGenTask:
@@ -30,119 +34,35 @@ class TextGenTask:
     Args:
         verifier: a name, "module:Name", "file.py:name", a Verifier, a reward function or a list of them; see
             `rlenv.verifiers.make_verifier`.
-        verifier_kwargs: arguments of the verifier's constructor.
-        tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
-            problems; None for one token per character of the verifier's alphabet and of the listed problems. An agent
-            with a pretrained model passes the model's.
-        system_prompt: the first message of conversations that have no system message.
-        chat_template: the file or the text of a chat template, in place of the tokenizer's.
-        chat: whether prompts that are plain texts are rendered with the chat template too, as a message of the user;
-            None for yes if there is a `system_prompt` or a `chat_template`. Conversations always are.
-        stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
-            template and the generation_config.json in the tokenizer's folder.
-        problems: a list of problems (Problem, prompt, conversation or mapping), the path of a file of them or "hf:"
-            and the name of a data set, see `rlenv.problems.load_problems`; None to have the verifier sample them.
-        columns: which column of the file holds what, such as {"prompt": "question"}.
-        template: makes the prompts from the columns of the file, as in "Q: {question}".
-        split: "train" or "test"; disjoint, unless the problems themselves name their split.
-        test_fraction: expected share of problems in the test split.
-        group_size: K consecutive episodes share a prompt.
-        first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
-        share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
-            A curriculum then gets verdicts only by `TextGenVectorEnv.record_outcomes`.
-        max_prompt_tokens: longest prompt; None for 1024, or what a verifier that makes its problems declares. The
-            context has room for the longest prompt of a list that is not longer.
-        max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
-            the longest demonstration of a listed problem if that is longer (at most 4096 tokens). With dialogues, the
-            longest turn.
-        max_turns: of an episode with a dialogue; None for what the verifier declares.
-        max_reply_tokens: longest reply of a dialogue, with what the chat template writes around it; an episode ends
-            before a longer one. None for what the verifier declares, else 128 and the template's.
-        max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
-            have together.
-        tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
-            or "module:name"; see `rlenv.verifiers.dialogues.tools.WithTools`.
-        stop_strings: texts that end a turn like a stop token, found where special tokens are spelled out; what follows
-            them in the last token is cut from its text.
-        ask: whether prompts in words end with a sentence that asks for the place of the answer, such as "Put the answer
-            in \\boxed{}."; see docs/verifiers.md.
-        cue: what prompts in words that no chat template renders end with, after that sentence, such as "\\nSolution:",
-            so that a model continues with the answer instead of the problem; None for nothing.
-        long_prompts: "skip" leaves longer prompts out and counts them in `encoding.skipped_prompts`, "error" refuses
-            them.
-        curriculum: success rate at which training adds the next level of difficulty, see
-            `rlenv.curriculum.Curriculum`; None for all levels from the start.
-        prompt_choice: "thompson" prefers training problems that are solved half of the time, see
-            `rlenv.curriculum.ThompsonChoice`; None for every problem in turn.
-        verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
-            workers or one of the next two settings is given, else for none.
-        verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.
-        verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
-        flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
-            "error", as it does with them.
-        trust: False refuses verifiers that are not registered, tools of files and modules, and data sets of the hub
-            that no task of `rlenv.tasks` names; for names that come from a checkpoint.
+        arguments: those of `rlenv.forms`: how prompts are written (`Form`), how long all parts are (`Limits`), which
+            problems are posed (`Posing`), and how the verifier is made and run (`Judging`).
 
     Raises:
         ValueError: for a value out of range; one line that names it and what is allowed.
     """
 
-    def __init__(
-        self,
-        verifier: str | Verifier | Callable[..., Any] | Sequence[Any],
-        verifier_kwargs: Mapping[str, Any] | None = None,
-        tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
-        system_prompt: str | None = None,
-        chat_template: str | Path | None = None,
-        chat: bool | None = None,
-        stop_tokens: str | int | Sequence[str | int] = (),
-        problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = None,
-        columns: Mapping[str, str] | None = None,
-        template: str | None = None,
-        split: str = "train",
-        test_fraction: float = 0.2,
-        group_size: int = 1,
-        first_problem: int = 0,
-        share: tuple[int, int] | None = None,
-        max_prompt_tokens: int | None = None,
-        max_new_tokens: int | None = None,
-        max_turns: int | None = None,
-        max_reply_tokens: int | None = None,
-        max_context_tokens: int | None = None,
-        tools: Sequence[Callable[..., Any] | str] = (),
-        stop_strings: str | Sequence[str] = (),
-        long_prompts: str = "skip",
-        ask: bool = False,
-        cue: str | None = None,
-        curriculum: float | None = None,
-        prompt_choice: str | None = None,
-        verifier_workers: int | None = None,
-        verifier_timeout: float | None = None,
-        verifier_memory_mb: int | None = None,
-        flag_errors: bool = False,
-        trust: bool = True,
-    ) -> None:
-        self.judge = Judge.of(
-            verifier, verifier_kwargs, tools, verifier_workers, verifier_timeout, verifier_memory_mb, flag_errors, trust
-        )
+    __signature__ = inspect.Signature([VERIFIER, *PARAMETERS])
+
+    def __init__(self, verifier: Named, **arguments: Any) -> None:
+        form, limits, posing, judging = parted(arguments)
+        self.judge = Judge.of(verifier, judging)
         self.verifier = self.judge.verifier
-        with trusting(trust):
-            listed = listed_problems(problems, columns, template, self.verifier)
-        self.encoding = encoding = Encoding(
-            self.verifier, listed, test_fraction,
-            tokenizer=tokenizer, system_prompt=system_prompt, chat_template=chat_template, chat=chat, ask=ask,
-            cue=cue,
-            stop_tokens=stop_tokens, stop_strings=stop_strings, long_prompts=long_prompts,
-            max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens, max_turns=max_turns,
-            max_reply_tokens=max_reply_tokens, max_context_tokens=max_context_tokens,
-        )  # fmt: skip
+        with trusting(judging.trust):
+            listed = listed_problems(posing.problems, posing.columns, posing.template, self.verifier)
+        self.encoding = encoding = Encoding(self.verifier, listed, posing.test_fraction, form, limits)
         listed = encoding.listed
         self.stream = ProblemStream(
-            self.verifier, split, test_fraction, listed, encoding.prompt, curriculum, prompt_choice
+            self.verifier,
+            posing.split,
+            posing.test_fraction,
+            listed,
+            encoding.prompt,
+            posing.curriculum,
+            posing.prompt_choice,
         )
-        self.split, self.group_size = split, whole_number("group_size", group_size)
-        self.first_problem = whole_number("first_problem", first_problem, low=0)
-        self.share = (0, 1) if share is None else _share(*share)
+        self.split, self.group_size = posing.split, whole_number("group_size", posing.group_size)
+        self.first_problem = whole_number("first_problem", posing.first_problem, low=0)
+        self.share = (0, 1) if posing.share is None else _share(*posing.share)
         self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         encoding.begin(first)
@@ -152,24 +72,17 @@ class TextGenTask:
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
         self.other_side = self.dialogues or Completions(self.judge, encoding, self.conclude)  # answers turns
-        # What others read of a task.
-        self.encoder, self.tokenizer, self.vocab_size = encoding.encoder, encoding.tokenizer, encoding.vocab_size
-        self.stop_token_ids, self.special_token_ids = encoding.stop_token_ids, encoding.special_token_ids
-        self.eos_token_id, self.pad_token_id = encoding.eos_token_id, encoding.pad_token_id
-        self.max_prompt_tokens, self.max_new_tokens = encoding.max_prompt_tokens, encoding.max_new_tokens
-        self.max_length = encoding.max_length
-        self.action_space, self.observation_space = encoding.action_space, encoding.observation_space
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The task's part of the metadata, in the single and the batched environment."""
         return {
             "group_size": self.group_size,
-            "max_episode_steps": self.max_new_tokens * self.encoding.max_turns,
-            "max_new_tokens": self.max_new_tokens,
-            "tokenizer": self.tokenizer,
-            "stop_token_ids": self.stop_token_ids,
-            "hidden_token_ids": tuple(sorted(self.special_token_ids - {*self.stop_token_ids})),
+            "max_episode_steps": self.encoding.max_new_tokens * self.encoding.max_turns,
+            "max_new_tokens": self.encoding.max_new_tokens,
+            "tokenizer": self.encoding.tokenizer,
+            "stop_token_ids": self.encoding.stop_token_ids,
+            "hidden_token_ids": tuple(sorted(self.encoding.special_token_ids - {*self.encoding.stop_token_ids})),
             "prompt_tail": self._prompt_tail,
             "part_weights": dict(self.verifier.part_weights),
         }

@@ -52,8 +52,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.render_mode = render_mode
         self.task = TextGenTask(**expanded(**task))
-        self.action_space = self.task.action_space
-        self.observation_space = self.task.observation_space
+        self.action_space = self.task.encoding.action_space
+        self.observation_space = self.task.encoding.observation_space
         self.metadata = {**self.metadata, **self.task.metadata}
         self._prompt: Prompt | None = None
         self._tokens: list[int] = []
@@ -101,15 +101,17 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if self._exchange is None or self._done:
             raise RuntimeError("the episode is over (or none was started): call reset() before step()")
         whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.ndim(action) == 0
-        if not whole or not 0 <= int(action) < self.task.vocab_size:
-            raise ValueError(f"action {action} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
+        if not whole or not 0 <= int(action) < self.task.encoding.vocab_size:
+            raise ValueError(
+                f"action {action} is outside the vocabulary; allowed: 0 to {self.task.encoding.vocab_size - 1}"
+            )
         token = int(action)
         self._tokens.append(token)
         turn = self._tokens[self._turn_began :]
         ending = self._ending(turn)
         if ending is None:
             return self._observation(), 0.0, False, False, {}
-        over = Turn(self._exchange, turn, ending, self.task.max_length - len(self._tokens))
+        over = Turn(self._exchange, turn, ending, self.task.encoding.max_length - len(self._tokens))
         self._done = True  # also if the verifier raises
         (answer,) = self.task.other_side.answer([over])
         self._done = answer.tokens is None
@@ -122,7 +124,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _ending(self, turn: list[int]) -> str | None:
         """Return how a turn ends with its last token; None if it goes on."""
-        used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
+        used_up = len(turn) == self.task.encoding.max_new_tokens or len(self._tokens) == self.task.encoding.max_length
         return self.task.encoding.ending(turn) or (CUT if used_up else None)
 
     def _leave(self) -> None:
@@ -174,6 +176,6 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self.task.judge.stop()
 
     def _observation(self) -> dict[str, Any]:
-        tokens = np.full(self.task.max_length, self.task.pad_token_id, dtype=np.int64)
+        tokens = np.full(self.task.encoding.max_length, self.task.encoding.pad_token_id, dtype=np.int64)
         tokens[: len(self._tokens)] = self._tokens
         return {"tokens": tokens, "length": np.int64(len(self._tokens))}

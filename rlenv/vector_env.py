@@ -103,12 +103,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
-        self.single_action_space = self.task.action_space
-        self.single_observation_space = self.task.observation_space
+        self.single_action_space = self.task.encoding.action_space
+        self.single_observation_space = self.task.encoding.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         try:
-            self._tokens = torch.full((num_envs, self.task.max_length), self.task.pad_token_id, device=device)  # [B, L]
+            self._tokens = torch.full(
+                (num_envs, self.task.encoding.max_length), self.task.encoding.pad_token_id, device=device
+            )  # [B, L]
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
         self.device = self._tokens.device
@@ -119,8 +121,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.playing = np.zeros(num_envs, dtype=bool)
         self._acting = self.playing  # those that do not wait for a reply [B]
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
-        self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
-        self._stops = np.array(self.task.stop_token_ids)
+        self._completions = np.zeros((num_envs, self.task.encoding.max_new_tokens), dtype=np.int64)
+        self._stops = np.array(self.task.encoding.stop_token_ids)
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
@@ -275,7 +277,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._next_episode = numbers.stop
         else:
             prompts = self.task.prompts_again([next(self._again) for _ in rows])
-        block = np.full((len(rows), self.task.max_length + 1), self.task.pad_token_id, dtype=np.int64)
+        block = np.full((len(rows), self.task.encoding.max_length + 1), self.task.encoding.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._outcomes[rows[i]] = ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
@@ -296,9 +298,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         acts = self._acting if acting is None else self._acting & acting
         moves = self._moves if acting is None else to_device(acts.astype(np.int64), self.device)
         tokens = actions.cpu().numpy()  # the only wait for the device
-        outside = acts & ((tokens < 0) | (tokens >= self.task.vocab_size))
+        outside = acts & ((tokens < 0) | (tokens >= self.task.encoding.vocab_size))
         if outside.any():
-            allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
+            allowed = f"allowed: 0 to {self.task.encoding.vocab_size - 1}"
             raise ValueError(f"action {tokens[outside][0]} is outside the vocabulary; {allowed}")
         rows = np.flatnonzero(acts)
         self._completions[rows, self._taken[rows]] = tokens[rows]
@@ -308,9 +310,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             asked = np.flatnonzero(acts & ~ended).tolist()
             ended[asked] = self.task.encoding.at_stop_string([self._generated(row) for row in asked])
         self._slots.held += acts
-        used_up = (self._taken >= self.task.max_new_tokens) | (self._slots.held >= self.task.max_length)
+        used_up = (self._taken >= self.task.encoding.max_new_tokens) | (
+            self._slots.held >= self.task.encoding.max_length
+        )
         cut = acts & ~ended & used_up
-        column = self._lengths.clamp(max=self.task.max_length - 1)
+        column = self._lengths.clamp(max=self.task.encoding.max_length - 1)
         if len(rows) < self.num_envs:  # the other slots keep their tokens
             actions = actions.where(moves > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
@@ -356,8 +360,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _turn(self, row: int, cut: bool) -> Turn:
         ids = self._generated(row)
-        ending = CUT if cut else STOP if ids[-1] in self.task.stop_token_ids else STRING
-        return Turn(self._slots.exchanges[row], ids, ending, self.task.max_length - int(self._slots.held[row]))
+        ending = CUT if cut else STOP if ids[-1] in self.task.encoding.stop_token_ids else STRING
+        return Turn(self._slots.exchanges[row], ids, ending, self.task.encoding.max_length - int(self._slots.held[row]))
 
     def _append_replies(self, appended: np.ndarray, tokens: list[int]) -> None:
         """Write replies of these lengths [B] behind the contexts, all in one copy; their tokens follow each other."""

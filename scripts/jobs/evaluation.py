@@ -90,7 +90,7 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
         count = min(count, len(task.stream.listed) or count)  # the same problem twice would narrow the intervals
         settings = _settings(subject, config) | {"device": loaded.device.type, "problems": count}
         path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
-        env_kwargs = env_kwargs | {"tokenizer": task.tokenizer}
+        env_kwargs = env_kwargs | {"tokenizer": task.encoding.tokenizer}
     loaded.env.close()
     check_count("episodes", count, low=processes.size())
 

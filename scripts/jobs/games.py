@@ -53,7 +53,7 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooke
     loaded.env.close()
     policy, env_kwargs = loaded.policy, found.env_kwargs
     if arguments.is_text(found.env_id):
-        env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).tokenizer}
+        env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer}
         policy = SampledPolicy(policy, config.temperature, config.top_p)
     elif useless := next((name for name in ("temperature", "top_p", "top") if name in config.chosen), None):
         raise ValueError(f"{config.flag(useless)} has no meaning for {found.env_id}")
@@ -101,7 +101,7 @@ class Game:
         if self.task is not None:
             click.echo(f"prompt  {quoted(info['prompt'])}")
             turns = "" if self.task.dialogues is None else f" per turn, {self.task.encoding.max_turns} turns"
-            click.echo(f"        at most {self.task.max_new_tokens} tokens{turns}")
+            click.echo(f"        at most {self.task.encoding.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
         """Show the state of the environment, and the likeliest actions of the policy."""
@@ -123,7 +123,7 @@ class Game:
         elif line == END:
             actions = [self.task.encoding.end_token(self.inner.problem)]
         else:
-            actions = list(self.task.encoder.spell("answer", [line])[0]) if line else []
+            actions = list(self.task.encoding.encoder.spell("answer", [line])[0]) if line else []
         if not actions:
             raise ValueError(f"{quoted(line)} is no action")
         return actions
@@ -137,8 +137,8 @@ class Game:
         """Return how an action is shown."""
         if self.task is None:
             return str(self.first + action)
-        text = token_text(self.task.tokenizer, action)
-        return text if action in self.task.tokenizer.all_special_ids else quoted(text)
+        text = token_text(self.task.encoding.tokenizer, action)
+        return text if action in self.task.encoding.tokenizer.all_special_ids else quoted(text)
 
     def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Keep a turn; show the reply to it, and its reward."""

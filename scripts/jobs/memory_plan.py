@@ -90,9 +90,12 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
-        "prompt_length": task.max_prompt_tokens,
-        "context": task.max_length,
-        "sampled": min(task.encoding.max_turns * task.max_new_tokens, task.max_length - task.max_prompt_tokens),
+        "prompt_length": task.encoding.max_prompt_tokens,
+        "context": task.encoding.max_length,
+        "sampled": min(
+            task.encoding.max_turns * task.encoding.max_new_tokens,
+            task.encoding.max_length - task.encoding.max_prompt_tokens,
+        ),
         "reply_length": task.encoding.max_reply_tokens,
         "episodes": -(-episodes // (steps * ranks)),
         "slots": -(-slots // ranks),
@@ -108,7 +111,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
-    return config_of(model_of(config.model), vocabulary, task.max_length), work
+    return config_of(model_of(config.model), vocabulary, task.encoding.max_length), work
 
 
 def _device(config: TrainConfig) -> str:

@@ -68,7 +68,9 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
         prompt = prompts[i][: sizes[i]]
         problem = problem_of(task, int(rollout.groups[i]), prompt)
         row = {
-            "prompt": text_of(problem.prompt) if problem else task.tokenizer.decode(prompt, skip_special_tokens=True),
+            "prompt": text_of(problem.prompt)
+            if problem
+            else task.encoding.tokenizer.decode(prompt, skip_special_tokens=True),
             "answer": None if problem is None else problem.answer,
             "completion": dialogue[-1]["text"] if dialogue else completions[i],
             "reward": round(returns[i], DIGITS),
@@ -101,7 +103,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]
     for i, (outcome, steps) in enumerate(zip(outcome_rows(task, rollout), lengths, strict=True)):
         by_token = {
             "tokens": actions[i][:steps],
-            "texts": token_texts(task.tokenizer, actions[i][:steps]),
+            "texts": token_texts(task.encoding.tokenizer, actions[i][:steps]),
             "log_probs": list(map(_rounded, log_probs[i][:steps])),
             "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
@@ -138,7 +140,7 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
         for (begin, end), text in zip(parts, task.encoding.texts([actions[row][b:e] for b, e in parts]), strict=True):
             reply = context[own[end - 1] + 1 : own[end]] if end < length else []
             turn = {"text": text, "tokens": end - begin}
-            turn["reply"] = task.tokenizer.decode(reply, skip_special_tokens=True)
+            turn["reply"] = task.encoding.tokenizer.decode(reply, skip_special_tokens=True)
             turns.append(turn | {"reward": None if changed else sum(rewards[row][begin:end])})
         found.append(turns)
     return found

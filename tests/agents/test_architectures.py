@@ -41,7 +41,13 @@ def test_a_supported_architecture_obeys_the_law_generates_trains_and_is_saved(na
         policy = policy_of(NAMES[name].model(), envs)
         rollout = check_law(policy, envs, TOLERANCE)
         for prompt, written in greedy_episodes(policy, envs).items():
-            wanted = generated(policy.model, list(prompt), task.vocab_size, task.max_new_tokens, task.eos_token_id)
+            wanted = generated(
+                policy.model,
+                list(prompt),
+                task.encoding.vocab_size,
+                task.encoding.max_new_tokens,
+                task.encoding.eos_token_id,
+            )
             assert written == wanted
         policy.save(tmp_path)
         loaded = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)

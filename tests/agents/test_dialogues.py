@@ -56,7 +56,7 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
     tokenizer = FAMILIES[name]()
     limits = {"max_prompt_tokens": 80, "max_new_tokens": 6, "max_turns": TURNS, "max_reply_tokens": 80}
     envs = gym.make_vec("TextGen-v0", 1, verifier=Talkative(), tokenizer=tokenizer, test_fraction=0.0, **limits)
-    model = tiny_model("llama", len(tokenizer), context=envs.task.max_length)
+    model = tiny_model("llama", len(tokenizer), context=envs.task.encoding.max_length)
     with torch.no_grad():  # an end token every few steps
         model.lm_head.weight.mul_(0.2)
     norm_in_double(model)

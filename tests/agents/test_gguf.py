@@ -79,7 +79,7 @@ def test_every_end_that_the_file_declares_ends_an_episode(file, tmp_path, monkey
         write_gguf(tmp_path / f"{name}.gguf", model, tokenizer, end_of_turn=turn)
         folder = tokenizer_of(tmp_path / f"{name}.gguf")
         envs[name] = make_envs("TextGen-v0", 1, {"verifier": "arith", "tokenizer": folder, "max_new_tokens": 4})
-        assert envs[name].task.stop_token_ids == (end, turn)
+        assert envs[name].task.encoding.stop_token_ids == (end, turn)
 
 
 def refusal(spec):

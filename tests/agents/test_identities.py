@@ -105,7 +105,7 @@ def test_all_started_episodes_are_finished_so_long_ones_are_not_left_out():
 
 def own_rewards(envs, rollout):
     """Work out each row's reward from its own tokens [N]."""
-    decode, rewards = envs.task.tokenizer.decode, []
+    decode, rewards = envs.task.encoding.tokenizer.decode, []
     for row in range(len(rollout)):
         prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
         text = decode(rollout.actions[row, : rollout.lengths[row]].tolist(), skip_special_tokens=True)
@@ -177,9 +177,10 @@ def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos, monk
     assert sorted(trained) == sorted(finished)
     longer = collect(policy, envs, 12)
     last = longer.actions.gather(1, longer.lengths[:, None] - 1)[:, 0]
-    ended = last == envs.unwrapped.task.eos_token_id
+    end = envs.unwrapped.task.encoding.eos_token_id
+    ended = last == end
     assert ended.any() and torch.equal(ended, ~longer.truncated)
-    assert int((longer.actions.where(longer.mask, -1) == envs.unwrapped.task.eos_token_id).sum()) == int(ended.sum())
+    assert int((longer.actions.where(longer.mask, -1) == end).sum()) == int(ended.sum())
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def policy_on(folder):
 def test_a_model_brings_its_tokenizer_however_it_is_named(folder, name):
     agent = GRPO(name(folder), ENV, env_kwargs=TEXTS, **SMALL)
     task = agent.env.unwrapped.task
-    assert task.tokenizer.get_vocab() == CHATML.get_vocab()
+    assert task.encoding.tokenizer.get_vocab() == CHATML.get_vocab()
     assert agent.origin["env_kwargs"]["tokenizer"] == str(folder)
     assert task.prompts([0])[0].tokens == CHATML(task.prompts([0])[0].text)["input_ids"]
 

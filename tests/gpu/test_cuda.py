@@ -60,7 +60,7 @@ def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
     for _ in range(5):
         assert obs_cuda["tokens"].is_cuda
         torch.testing.assert_close(obs_cuda["tokens"].cpu(), obs["tokens"])
-        actions = torch.randint(here.task.vocab_size, (8,), generator=generator)
+        actions = torch.randint(here.task.encoding.vocab_size, (8,), generator=generator)
         obs, rewards, *_ = here.step(actions)
         obs_cuda, rewards_cuda, *_ = there.step(actions.cuda())
         torch.testing.assert_close(rewards_cuda.cpu(), rewards)

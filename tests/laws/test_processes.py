@@ -290,7 +290,7 @@ def played(updates, path, begin=True):
     agent, prompts = text_agent() if begin else Agent.load(path), []
     for rollout, _ in agent.updates(total_episodes=8 * updates, reset_num_timesteps=begin):
         rows = zip(rollout.observations["tokens"], rollout.observations["length"].tolist(), strict=True)
-        prompts.append([agent.env.task.tokenizer.decode(row[:n]) for row, n in rows])
+        prompts.append([agent.env.task.encoding.tokenizer.decode(row[:n]) for row, n in rows])
     agent.save(path)
     return prompts, weights_digest(agent.policy), agent.num_timesteps
 

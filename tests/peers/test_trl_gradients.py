@@ -242,7 +242,7 @@ def match(tmp_path, monkeypatch):
         if dtype == "float64":
             monkeypatch.setattr("trl.trainer.utils._ChunkedLogProbFunction", TorchLogProbs)
             torch.set_default_dtype(torch.float64)
-        peer = train_peer(loss, policy, rollout, envs.task.tokenizer, micro_batches, tmp_path, **more)
+        peer = train_peer(loss, policy, rollout, envs.task.encoding.tokenizer, micro_batches, tmp_path, **more)
         torch.set_default_dtype(torch.float32)
         return Match(policy, envs, rollout, peer)
 

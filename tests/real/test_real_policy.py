@@ -38,8 +38,16 @@ def test_greedy_episodes_are_what_transformers_generates(policy: LanguageModelPo
     task, episodes = envs.task, greedy_episodes(policy, envs, 16)
     assert len(episodes) > 12
     for prompt, written in episodes.items():
-        assert written == generated(policy.model, list(prompt), task.vocab_size, task.max_new_tokens, task.eos_token_id)
-    assert any(written[-1] == task.eos_token_id for written in episodes.values()), "an answer that the end token ends"
+        assert written == generated(
+            policy.model,
+            list(prompt),
+            task.encoding.vocab_size,
+            task.encoding.max_new_tokens,
+            task.encoding.eos_token_id,
+        )
+    assert any(written[-1] == task.encoding.eos_token_id for written in episodes.values()), (
+        "an answer that the end token ends"
+    )
 
 
 @torch.no_grad()

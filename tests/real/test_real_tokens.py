@@ -77,7 +77,7 @@ def test_the_end_of_a_turn_ends_an_episode(file: Any, tokenizer: Any, folder: Pa
     [end] = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
     kept = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
     assert tokenizer.eos_token_id == declared == end
-    assert envs.task.stop_token_ids == (end,) and kept in (end, [end])
+    assert envs.task.encoding.stop_token_ids == (end,) and kept in (end, [end])
     envs.reset(seed=0)
     hello, *_ = tokenizer("Hello")["input_ids"]
     steps = [envs.step(torch.tensor([hello, end] * 4)), envs.step(torch.tensor([end] * 8))]

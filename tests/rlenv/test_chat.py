@@ -161,8 +161,8 @@ BRIEF = {"system_prompt": "Be brief."}
 def test_which_prompts_are_conversations_and_whose_system_message_they_have(prompt, settings, messages):
     task = silent([prompt], tokenizer=MADE["chatml"], **settings)
     [posed] = task.prompts([0])
-    read = messages if messages == "a" else task.tokenizer.decode(whole(task.tokenizer, messages))
-    assert task.tokenizer.decode(posed.tokens) == read
+    read = messages if messages == "a" else task.encoding.tokenizer.decode(whole(task.encoding.tokenizer, messages))
+    assert task.encoding.tokenizer.decode(posed.tokens) == read
     assert posed.text == ("a" if prompt == "a" else read), "a plain text is shown as it is"
 
 
@@ -170,10 +170,10 @@ def test_a_chat_template_is_read_from_a_file_spelled_in_characters_and_leaves_th
     template, path = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>", tmp_path / "t.jinja"
     path.write_text(template, encoding="utf-8")
     task = silent([[user("ß")], "ü"], chat_template=path, system_prompt="ø")
-    texts = {task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
+    texts = {task.encoding.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
     assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
     before = MADE["llama2"].chat_template
-    assert silent(["b"], tokenizer=MADE["llama2"], chat_template=path).tokenizer.chat_template == template
+    assert silent(["b"], tokenizer=MADE["llama2"], chat_template=path).encoding.tokenizer.chat_template == template
     assert MADE["llama2"].chat_template == before
 
 
@@ -252,7 +252,7 @@ def test_prompts_in_words_end_with_the_request_for_the_verifiers_place_and_formu
     assert shown(asking(ask=False)) == {row["prompt"]: row["prompt"] for row in WORDS}
     for place, sentence in (("hash", "####"), ("tag", "<answer>"), ("stated", '"The answer is"')):
         assert sentence in shown(asking(verifier_kwargs={"place": place}))["What is 40 + 3?\n"]
-    assert asking().max_prompt_tokens == asking(ask=False).max_prompt_tokens + len(ASKED) + 1
+    assert asking().encoding.max_prompt_tokens == asking(ask=False).encoding.max_prompt_tokens + len(ASKED) + 1
 
 
 def test_a_prompt_without_a_chat_template_ends_with_the_cue_and_a_conversation_does_not():
@@ -260,7 +260,9 @@ def test_a_prompt_without_a_chat_template_ends_with_the_cue_and_a_conversation_d
     assert plain == {"What is 40 + 3?\n": f"What is 40 + 3? {ASKED}\nSolution:", "40 + 3 =": "40 + 3 ="}
     cued, bare = (shown(asking(cue=cue, tokenizer=chatml(), chat=True)) for cue in ("\nSolution:", None))
     assert cued == bare and "Solution" not in "".join(cued.values())
-    assert asking(cue="\nSolution:").max_prompt_tokens == asking().max_prompt_tokens + len("Solution:")
+    assert asking(cue="\nSolution:").encoding.max_prompt_tokens == asking().encoding.max_prompt_tokens + len(
+        "Solution:"
+    )
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def prompts_of(envs, rollouts):
     for _ in range(rollouts):
         for options in (None, {"reset_mask": [True] * 4}):
             posed += envs.reset(options=options)[1]["prompt"].tolist()
-            assert envs.step([envs.unwrapped.task.tokenizer.convert_tokens_to_ids("4")] * 4)[2].all()
+            assert envs.step([envs.unwrapped.task.encoding.tokenizer.convert_tokens_to_ids("4")] * 4)[2].all()
     return posed
 
 

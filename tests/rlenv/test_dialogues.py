@@ -61,12 +61,12 @@ def play(env, text):
     """Take the tokens of a text, "$" for the end token; return what the last step returned."""
     env.reset(seed=0) if env._prompt is None else None
     for letter in text:
-        out = env.step(EOS if letter == "$" else env.task.tokenizer.convert_tokens_to_ids(letter))
+        out = env.step(EOS if letter == "$" else env.task.encoding.tokenizer.convert_tokens_to_ids(letter))
     return out
 
 
 def context(env, obs):
-    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
+    return env.task.encoding.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
 
 
 def test_a_reply_is_appended_after_a_turn_and_pays_for_it():
@@ -189,10 +189,10 @@ def env_of(tokenizer=None, **kwargs):
 def say(env, turn):
     """Take the tokens of a turn and its end; return the context's text, whether it is over, and the infos."""
     if isinstance(turn, str):
-        turn = [*env.task.tokenizer.encode(turn, add_special_tokens=False), env.task.eos_token_id]
+        turn = [*env.task.encoding.tokenizer.encode(turn, add_special_tokens=False), env.task.encoding.eos_token_id]
     for token in turn:
         obs, _, over, _, info = env.step(token)
-    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]), over, info
+    return env.task.encoding.tokenizer.decode(obs["tokens"][: obs["length"]]), over, info
 
 
 def test_a_plain_prompt_gets_results_as_lines():
@@ -255,11 +255,11 @@ def test_a_result_that_cannot_be_read_is_a_message(text, message):
 def test_special_tokens_of_calls_are_read_and_not_shown_also_as_stop_tokens():
     call = '{"name": "add", "parameters": {"a": 12, "b": 34}}'
     env, _ = env_of(llama3())
-    tag = env.task.tokenizer.convert_tokens_to_ids("<|python_tag|>")
-    *_, info = say(env, [tag, *env.task.encoder.ids([call])[0], env.task.eos_token_id])
+    tag = env.task.encoding.tokenizer.convert_tokens_to_ids("<|python_tag|>")
+    *_, info = say(env, [tag, *env.task.encoding.encoder.ids([call])[0], env.task.encoding.eos_token_id])
     assert info["turn"] == call and info["reply"] == "46"
     env, _ = env_of(qwen3(), stop_tokens="</tool_call>")
-    *_, info = say(env, env.task.tokenizer.encode(HERMES, add_special_tokens=False))
+    *_, info = say(env, env.task.encoding.tokenizer.encode(HERMES, add_special_tokens=False))
     assert info["turn"] == HERMES.removesuffix("</tool_call>") and info["reply"] == "46"
 
 

@@ -381,7 +381,12 @@ def posed(**settings):
         for n in range(70):
             found.append(task.stream[n])
             task.stream.record(found[-1], n % 3 > 0)
-    limits = task.max_prompt_tokens, task.max_new_tokens, task.encoding.skipped_prompts, task.stream.sizes
+    limits = (
+        task.encoding.max_prompt_tokens,
+        task.encoding.max_new_tokens,
+        task.encoding.skipped_prompts,
+        task.stream.sizes,
+    )
     return found, list(task.stream.listed), limits, task.prompts(range(9)), [str(each.message) for each in said]
 
 

@@ -75,16 +75,16 @@ def test_a_task_poses_its_rows_and_tells_right_from_wrong(served, name):
         assert task.stream.sizes == {"train": 0, "test": 20}
     problem = task.encoding.listed[0]
     asked, right, wrong = FIRST[name]
-    assert task.encoder.asked(problem.prompt) == asked + "\nSolution:" * (name != "ifeval")
+    assert task.encoding.encoder.asked(problem.prompt) == asked + "\nSolution:" * (name != "ifeval")
     rewards = [verdict.reward for verdict in task.judge([problem, problem], [right, wrong])]
-    assert rewards == [1.0, 0.0] and task.max_new_tokens == TASKS[name].max_new_tokens
+    assert rewards == [1.0, 0.0] and task.encoding.max_new_tokens == TASKS[name].max_new_tokens
 
 
 def test_arguments_replace_those_of_the_task(served):
     served("gsm8k")
     given = {"tokenizer": CHARACTERS, "max_new_tokens": 7, "problems": [{"prompt": "1+1=", "answer": "2"}]}
     env = gym.make("TextGen-v0", task="gsm8k", **given)
-    assert env.unwrapped.task.max_new_tokens == 7 and env.reset(seed=0)[1]["prompt"] == "1+1="
+    assert env.unwrapped.task.encoding.max_new_tokens == 7 and env.reset(seed=0)[1]["prompt"] == "1+1="
 
 
 def test_another_verifier_takes_neither_arguments_nor_request(served):
@@ -94,7 +94,7 @@ def test_another_verifier_takes_neither_arguments_nor_request(served):
     )
     problem = task.encoding.listed[0]
     assert problem.text.startswith(problem.answer) and problem.answer.startswith("Ann")
-    assert task.encoder.asked(problem.prompt) == problem.prompt
+    assert task.encoding.encoder.asked(problem.prompt) == problem.prompt
 
 
 def test_an_agent_trains_on_a_task_and_loads_it_without_trust(served, tmp_path):

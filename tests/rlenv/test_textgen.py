@@ -87,7 +87,7 @@ def test_everything_returned_is_a_tensor_on_the_device_that_behaves_like_an_arra
     observation, reward, terminated, truncated, _ = env.step(torch.tensor([EOS, 2]))
     given = {**observation, "reward": reward, "terminated": terminated, "truncated": truncated}
     assert {name: (each.dtype, tuple(each.shape)) for name, each in given.items()} == {
-        "tokens": (torch.int64, (2, env.task.max_length)), "length": (torch.int64, (2,)),
+        "tokens": (torch.int64, (2, env.task.encoding.max_length)), "length": (torch.int64, (2,)),
         "reward": (torch.float32, (2,)), "terminated": (torch.bool, (2,)), "truncated": (torch.bool, (2,)),
     }  # fmt: skip
     assert {each.device for each in given.values()} == {env.device}
@@ -154,13 +154,17 @@ SPLIT = [
 )
 def test_the_verifier_or_the_listed_problems_say_how_long_prompts_and_completions_are(settings, prompt, new):
     task = TextGenTask(**{"verifier": Silent(), "test_fraction": 0.0, **settings})
-    assert (task.max_prompt_tokens, task.max_new_tokens, task.max_length) == (prompt, new, prompt + new)
+    assert (task.encoding.max_prompt_tokens, task.encoding.max_new_tokens, task.encoding.max_length) == (
+        prompt,
+        new,
+        prompt + new,
+    )
 
 
 def test_characters_of_listed_problems_and_demonstrations_join_the_alphabet_in_a_fixed_order():
     listed = [{"prompt": "zßa", "answer": "é🙂"}, {"prompt": "字", "answer": "\x00"}]
     for order in (listed, listed[::-1]):
-        tokenizer = TextGenTask(Boxed(), problems=order, test_fraction=0.0).tokenizer
+        tokenizer = TextGenTask(Boxed(), problems=order, test_fraction=0.0).encoding.tokenizer
         tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         assert tokens == ["<pad>", "<eos>", *"abc", *sorted("zßé🙂字\x00[]")]
 

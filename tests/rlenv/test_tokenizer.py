@@ -62,11 +62,11 @@ CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"]
 def test_any_text_survives_and_has_no_control_token(tokenizer, text):
     text += "-"
     task = exact(tokenizer, [Problem(text, text)])
-    control = set(control_tokens(task.tokenizer).values())
+    control = set(control_tokens(task.encoding.tokenizer).values())
     (prompt,) = task.prompts([0])
     *answer, end = turn_tokens(task.encoding, prompt.problem, text)
-    assert end == task.eos_token_id and not control & {*prompt.tokens, *answer}
-    assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer) == text
+    assert end == task.encoding.eos_token_id and not control & {*prompt.tokens, *answer}
+    assert decode(task.encoding.tokenizer, prompt.tokens) == decode(task.encoding.tokenizer, answer) == text
 
 
 @pytest.mark.parametrize("tokenizer", [digits("<eos>"), digits(None), pairs(), character_tokenizer("=+9876543210")])
@@ -124,7 +124,7 @@ OTHER = "entirely other words for testing "
 
 
 def trained_on(problems, tokenizer="train:300", **task):
-    return exact(tokenizer, problems, **task).tokenizer
+    return exact(tokenizer, problems, **task).encoding.tokenizer
 
 
 def test_it_has_the_size_that_was_asked_for_and_spells_every_text():
@@ -144,8 +144,8 @@ def test_it_depends_on_the_training_problems_alone():
     changed = [row | {"prompt": OTHER} if row["split"] == "test" else row for row in LISTED]
     assert trained_on(changed).get_vocab() == trained_on(LISTED, split="test").get_vocab() == vocabulary
     assert trained_on([row | {"prompt": OTHER + row["prompt"]} for row in LISTED]).get_vocab() != vocabulary
-    one, other = (TextGenTask("arith", {"digits": 4}, tokenizer=f"train:{SMALLEST}") for _ in range(2))
-    assert one.tokenizer.get_vocab() == other.tokenizer.get_vocab(), "of problems that are sampled"
+    one, other = (TextGenTask("arith", verifier_kwargs={"digits": 4}, tokenizer=f"train:{SMALLEST}") for _ in range(2))
+    assert one.encoding.tokenizer.get_vocab() == other.encoding.tokenizer.get_vocab(), "of problems that are sampled"
 
 
 # What ends a turn, and what is shown and judged of it: the text without special tokens.
@@ -169,7 +169,10 @@ def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conver
     end, end_of_turn = tokenizer.convert_tokens_to_ids(list(ENDS[name]))
     asked = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in ("1+1=", "2+0=")]
     for task, last in ((exact(tokenizer, [Problem("a", "2")]), end), (exact(tokenizer, asked), end_of_turn)):
-        assert task.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn])) and task.eos_token_id == last
+        assert (
+            task.encoding.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn]))
+            and task.encoding.eos_token_id == last
+        )
         shown = demonstrate(task, 0, 3)
         lasts = shown.actions.gather(1, shown.mask.sum(1, keepdim=True) - 1)
         assert set(lasts[:, 0].tolist()) == {last}
@@ -187,15 +190,15 @@ def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, 
     path = tmp_path / "generation_config.json"
     path.write_text(json.dumps({"eos_token_id": named, "temperature": 0.1, "top_k": 5}))
     expected = (1,) if named is None else (1, 3)  # tokens outside the vocabulary cannot be sampled
-    assert exact(str(tmp_path)).stop_token_ids == expected
-    assert exact(tmp_path, stop_tokens=["c", 3]).stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
+    assert exact(str(tmp_path)).encoding.stop_token_ids == expected
+    assert exact(tmp_path, stop_tokens=["c", 3]).encoding.stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
 
 
 def test_a_stop_token_may_be_a_text_that_the_tokenizer_spells_with_one_token():
     tokenizer = chatml()
     [line_end] = tokenizer("\n")["input_ids"]
     assert "\n" not in tokenizer.get_vocab()
-    assert exact(tokenizer, stop_tokens="\n").stop_token_ids[-1] == line_end
+    assert exact(tokenizer, stop_tokens="\n").encoding.stop_token_ids[-1] == line_end
 
 
 OWN = {
@@ -209,8 +212,8 @@ def test_texts_have_no_special_tokens_as_in_transformers(name):
     tokenizer = (OWN | FAMILIES)[name]()
     task = exact(tokenizer)
     word = tokenizer.encode("ab", add_special_tokens=False)
-    special = [token for token in control_tokens(tokenizer).values() if token not in task.stop_token_ids]
-    assert set(tokenizer.all_special_ids) <= task.special_token_ids
+    special = [token for token in control_tokens(tokenizer).values() if token not in task.encoding.stop_token_ids]
+    assert set(tokenizer.all_special_ids) <= task.encoding.special_token_ids
     assert task.metadata["hidden_token_ids"] == tuple(sorted(special))
     others = [token for token, added in tokenizer.added_tokens_decoder.items() if not added.special]
     said = [*special, *word, *special, *word, *others, *special]
@@ -221,6 +224,9 @@ def test_texts_have_no_special_tokens_as_in_transformers(name):
 @pytest.mark.parametrize("name", OWN)
 def test_stop_strings_are_found_where_special_tokens_are_spelled_out_and_the_rest_of_a_token_is_cut(name):
     task = exact(OWN[name](), stop_strings=["<pad>a"])
-    a = task.encoder.ids(["a few" if name == "trained" else "ab"])[0]
+    a = task.encoding.encoder.ids(["a few" if name == "trained" else "ab"])[0]
     assert task.encoding.at_stop_string([[0, *a], a]) == [True, False]
-    assert task.encoding.texts([[*a, 0, *a], a]) == [f"{task.tokenizer.decode(a)}a", task.tokenizer.decode(a)]
+    assert task.encoding.texts([[*a, 0, *a], a]) == [
+        f"{task.encoding.tokenizer.decode(a)}a",
+        task.encoding.tokenizer.decode(a),
+    ]

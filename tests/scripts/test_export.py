@@ -40,7 +40,7 @@ def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, 
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer.chat_template == TEMPLATE
-    assert tokenizer("abc")["input_ids"] == envs.task.tokenizer("abc")["input_ids"]
+    assert tokenizer("abc")["input_ids"] == envs.task.encoding.tokenizer("abc")["input_ids"]
     for tokens, length, completion in zip(*rollout.observations.values(), completions, strict=True):
         generated = model.generate(tokens[None, :length], max_new_tokens=12)[0, length:].tolist()
         assert generated == completion

@@ -125,7 +125,7 @@ def test_the_environment_renders_the_observation_and_pays():
     task = env.unwrapped.task
     assert env.unwrapped.task.stream[0].prompt == "Play: 1 to 9, odd? "
     for turn in ("guess(5)", "guess(7)", "7"):
-        for token in [*task.encoder.ids([turn])[0], task.eos_token_id]:
+        for token in [*task.encoding.encoder.ids([turn])[0], task.encoding.eos_token_id]:
             _, reward, over, _, info = env.step(token)
     assert over and reward == pytest.approx(0.9) and info["turns"] == 3 and info["tool_calls"] == 2
     with pytest.raises(ValueError, match=r"EnvironmentClass.*guess"):
@@ -233,7 +233,7 @@ def test_rewards_are_those_of_the_steps_and_an_exception_is_an_error_of_the_epis
     assert last.reward + last.verdict.reward == 0.5 and verifier.is_success(last.verdict)
     env = gymnasium.make("TextGen-v0", verifier=verifier, flag_errors=True, disable_env_checker=True).unwrapped
     env.reset(seed=0)
-    for token in [*env.task.encoder.ids(["x"])[0], env.task.eos_token_id]:
+    for token in [*env.task.encoding.encoder.ids(["x"])[0], env.task.encoding.eos_token_id]:
         _, _, over, _, info = env.step(token)
     assert over and info["verdict_status"] == "error" and "no x" in info["verdict_reason"]
 
