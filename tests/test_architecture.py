@@ -139,7 +139,7 @@ def test_no_package_imports_one_above_it(sources):
         assert not set(map(owner, names_in(path) - SHARED)) & forbidden, place
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", sorted(SHARED))
 def test_what_every_folder_may_import_imports_nothing_of_ours(name):
     assert not set(map(owner, names_in(MODULES[name]))) & {*PACKAGES, "torch", "numpy", "gymnasium"}
     assert "httpx" not in names_in(MODULES[name], deferred=False), "it is imported on use"
