@@ -33,7 +33,7 @@ class Steps:
         """Write what a step brought [B, ...] to these rows and columns [B], or add it to what is there."""
         if name not in self._stored:
             self._stored[name] = map_obs(lambda x: _zeros(x, self.rows, self.columns), values)
-        _write(self._stored[name], cells, values, adds)
+        self._stored[name] = _written(self._stored[name], cells, values, adds)
 
     def make_room(self, lengths: np.ndarray, longest: int) -> int:
         """Double T if an episode that runs has used it up; return how many more steps fit.
@@ -85,10 +85,20 @@ def _resized(values: Any, lengths: np.ndarray, columns: int) -> Any:
     return out
 
 
-def _write(stored: Any, cells: tuple[np.ndarray, np.ndarray], values: Any, adds: bool) -> None:
+def _written(stored: Any, cells: tuple[np.ndarray, np.ndarray], values: Any, adds: bool) -> Any:
     if isinstance(stored, dict):
-        for key, value in values.items():
-            _write(stored[key], cells, value, adds)
-    else:
-        at: Any = tuple(to_device(np.stack(cells), stored.device)) if isinstance(stored, torch.Tensor) else cells
-        stored[at] = stored[at] + values if adds else values
+        return {key: _written(stored[key], cells, value, adds) for key, value in values.items()}
+    at: Any = tuple(to_device(np.stack(cells), stored.device)) if isinstance(stored, torch.Tensor) else cells
+    if values.dtype != stored.dtype:  # an environment may pay 0 at first, and 0.5 later
+        stored, values = _alike(stored, values)
+    stored[at] = stored[at] + values if adds else values
+    return stored
+
+
+def _alike(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return two arrays or two tensors in a type that holds both."""
+    if isinstance(one, torch.Tensor):
+        dtype = torch.promote_types(one.dtype, other.dtype)
+        return one.to(dtype), other.to(dtype)
+    kind = np.result_type(one, other)
+    return one.astype(kind, copy=False), other.astype(kind, copy=False)

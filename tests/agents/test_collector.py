@@ -10,7 +10,7 @@ import torch
 from counting_env import KINDS, LENGTHS, CountingEnv, CountingPolicy, Ledger, counting_envs, reward_at
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from identity_checks import collect
 from stable_baselines3.common.callbacks import BaseCallback
 from tiny_models import text_envs, tiny_policy
@@ -94,6 +94,26 @@ def test_steps_are_stored_in_their_places_however_long_episodes_are(kind, keyed)
         assert seen[row].tolist() == [[row, t] if t < length else [0, 0] for t in range(130)]
         assert rollout.rewards[row, :length].tolist() == [reward_at(row, t, length) for t in range(length)]
         assert rollout.actions[row, :length].tolist() == [(row + t) % 3 for t in range(length)]
+
+
+class Halved(VectorWrapper):
+    """Half the rewards, made from numbers of Python: whole ones, as in the first step, are an array of integers."""
+
+    def __init__(self, env, made):
+        super().__init__(env)
+        self.made = made
+
+    def step(self, actions):
+        obs, rewards, *ends = self.env.step(actions)
+        halves = (rewards / 2).tolist()
+        return obs, self.made([int(half) if half.is_integer() else half for half in halves]), *ends
+
+
+@pytest.mark.parametrize("made", [np.array, torch.tensor])
+def test_rewards_that_are_whole_numbers_at_first_are_not_rounded_later(made):
+    rollout = Collector(Halved(counting_envs(AutoresetMode.DISABLED, 3), made), CPU).collect(CountingPolicy(), 9)
+    for row, length in enumerate(LENGTHS[:9]):
+        assert rollout.rewards[row, :length].tolist() == [reward_at(row, t, length) / 2 for t in range(length)]
 
 
 def whole(obs):
