@@ -21,8 +21,6 @@ from rlenv.verifiers.conversation import Message, shown, with_calls
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, as_call
 from rlenv.verifiers.text import conclusion
 
-from .tokenizer import added_tokens, control_tokens
-
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
@@ -271,6 +269,19 @@ def written_calls(
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return [as_call(each) for each in islice(message.get("tool_calls") or (), MOST_CALLS + 1)]
+
+
+def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the ids of all special tokens by their text."""
+    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    named = {str(token): tokenizer.convert_tokens_to_ids(str(token)) for token in tokenizer.all_special_tokens}
+    return added | named
+
+
+def added_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the ids of all special tokens, and of the other added tokens except blank ones, by their text."""
+    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
+    return control_tokens(tokenizer) | {text: index for text, index in added.items() if not text.isspace()}
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> dict[str, int]:

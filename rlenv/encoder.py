@@ -11,9 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers.conversation import Message, shown, text_of
 
-from .chat import Chat, Piece, any_of, chat_tokens
+from .chat import Chat, Piece, any_of, chat_tokens, control_tokens
 from .texts import NOT_UNICODE, PromptText, is_unicode, with_cue, with_request
-from .tokenizer import control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 BLOCK = 16  # prompts encoded at once, because a long one takes a hundred times its memory

@@ -19,13 +19,13 @@ from rlenv.verifiers.base import Completion
 from rlenv.verifiers.conversation import ROLES, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 
-from .chat import Chat, read_template, written_calls
+from .chat import Chat, control_tokens, read_template, written_calls
 from .encoder import STOP, STRING, Encoder
 from .forms import Form, Limits
 from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration, with_short_prompts
 from .problems import Problems, Prompt, hashed_side, named_side, turns_of
 from .stream import ProblemStream
-from .tokenizer import control_tokens, decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
+from .tokenizer import decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from transformers import PreTrainedTokenizerBase
-
-from .task import TextGenTask
 
 WIDTH, MARGIN, GAP = 640, 16, 4  # pixels
 BOX, FONT, FOOT = 32, 20, 48  # height of a box and of its letters, height of the line with the reward
@@ -29,12 +27,14 @@ class Picture:
     Letters come from the font that pillow brings with it. It has Latin letters; others are drawn as empty boxes.
 
     Args:
-        task: the environment's.
+        tokenizer: of the tokens.
+        stop_token_ids: tokens that end a turn, which have a color of their own.
+        max_length: tokens of the longest episode, which sets the height.
     """
 
-    def __init__(self, task: TextGenTask) -> None:
-        self.tokenizer, self.stop_token_ids = task.encoding.tokenizer, set(task.encoding.stop_token_ids)
-        self.lines = min(MOST_LINES, -(-task.encoding.max_length // TOKENS_PER_LINE))
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_token_ids: Iterable[int], max_length: int) -> None:
+        self.tokenizer, self.stop_token_ids = tokenizer, set(stop_token_ids)
+        self.lines = min(MOST_LINES, -(-max_length // TOKENS_PER_LINE))
         height = 2 * MARGIN + self.lines * (BOX + GAP) + FOOT
         self.size = (WIDTH, height + height % 2)  # video formats want even numbers
 

@@ -18,8 +18,19 @@ from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.problem import NAMED_SPLITS, template_parts
 
-from .hub import is_hub
-from .rows import MappedRows, Row, columns_of, digest_of, hash_text, made_of, no_column, read_rows
+from . import hub
+from .rows import (
+    MappedRows,
+    Row,
+    check_any,
+    columns_of,
+    digest_of,
+    hash_text,
+    made_of,
+    no_column,
+    read_rows,
+    split_rows,
+)
 from .texts import NOT_UNICODE, is_unicode
 
 SPLITS = ("train", "test")
@@ -223,14 +234,19 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers; of mapped files, these when they are read.
     """
-    path, fields = path if is_hub(path) else Path(path), [] if template is None else template_parts(template)
+    path, fields = path if hub.is_hub(path) else Path(path), [] if template is None else template_parts(template)
     if not isinstance(columns or {}, Mapping) or not all(
         isinstance(name, str) for pair in (columns or {}).items() for name in pair
     ):
         raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
-    rows = read_rows(path)
+    rows: Sequence[tuple[str, Any]]
+    if isinstance(path, Path):
+        rows = read_rows(path)
+    else:
+        rows = split_rows(hub.load(path))
+        check_any(path, rows)
     names = _names(path, columns_of(rows), dict(columns or {}), template, [name for _, name in fields if name])
-    content = rows.fingerprint if is_hub(path) and isinstance(rows, MappedRows) else digest_of(Path(path))
+    content = rows.fingerprint if isinstance(rows, MappedRows) and hub.is_hub(path) else digest_of(Path(path))
     digest = hash_text(f"{content}{names}{template}")
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):

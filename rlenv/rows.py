@@ -17,7 +17,6 @@ from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.problem import NAMED_SPLITS
 
-from . import hub
 from .json_files import check_objects, damaged
 
 Row = Mapping[str, Any]
@@ -28,8 +27,8 @@ _STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"  #
 BLOCK = 1000  # mapped rows in memory at once
 
 
-def read_rows(path: str | Path) -> Sequence[PlacedRow]:
-    """Return the rows of a file or data set in order, each with its place, such as "line 3".
+def read_rows(path: Path) -> Sequence[PlacedRow]:
+    """Return the rows of a file or folder in order, each with its place, such as "line 3".
 
     A row that cannot be read is an error that says why.
 
@@ -37,11 +36,16 @@ def read_rows(path: str | Path) -> Sequence[PlacedRow]:
         ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty, and for a pipe or
             device.
     """
-    found = _split_rows(hub.load(str(path))) if hub.is_hub(path) else _reader_of(Path(path))(Path(path))
+    found = _reader_of(path)(path)
     rows = found if isinstance(found, MappedRows) else list(found)
+    check_any(path, rows)
+    return rows
+
+
+def check_any(path: str | Path, rows: Sequence[PlacedRow]) -> None:
+    """Refuse a file or data set without rows."""
     if not len(rows):
         raise ValueError(f"{str(path)!r} has no rows")
-    return rows
 
 
 def columns_of(rows: Sequence[PlacedRow]) -> list[str]:
@@ -259,7 +263,7 @@ def _read_datasets(path: Path) -> MappedRows:
         for part in parts:
             _check_dataset(part)
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
-    return _split_rows(saved)
+    return split_rows(saved)
 
 
 def _check_dataset(folder: Path) -> None:
@@ -278,7 +282,7 @@ def _check_dataset(folder: Path) -> None:
         raise damaged(folder / _STATE, error) from error
 
 
-def _split_rows(found: Any) -> MappedRows:
+def split_rows(found: Any) -> MappedRows:
     """Return the rows of a data set, with the column `split` if it has several that a problem may name.
 
     Others, as the examples for prompts of MBPP, are left out beside these; a single one says nothing about its rows.

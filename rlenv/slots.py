@@ -16,7 +16,6 @@ from rlenv.verifiers import Problem, Reply, Verdict
 from .dialogues import Answer, Completions, Dialogues, Turn
 from .judge import Exchange, Judge, verdict_info
 from .problems import Prompt
-from .task import TextGenTask
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Question = TypeVar("Question")
@@ -96,7 +95,8 @@ class Slots:
     """The episodes in B slots.
 
     Args:
-        task: of the episodes.
+        other_side: answers turns.
+        record: has a curriculum learn of verdicts that come late; None without one that listens.
         num_slots: B.
         late_verdicts: whether verdicts come late; see `TextGenVectorEnv`.
         late_replies: whether the replies of dialogues do.
@@ -110,18 +110,24 @@ class Slots:
         waiting: whose turn is over and not yet answered, bool [B].
     """
 
-    def __init__(self, task: TextGenTask, num_slots: int, late_verdicts: bool, late_replies: bool) -> None:
-        self.other_side: Completions | Dialogues = task.other_side
+    def __init__(
+        self,
+        other_side: Completions | Dialogues,
+        record: Record | None,
+        num_slots: int,
+        late_verdicts: bool,
+        late_replies: bool,
+    ) -> None:
+        self.other_side, judge = other_side, other_side.judge
         self.verdicts: LateVerdicts | None = None
         self.replies: LateReplies | None = None
         # Dialogues say with a verdict that an episode is over: it cannot come later.
-        if isinstance(self.other_side, Dialogues):
-            self.replies = LateReplies(task.judge) if late_replies and task.judge.pool is not None else None
+        if isinstance(other_side, Dialogues):
+            self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
         else:
-            record = task.record if task.stream.curriculum is not None and task.shared_curriculum is None else None
-            if late_verdicts and (record or LateVerdicts.help(task.judge)):
-                self.verdicts = LateVerdicts(task.judge, record)
-                self.other_side = replace(self.other_side, late=self.verdicts.submit)
+            if late_verdicts and (record or LateVerdicts.help(judge)):
+                self.verdicts = LateVerdicts(judge, record)
+                self.other_side = replace(other_side, late=self.verdicts.submit)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)

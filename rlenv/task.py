@@ -146,6 +146,11 @@ class TextGenTask:
             self.stream.record(problem, info["is_success"])
 
     @property
+    def listener(self) -> Callable[[Problem, Mapping[str, Any]], None] | None:
+        """What learns of verdicts, `record`; None without a curriculum or choice of prompts, or of a shared stream."""
+        return self.record if self.stream.curriculum is not None and self.share[1] == 1 else None
+
+    @property
     def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
         """The curriculum of a shared stream, which needs the verdicts of all processes; None without one."""
         return self.stream.curriculum if self.share[1] > 1 else None

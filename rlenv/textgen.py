@@ -63,7 +63,9 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self._outcome = ""
         self._success: bool | None = None
-        self._picture = Picture(self.task) if render_mode == "rgb_array" else None
+        shown = self.task.encoding
+        drawn = shown.tokenizer, shown.stop_token_ids, shown.max_length
+        self._picture = Picture(*drawn) if render_mode == "rgb_array" else None
 
     @property
     def problem(self) -> Problem | None:

@@ -151,19 +151,6 @@ def _check_files(folder: Path) -> None:
         raise damaged(folder / TOKENIZER, error) from error
 
 
-def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the ids of all special tokens by their text."""
-    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    named = {str(token): tokenizer.convert_tokens_to_ids(str(token)) for token in tokenizer.all_special_tokens}
-    return added | named
-
-
-def added_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the ids of all special tokens, and of the other added tokens except blank ones, by their text."""
-    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
-    return control_tokens(tokenizer) | {text: index for text, index in added.items() if not text.isspace()}
-
-
 def decode(
     tokenizer: PreTrainedTokenizerBase, completions: Sequence[Sequence[int]], hidden: Collection[int] = ()
 ) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from .autoreset import Autoreset
 from .dialogues import Turn
 from .encoder import CUT, STOP, STRING
 from .picture import Picture, outcome_of
@@ -92,7 +93,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.task = TextGenTask(**expanded(**task))
-        self._slots = Slots(self.task, num_envs, late_verdicts, late_replies)
+        self._slots = Slots(self.task.other_side, self.task.listener, num_envs, late_verdicts, late_replies)
         self.metadata = {
             **self.metadata,
             "late_verdicts": self._slots.verdicts is not None,
@@ -127,7 +128,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
-        self._picture = Picture(self.task) if render_mode == "rgb_array" else None
+        shown = self.task.encoding
+        drawn = shown.tokenizer, shown.stop_token_ids, shown.max_length
+        self._picture = Picture(*drawn) if render_mode == "rgb_array" else None
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
@@ -388,6 +391,20 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
+
+
+def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
+    """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError:
+        allowed = ", ".join(member.value for member in AutoresetMode)
+        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
+    env = TextGenVectorEnv(**task)
+    return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
+
+
+make_vector_env.metadata = TextGenVectorEnv.metadata  # type: ignore[attr-defined]  # its traits, before it is made
 
 
 class HostTensor(torch.Tensor):

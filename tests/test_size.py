@@ -39,7 +39,7 @@ DOORS = {
     ),
     "REINFORCE on CartPole": (
         "rlenv.textgen",
-        "rlenv.autoreset",
+        "rlenv.vector_env",
         "rlenv.verifiers",
         "rlenv.agents.language",
         "rlenv.agents.engines",

@@ -6,10 +6,9 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.chat import Chat, chat_tokens
+from rlenv.chat import Chat, chat_tokens, control_tokens
 from rlenv.encoder import CUT, STOP, THOUGHTS, Encoder
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import control_tokens
 from rlenv.verifiers import Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
+from rlenv.chat import control_tokens
 from rlenv.demonstrations import demonstrate, turn_tokens
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, control_tokens, train_tokenizer
+from rlenv.tokenizer import CHATML_TOKENS, SMALLEST, character_tokenizer, train_tokenizer
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import Problem
 
