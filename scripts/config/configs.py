@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -144,7 +145,7 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     """An evaluation of runs, checkpoints and models; `runs` and the options of `rlenv evaluate`."""
 
     heading = "Evaluation"
-    runs: tuple[str | Path, ...] = ()
+    runs: Sequence[str | Path] | str | Path = ()
     episodes: int | None = option(
         None,
         "Episodes to play; for text: problems.",

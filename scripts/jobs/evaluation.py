@@ -50,12 +50,11 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
         name, metric, *_ = find_lm_eval(config.task)
         say(f"prompts are those of lm-eval's {name} without examples; success is nearest to its {metric}")
     config = with_task(config)
-    if config.out is not None and len(config.runs) > 1:
-        raise ValueError(
-            f"--out is one file, but there are {len(config.runs)} runs; leave it out, and each gets its own"
-        )
+    runs = [config.runs] if isinstance(config.runs, (str, Path)) else config.runs
+    if config.out is not None and len(runs) > 1:
+        raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
     config = config.but(device=join(config.device, config.process_timeout))
-    results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(config.runs)}
+    results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(runs)}
     for name, found in results.items():
         if found.get("truncated_share", 0.0) > MOST_CUT:
             say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
@@ -69,9 +68,9 @@ def show(results: Mapping[str, dict[str, Any]], config: EvaluateConfig) -> None:
     figures = next(iter(results.values()))
     if config.as_json:
         short = {name: value for name, value in figures.items() if config.samples or name not in MORE}
-        click.echo(json.dumps(results if len(results) > 1 or len(config.runs) > 1 else short))
+        click.echo(json.dumps(results if len(results) > 1 else short))
     else:
-        several = len(config.runs) > 1 or config.samples
+        several = len(results) > 1 or config.samples
         click.echo(table(results) if several else session.describe(figures))
 
 

@@ -77,6 +77,8 @@ def train(config: TrainConfig) -> TrainedRun:
         ValueError: for a config that is wrong, in one line.
         DivergedError: and other errors that stop training: the run folder has the reason and the last checkpoint.
     """
+    if config.dry_run:
+        raise ValueError("dry_run=True trains nothing: plan a run with rlenv train --dry-run")
     resumed = config.resume is not None
     config = _checked(begun_config(config) if resumed else with_task(config))
     if restarts() and not resumed:

@@ -70,11 +70,17 @@ def test_a_wrong_value_in_python_is_one_line(given, named):
     assert "\n" not in str(raised.value)
 
 
+def test_a_plan_is_not_a_run(tmp_path):
+    with pytest.raises(ValueError, match=r"dry_run.*rlenv train --dry-run"):
+        rlenv.train(rlenv.TrainConfig(**{**SMALL, "sft_steps": 0}, dry_run=True, log_dir=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_policy_is_trained_evaluated_and_compared_from_python(tmp_path):
     few = {"verifier_args": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
     warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
     assert warm.result["steps"] == 1
-    config = rlenv.EvaluateConfig(runs=(warm.folder,), episodes=3, device="cpu")
+    config = rlenv.EvaluateConfig(runs=str(warm.folder), episodes=3, device="cpu")
     figures = rlenv.evaluate(config)[str(warm.folder)]
     assert figures["episodes"] == 3 and figures["split"] == "test"
 
