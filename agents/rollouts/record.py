@@ -117,7 +117,8 @@ class Record:
         if isinstance(step.appended, torch.Tensor):
             appended = step.appended.numpy()
             self.steps.write("appended", cells, appended, adds=True)
-            self.has_replies[cells[0][appended > 0]] = True
+            if self.first_only:  # else the observations of all steps are kept, replies included
+                self.has_replies[cells[0][appended > 0]] = True
         self.count, self.waiting = self.count + 1, step.waiting
         if np.count_nonzero(step.dones):  # `any` takes four times as long
             self._finish(step)

@@ -5,12 +5,12 @@ import pytest
 import torch
 from chat_families import FAMILIES
 from diagonal import slow
-from dialogues import number_of
+from dialogues import number_of, talking
 from identity_checks import collect
 from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
-from rlenv.agents import RLOO, Collector, LanguageModelPolicy
+from rlenv.agents import RLOO, Collector, LanguageModelPolicy, Reinforce
 from rlenv.agents.training.metrics import evaluation_metrics, rollout_metrics
 from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
@@ -124,3 +124,12 @@ def test_success_by_number_of_turns_and_the_share_of_the_commonest_reply():
     ends = rollout.actions.eq(1) & rollout.mask  # a turn that is cut gets its end token: another appended text
     assert ends.any() and two + three > three > 0
     assert 0 < rollout_metrics(rollout)["rollout/reply_max_frac"] <= (two + three) / (two + 2 * three)
+
+
+def test_a_network_that_reads_every_observation_is_trained_on_dialogues():
+    agent = Reinforce("MultiInputPolicy", talking(4), episodes_per_update=6, device="cpu", seed=0)
+    rollout = agent.collector.collect(agent.policy, 6)
+    length = rollout.observations["length"]
+    grown = (length[:, 1:] - length[:, :-1])[rollout.mask[:, 1:]]
+    assert rollout.positions is None and grown.min() == 1 and grown.max() > 1, "replies are between the actions"
+    agent.learn(total_episodes=6)
