@@ -41,7 +41,7 @@ def begun_config(config: TrainConfig) -> TrainConfig:
     if not (config.resume / CONFIG).is_file():
         missing = f"{where!r} is not a run folder: there is no {CONFIG} in it"
         raise ValueError(runs_in(config.resume) or missing)
-    kept = {name: value for name, value in RunFolder(config.resume).config.items() if name not in LOCAL}
+    kept = RunFolder(config.resume).config
     for name in OBJECTS:
         names = kept[name] if isinstance(kept.get(name), list) else [kept.get(name)]
         gone = [each for each in names if isinstance(each, str) and each[:1] == "<"]
@@ -54,7 +54,8 @@ def begun_config(config: TrainConfig) -> TrainConfig:
         )
     given = {name: config.value(name) for name in config.chosen if name != "settings"}
     begun = read_table(TrainConfig, kept, f"{config.resume / CONFIG} sets ")
-    return TrainConfig.of(begun | given, config.typed)
+    own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
+    return TrainConfig.of(own | given, config.typed)
 
 
 def _objects(config: TrainConfig) -> dict[str, Any]:
