@@ -121,6 +121,13 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
     Returns:
         Whether there is a warm start, and the line about few held-out problems, if any.
     """
+    for name in ("verifier", "problems"):
+        value = getattr(config, name)
+        if not isinstance(value, (str, Path, type(None))):
+            what = f"{name} is an object of Python, a {type(value).__name__}"
+            raise ValueError(
+                f"compare starts processes, which take names and files: {what}; name a file, or file.py:name"
+            )
     resolve_device(config.device, config.env_id)
     for name in agents:
         agent = session.build_agent(name, config.but(device="cpu"))

@@ -51,6 +51,8 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
         say(f"prompts are those of lm-eval's {name} without examples; success is nearest to its {metric}")
     config = with_task(config)
     runs = [config.runs] if isinstance(config.runs, (str, Path)) else config.runs
+    if not runs:
+        raise ValueError("runs is empty: name a run folder, a checkpoint or a model")
     if config.out is not None and len(runs) > 1:
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
     config = config.but(device=join(config.device, config.process_timeout))

@@ -76,13 +76,25 @@ def test_a_plan_is_not_a_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_policy_is_trained_evaluated_and_compared_from_python(tmp_path):
+def test_a_policy_is_warmed_up_and_evaluated_from_python(tmp_path):
     few = {"verifier_args": {"digits": 1}, "eval_episodes": 2, "device": "cpu"}
     warm = rlenv.sft(rlenv.SftConfig(**few, sft_steps=1, sft_examples=8, log_dir=tmp_path / "warm"))
     assert warm.result["steps"] == 1
     config = rlenv.EvaluateConfig(runs=str(warm.folder), episodes=3, device="cpu")
     figures = rlenv.evaluate(config)[str(warm.folder)]
     assert figures["episodes"] == 3 and figures["split"] == "test"
+
+
+@pytest.mark.parametrize("own", [{"verifier": len}, {"verifier": "exact", "problems": ["1>", "2>"]}])
+def test_a_comparison_refuses_objects_that_its_processes_cannot_get(own, tmp_path):
+    with pytest.raises(ValueError, match=f"compare starts processes.*{[*own][-1]} is an object"):
+        rlenv.compare(rlenv.CompareConfig(agents="rloo", episodes=8, log_dir=tmp_path / "runs", **own))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_evaluation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="runs is empty"):
+        rlenv.evaluate(rlenv.EvaluateConfig(runs=[], device="cpu"))
 
 
 @pytest.mark.parametrize("cls", [rlenv.TrainConfig, rlenv.SftConfig, rlenv.EvaluateConfig, rlenv.CompareConfig])
