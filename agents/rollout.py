@@ -23,6 +23,7 @@ COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's 
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "positions"}  # [N, T, ...]
 STEPWISE |= {"advantages", "weights"}  # of a batch
 NOTED = "noted/"  # in `extras`, before the name of a metric of the surrogate
+CLIPPED = "train/clip_fraction"
 OF_EPISODES = {"feedback"}  # extras whose second dimension is not T, whatever its size
 PROVIDERS = {  # of what not every rollout has
     "values": "a policy with a critic",
@@ -76,7 +77,6 @@ class Rollout:
         "feedback": the tokens of what the verdicts say about the answers, then -1, int64 [N, F].
         "hinted": what a teacher reads in place of `observations`: the same after a hint.
         "taught": which episodes a teacher that reads hints has one for, bool [N].
-        "clipped": which steps the surrogate clips, bool [N, T]; see `Batch.note_clipped`.
         "reply_weights": of each token of a reply in the loss, for each episode [N].
     """
 
@@ -299,7 +299,7 @@ class Batch(Rollout):
 
     def note_clipped(self, steps: torch.Tensor) -> None:
         """Say which steps a surrogate clips, bool [N, T]: their share is logged as `train/clip_fraction`."""
-        self.extras["clipped"] = steps
+        self.note(CLIPPED, steps)
 
     def note(self, name: str, values: torch.Tensor) -> None:
         """Add a metric of a surrogate: the sum of [N, T] over the steps, or what `Agent.reductions` says."""

@@ -56,7 +56,7 @@ else:
         """The type of an argument that is kept as something else."""
 
         def __class_getitem__(cls, types: Any) -> Any:
-            """Return what is kept, of which nothing is checked."""
+            """Return the type Any: a kept value is not checked."""
             return Any
 
 

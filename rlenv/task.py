@@ -147,7 +147,7 @@ class TextGenTask:
 
     @property
     def listener(self) -> Callable[[Problem, Mapping[str, Any]], None] | None:
-        """What learns of verdicts, `record`; None without a curriculum or choice of prompts, or of a shared stream."""
+        """The method `record`, which learns of verdicts; None without a curriculum or choice, or of a shared stream."""
         return self.record if self.stream.curriculum is not None and self.share[1] == 1 else None
 
     @property

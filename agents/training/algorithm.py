@@ -36,7 +36,7 @@ def _advantages_stay(cls: type) -> bool:
 
 
 class Algorithm(AgentSettings):
-    """What distinguishes one agent from another.
+    """The declarations and methods that distinguish one agent from another.
 
     A declaration that depends on settings is `by_settings(lambda self: ...)`.
 

@@ -65,7 +65,7 @@ def whole_copy(policy: Any) -> Policy:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What an agent learns from a teacher, and whose weights teach.
+    """A lesson: the divergence that an agent learns from, and the weights that teach.
 
     Attributes:
         divergence: that the loss brings down, over all actions, a name in `kl.DIVERGENCES`; None if the agent makes its
@@ -86,7 +86,7 @@ class Lesson:
 
 
 class Teaching:
-    """What a teacher shows an agent's policy: the reference of the KL anchor, which may be the policy's own mean.
+    """The teacher of an agent's policy: the reference of the KL anchor, which may be the policy's own mean.
 
     Args:
         agent: with a policy.

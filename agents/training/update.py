@@ -18,7 +18,7 @@ from ..devices import to_floats
 from ..estimators.mismatch import effective_share, episode_weights, off_policy_mask
 from ..fsdp import passes
 from ..policies import ControlPolicy
-from ..rollout import ENV_RETURN, Batch, Rollout
+from ..rollout import CLIPPED, ENV_RETURN, Batch, Rollout
 from .divergence import check_log_probs, fault_of
 from .extras import micro_batches
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
@@ -109,10 +109,10 @@ def objective(agent: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
     else:
         evaluated = agent.policy.evaluate(batch, tuple(want), anchor.reference)
     log_probs = evaluated["log_probs"].where(batch.learnable, 0)
-    batch.extras.pop("clipped", None)  # of an earlier pass
-    batch.noted()
+    batch.noted()  # forgets what an earlier pass noted
     surrogate = per_step(agent, "surrogate", agent.surrogate(log_probs, batch), log_probs)
-    clipped = batch.extras.get("clipped")
+    noted = batch.noted()
+    clipped = noted.pop(CLIPPED, None)
     correction, kept = _correction(agent, log_probs.detach(), batch)
     terms = surrogate if correction is None else correction * surrogate
     if agent.ent_coef:
@@ -123,11 +123,11 @@ def objective(agent: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
     if agent.actor_waits:
         loss = torch.zeros_like(loss)
     metrics = {"train/policy_loss": loss.detach()} | _diagnosed(agent, log_probs.detach(), batch)
-    metrics |= {name: batch.total(values) for name, values in batch.noted().items()}
+    metrics |= {name: batch.total(values) for name, values in noted.items()}
     if clipped is not None or kept is not None:
         stopped = ~(batch.mask if kept is None else kept) | (~batch.mask if clipped is None else clipped)
         has_advantage = batch.learnable & (batch.advantages != 0)  # others have no gradient that a clip could stop
-        metrics["train/clip_fraction"] = (stopped & has_advantage).sum()
+        metrics[CLIPPED] = (stopped & has_advantage).sum()
     if reply_loss is not None and not agent.actor_waits:
         loss = loss + agent.reply_coef * reply_loss
         metrics["train/reply_loss"] = reply_loss.detach()

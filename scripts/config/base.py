@@ -141,19 +141,15 @@ class Config:
         """Return the values as config.json has them: settings with an option beside the fields, objects by name."""
         values = {name: getattr(self, name) for name in sorted(field_names(type(self)) - {*LOCAL, "settings"})}
         values |= {name: named(each) for name, each in values.items() if _is_object(type(self), name, each)}
-        settings, known = getattr(self, "settings", {}), parameters(type(self))
-        values |= {name: value for name, value in settings.items() if name in known}
-        values["settings"] = {name: value for name, value in settings.items() if name not in known}
+        values |= self._settings_by_option()
         return {name: written(value) for name, value in values.items() if not (value is None or _is_empty(value))}
 
     def command_line(self, command: str) -> list[str]:
         """Return the words of the command with these values behind `rlenv`, without those that are defaults."""
         words = [command]
         values = {name: getattr(self, name) for name in field_names(type(self)) - {"settings"}}
-        settings, known = getattr(self, "settings", {}), parameters(type(self))
-        values |= {name: value for name, value in settings.items() if name in known}
-        values["settings"] = {name: value for name, value in settings.items() if name not in known}
-        for name, one in known.items():
+        values |= self._settings_by_option()
+        for name, one in parameters(type(self)).items():
             value = values.get(name)
             if value is None or _is_empty(value) or value == one.default:
                 continue
@@ -166,6 +162,12 @@ class Config:
             else:
                 words.append(one.opts[-1] if value is True else f"{one.opts[-1]}={value}")
         return words
+
+    def _settings_by_option(self) -> dict[str, Any]:
+        """Return the agent's settings: each that has an option by its name, the others as "settings"."""
+        settings, known = getattr(self, "settings", {}), parameters(type(self))
+        with_option = {name: value for name, value in settings.items() if name in known}
+        return with_option | {"settings": {name: settings[name] for name in settings if name not in known}}
 
     @classmethod
     def flag(cls, name: str) -> str:

@@ -26,7 +26,7 @@ class Json(Config):
 
 @dataclass(kw_only=True)
 class EveryRun(Json):
-    """What every run takes."""
+    """The options of every run."""
 
     heading = "Every run"
     seed: int = option(0, "Seed of everything random in the run.", low=0)
@@ -164,7 +164,7 @@ class Tokens(Config):
 
 @dataclass(kw_only=True)
 class Text(Task, Judging, Problems, Tokens):
-    """What an environment of text poses and judges."""
+    """The problems and the judge of an environment of text."""
 
 
 @dataclass(kw_only=True)

@@ -59,7 +59,7 @@ def begun_config(config: TrainConfig) -> TrainConfig:
 
 
 def _objects(config: TrainConfig) -> dict[str, Any]:
-    """Return what Python passes in place of a name."""
+    """Return the objects that Python passes in place of a name."""
     values = {name: config.value(name) for name in OBJECTS}
     own = {name: value for name, value in values.items() if not isinstance(value, (str, Path, tuple, type(None)))}
     return own | ({"tools": config.tools} if not all(isinstance(tool, str) for tool in config.tools) else {})
