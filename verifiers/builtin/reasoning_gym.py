@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import random
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -30,58 +29,29 @@ _STYLED = re.compile(r"\\text(?:bf|it|rm|tt)?\{([^{}]*)\}")
 _SAYS = re.compile(r"[=\n]|\b(?:is|are|equals)\b")  # in an answer: "is" does not tell where it begins
 _AROUND = ' \t\r\n*`$:"“”'
 
-# These scorers evaluate the answer as Python, directly or through sympy: only harmless answers may reach them.
-LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
-EXPRESSIONS = frozenset(
-    {"simple_integration", "intermediate_integration", "polynomial_multiplication", "puzzle24", "countdown"}
-)
+EXPRESSIONS = frozenset({"simple_integration", "intermediate_integration", "polynomial_multiplication"})  # evaluated
+TARGETS = {"puzzle24": 24, "countdown": None}  # any expression of the given numbers; None: the problem says the target
 
-# These scorers give the full score for wrong answers too; an answer also has to pass these checks.
-SAME = frozenset(  # any number close by, words that begin alike, lists with more in them
-    {"advanced_geometry", "game_of_life", "list_functions", "number_filtering", "number_sorting", "pool_matrix"}
-    | {"figlet_font", "game_of_life_halting", "letter_jumble", "spell_backward", "word_sequence_reversal"}
-    | {"word_sorting"}
+# The scorers of these tasks give the full score for wrong answers too, or evaluate an answer as Python.
+SAME = frozenset(  # the reference is the only right answer: no scorer is asked
+    {"advanced_geometry", "binary_matrix", "bitwise_arithmetic", "dice", "figlet_font", "fraction_simplification"}
+    | {"game_of_life", "game_of_life_halting", "knights_knaves", "letter_jumble", "list_functions", "number_filtering"}
+    | {"number_sorting", "pool_matrix", "prime_factorization", "spell_backward", "spiral_matrix", "string_insertion"}
+    | {"time_intervals", "word_sequence_reversal", "word_sorting"}
+)
+ALIKE = frozenset(  # rounded, or one of several: the scorer gets what is written as the reference is
+    {"complex_arithmetic", "cryptarithm", "kakurasu", "n_queens", "polynomial_equations", "power_function"}
+    | {"quantum_lock", "sokoban", "survo", "tower_of_hanoi"}
 )
 NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")  # a reference; any other number is wrong
-TARGETS = {"puzzle24": 24, "countdown": None}  # any four numbers, with a fraction cut off; None: the problem says it
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
-_CLAIM = "[A-Za-z]+ is an? [a-z]+"
-_CLOCK = r"[0-9]{1,4}:[0-5][0-9]"
-FORMS = {
-    task: re.compile(form)
-    for task, form in {
-        "bitwise_arithmetic": "-?0x[0-9a-f]+",
-        "complex_arithmetic": r"[-+0-9.() ]+[ij]?\)?",
-        "cryptarithm": "[A-Z] ?= ?[0-9](?:, ?[A-Z] ?= ?[0-9])*",
-        "dice": "[0-9]+/[0-9]+",
-        "fraction_simplification": r"\$?(?:\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+ ?/ ?[0-9]+)\$?",
-        "kakurasu": r"[01\s]+",
-        "knights_knaves": rf"{_CLAIM}(?:(?:, and |,? and |, |\. ){_CLAIM})*\.?",
-        "polynomial_equations": r"-?[0-9]+(?:\.[0-9]+)?(?:, ?-?[0-9]+(?:\.[0-9]+)?)*",
-        "power_function": "[-+0-9.,eE]{1,400}",
-        "prime_factorization": "[0-9]+(?: ?× ?[0-9]+)*",
-        "quantum_lock": r"[A-C](?: ?→ ?[A-C])*",
-        "rubiks_cube": r"[A-Za-z]'?(?:\s+[A-Za-z]'?)*",
-        "rush_hour": r"[A-Z][+-][0-9](?:\s+[A-Z][+-][0-9])*",
-        "sokoban": "[LRUD]+",
-        "survo": r"[0-9\s]+",
-        "tower_of_hanoi": r"Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\nMove disk [0-9]+ from Peg [0-9]+ to Peg "
-        r"[0-9]+)*",
-    }.items()
-}
-_DURATIONS = {  # of time_intervals, by its kind of question
-    "date": "[0-9]{1,9}(?: days)?|1 day",
-    "time": rf"{_CLOCK}(?::00)?",
-    "time_seconds": rf"{_CLOCK}(?::[0-5][0-9])?",
-    "time_ms": rf"{_CLOCK}(?::[0-5][0-9](?:\.[0-9]{{3}})?)?",
-}
-_DATETIME = rf"[0-9]{{1,9}} days, {_CLOCK}(?::[0-5][0-9])?"
-
-_CALLS = frozenset(
-    {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
+_FRACTION = re.compile(r"\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}")
+_PART = re.compile(r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)(?![\w.])|\w+|\n|[^\w\s\"'$,]")
+_DIGIT, _LETTER = re.compile("[0-9]"), re.compile("[A-Za-z]")
+_CALL = "sin|cos|tan|sec|csc|cot|sinh|cosh|tanh|exp|log|ln|sqrt|Abs"
+_FORMULA = re.compile(
+    rf"(?:\s|[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?+(?![0-9A-Za-z.])|(?:{_CALL}|[A-Za-z])(?![A-Za-z])|[-+*/^()])*+"
 )
-_PART = re.compile(r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)(?![\w.])|\w+|\n|[^\w\s\"']")
-_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?(?![0-9A-Za-z.])|[A-Za-z]+|\*\*|[-+*/^()]")
 _HUGE = re.compile(r"(?:\*\*|\^)[\s(+-]*[0-9]{4}|(?:\*\*|\^)[^-+*/]{0,40}(?:\*\*|\^)")  # x**9999, 9**9**9
 
 
@@ -92,11 +62,11 @@ class ReasoningGym(ReferenceVerifier):
     Where the reference is a number, the answer is read as `numeric` reads it, and has to be that number. Of other tasks
     the text in the place goes to the scorer. Its last place is the first fenced block, else the last line, or the whole
     text if the reference has several lines; "is" and "=" lead to no answer where the reference itself has one of them.
-    Some twenty tasks whose scorers give the full score for more than the answer are judged by a stricter rule: the same
-    numbers and words, the given numbers, the form that the question asks for.
+    Some thirty tasks whose scorers give the full score for more than the answer are judged by a stricter rule: the same
+    numbers, words and signs as the reference, or no other kinds of signs than it has.
 
     Prompt: the task's question and a newline. Alphabet and lengths are read off 32 problems. Scorers that evaluate
-    answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
+    answers as Python get formulas only; all of them run in worker processes, since some take very long.
     Not caught: what the task's scorer does not, such as yes-or-no tasks that guessing solves half of.
 
     Args:
@@ -158,19 +128,22 @@ class ReasoningGym(ReferenceVerifier):
     @quiet()
     def matches(self, problem: Problem, text: str) -> bool:
         answer, reference, entry = self.answer_in(problem, text), problem.answer, problem.metadata["entry"]
-        if answer is None:
+        if answer is None or answer == reference:
+            return answer is not None
+        foreign = "".join(set(answer) - set(entry["question"]) - set(reference))
+        if not foreign.isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
             return False
-        if answer != reference and not is_harmless(self.task, answer):
+        if self.task in TARGETS:
+            return is_solution(answer, entry["metadata"]["numbers"], TARGETS[self.task] or entry["metadata"]["target"])
+        if self.task in SAME or is_number(self.task, reference):
+            return is_same(answer, reference)
+        if (self.task in ALIKE and not is_alike(answer, reference)) or (
+            self.task in EXPRESSIONS and not is_formula(answer)
+        ):
             return False
-        if answer != reference and not is_strict(self.task, answer, reference, entry):
-            return False
-        if self.task in SAME:
-            return True
         try:
             return float(self._dataset.score_answer(answer, entry)) >= 1.0
-        except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
-            if answer == reference:
-                raise
+        except Exception:  # scorers raise whatever their parsers do
             return False
 
     def answer_in(self, problem: Problem, text: str) -> str | None:
@@ -219,35 +192,18 @@ class ReasoningGym(ReferenceVerifier):
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
 
 
-def is_harmless(task: str, answer: str) -> bool:
-    """Tell whether a task's scorer may read this answer, given what it does with it."""
-    if task in EXPRESSIONS:
-        return is_formula(answer)
-    return task not in LITERALS or is_literal(answer)
-
-
 def is_formula(text: str) -> bool:
     """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short."""
-    if len(text) > 500 or _HUGE.search(text):
-        return False
-    position = 0
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None or (token[0].isalpha() and len(token[0]) > 1 and token[0] not in _CALLS):
-            return False
-        position = token.end()
-    return True
+    return len(text) <= 500 and not _HUGE.search(text) and _FORMULA.fullmatch(text) is not None
 
 
-def is_literal(text: str) -> bool:
-    """Tell whether a text is a Python literal, and neither long nor deep."""
-    if len(text) > 5_000 or max(map(text.count, "([{")) > 50:
-        return False
+def is_solution(text: str, numbers: Sequence[int], target: int) -> bool:
+    """Tell whether an expression has each of these numbers once, and the target as its value."""
     try:
-        ast.literal_eval(text)
-    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        value, found = evaluate(text)
+    except ExpressionError:
         return False
-    return True
+    return value == target and sorted(found) == sorted(numbers)
 
 
 def is_number(task: str, reference: str) -> bool:
@@ -256,27 +212,16 @@ def is_number(task: str, reference: str) -> bool:
 
 
 def is_same(answer: str, reference: str) -> bool:
-    """Tell whether two texts have the same numbers, words and signs in the same lines, whatever their quotes."""
-    one, other = (
-        [Fraction(part[1]) if part[1] else part[0] for part in _PART.finditer(text)] for text in (answer, reference)
-    )
+    """Tell whether two texts have the same numbers, words and signs in the same lines.
+
+    Quotes, dollars, commas and a last full stop do not count, and a fraction is the same in TeX.
+    """
+    texts = [_FRACTION.sub(r"\1/\2", text).rstrip(".") for text in (answer, reference)]
+    one, other = ([Fraction(part[1]) if part[1] else part[0] for part in _PART.finditer(text)] for text in texts)
     return one == other
 
 
-def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) -> bool:
-    """Tell whether an answer that is not the reference may have the full score."""
-    foreign = set(answer) - set(entry["question"]) - set(reference)
-    if not "".join(foreign).isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
-        return False
-    if task in SAME or is_number(task, reference):
-        return is_same(answer, reference)
-    if task == "time_intervals":
-        return re.fullmatch(_DURATIONS.get(entry["metadata"]["task_type"], _DATETIME), answer) is not None
-    if task in TARGETS:
-        target = entry["metadata"]["target"] if TARGETS[task] is None else TARGETS[task]
-        try:
-            value, numbers = evaluate(answer)
-        except ExpressionError:
-            return False
-        return value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"])
-    return task not in FORMS or FORMS[task].fullmatch(answer) is not None
+def is_alike(answer: str, reference: str) -> bool:
+    """Tell whether an answer has no other kinds of signs than a reference: letters, digits, each mark."""
+    kinds = [set(_LETTER.sub("a", _DIGIT.sub("0", text))) for text in (answer, reference)]
+    return kinds[0] <= kinds[1] | set(WHITESPACE)
