@@ -47,7 +47,7 @@ NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")  # 
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
 _FRACTION = re.compile(r"\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}")
 _PART = re.compile(r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)(?![\w.])|\w+|\n|[^\w\s\"'$,]")
-_DIGIT, _LETTER = re.compile("[0-9]"), re.compile("[A-Za-z]")
+_KINDS = str.maketrans(string.digits + string.ascii_uppercase + string.ascii_lowercase, "0" * 10 + "A" * 26 + "a" * 26)
 _CALL = "sin|cos|tan|sec|csc|cot|sinh|cosh|tanh|exp|log|ln|sqrt|Abs"
 _FORMULA = re.compile(
     rf"(?:\s|[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?+(?![0-9A-Za-z.])|(?:{_CALL}|[A-Za-z])(?![A-Za-z])|[-+*/^()])*+"
@@ -222,6 +222,5 @@ def is_same(answer: str, reference: str) -> bool:
 
 
 def is_alike(answer: str, reference: str) -> bool:
-    """Tell whether an answer has no other kinds of signs than a reference: letters, digits, each mark."""
-    kinds = [set(_LETTER.sub("a", _DIGIT.sub("0", text))) for text in (answer, reference)]
-    return kinds[0] <= kinds[1] | set(WHITESPACE)
+    """Tell whether an answer has only kinds of signs of a reference: capitals, small letters, digits, each mark."""
+    return set(answer.translate(_KINDS)) <= {*reference.translate(_KINDS), *WHITESPACE}
