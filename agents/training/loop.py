@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from gymnasium import Env
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
@@ -87,8 +89,8 @@ class Loop(Algorithm):
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
     """
 
-    policy: Converted[Any, Policy] = argument(kw_only=False)
-    env: Converted[Any, VectorEnv] = argument(kw_only=False)
+    policy: Converted[str | Path | Policy | SavedPolicy | torch.nn.Module, Policy] = argument(kw_only=False)
+    env: Converted[str | Env | VectorEnv | VecEnv, VectorEnv] = argument(kw_only=False)
 
     def __post_init__(self) -> None:
         policy: Any = self.policy  # as it was given

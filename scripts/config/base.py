@@ -6,14 +6,15 @@ import copy
 import difflib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import click
 import yaml
 
 from rlenv.agents.algorithms import SETTINGS
+from rlenv.agents.settings import check_names
 
 from ..run.folder import LOCAL
 from .defaults import about, advice, by_agent, shown_default
@@ -25,17 +26,16 @@ _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule":
 
 
 def option(
+    *,
     default: Any,
     help: str,
     flag: str = "",
     kind: Any = None,
-    *,
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
     shown: str | None = None,
     heading: str = "",
-    multiple: bool = False,
     required: bool = False,
     envvar: str | None = None,
     objects: bool = False,
@@ -43,29 +43,29 @@ def option(
     """Return a field of a config that is an option of its command.
 
     Args:
-        default: None for an argument that is not passed on.
+        default: None for an argument that is not passed on. An option whose default is a tuple or a table may be
+            given several times.
         help: one sentence.
         flag: such as "--env", if it is not the name.
-        kind: click's type of the values; by default that of the annotation.
+        kind: click's type of the values; by default that of the annotation, KEY=VALUE for a table.
         low: the smallest number.
         high: the largest number.
         above: instead of `low`, what a number must be larger than.
         shown: the default in words.
         heading: in `--help-all`, if not that of the class.
-        multiple: whether the option may be given several times.
         required: whether it has to be given.
         envvar: the environment variable that sets it, too.
         objects: whether Python may pass an object, a function or a list in place of its name.
     """
-    facts = {"help": help, "flag": flag, "kind": kind, "low": low, "high": high, "above": above, "shown": shown}
-    facts |= {"heading": heading, "multiple": multiple, "required": required, "envvar": envvar, "objects": objects}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=facts)
-    return field(default=default, metadata=facts)
+    facts = dict(locals())
+    return field(default_factory=dict, metadata=facts) if default == {} else field(default=default, metadata=facts)
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(option, field))
 class Config:
     """The options of a job: keyword arguments in Python, options of a command, lines of a file, by the same names.
+
+    Every subclass is a dataclass.
 
     Attributes:
         chosen: the names that were given, in any of these ways.
@@ -78,8 +78,15 @@ class Config:
     chosen: frozenset[str]
     typed: frozenset[str]
 
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True, repr=False)(cls)
+
     def __new__(cls, **values: Any) -> Self:
         """Remember which names are given, whatever their values."""
+        for name in values.keys() & by_agent().keys() - field_names(cls) if cls.declares else ():
+            how = f"settings={{{name!r}: ...}}, or with the agent: agent=GRPO.config({name}=...)"
+            raise TypeError(f"{cls.__name__}: {name} is a setting of the agent; pass it as {how}")
+        check_names(cls, values, field_names(cls))
         new = super().__new__(cls)
         new.chosen = new.typed = frozenset(values) | frozenset(values.get("settings", ()))
         return new
@@ -90,10 +97,20 @@ class Config:
         Raises:
             ValueError: in one line, for a value that the option does not take.
         """
+        self._check_settings()
         for name in self.typed & parameters(type(self)).keys():
             value = getattr(self, name, None)
             if value is not None and is_plain(value) and not _is_object(type(self), name, value):
                 setattr(self, name, converted(type(self), name, value))
+
+    def __repr__(self) -> str:
+        usual = vars(type(self)())
+        values = {
+            name: value
+            for name, value in vars(self).items()
+            if name in field_names(type(self)) and value != usual[name]
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @classmethod
     def of(cls, values: Mapping[str, Any], typed: Iterable[str] = ()) -> Self:
@@ -108,8 +125,14 @@ class Config:
             setattr(new, name, values[name])
         if strange := {name: value for name, value in values.items() if name not in own}:
             new.settings = {**new.settings, **strange}
+        new._check_settings()
         new.chosen, new.typed = frozenset(values) | frozenset(values.get("settings", ())), frozenset(typed)
         return new
+
+    def _check_settings(self) -> None:
+        """Refuse an agent's setting that is a field here, which would hide it."""
+        if twice := sorted(getattr(self, "settings", {}).keys() & field_names(type(self))):
+            raise ValueError(f"settings name {twice[0]}, a field of {type(self).__name__}; pass {twice[0]} by itself")
 
     def but(self, **changes: Any) -> Self:
         """Return the config with other values; what was given by the user stays that."""
@@ -206,34 +229,41 @@ def declared(command: str) -> dict[str, click.Option]:
     """Return the options for the settings that the agents declare for a command ("train", "compare" or "sft")."""
     options = {}
     for name, of_agents in by_agent(SETTINGS).items():
-        first, flag = next(iter(of_agents.values())), f"--{name.replace('_', '-')}"
+        first = next(iter(of_agents.values()))
         if command in first.commands:
-            kind = _TYPES.get(first.kind, str)
-            flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
-            shown = shown_default(of_agents)
-            options[name] = click.Option(
-                [flags], type=kind, help=about(of_agents), show_default=shown, is_flag=kind is bool
-            )
-            options[name].heading = first.heading  # type: ignore[attr-defined]
+            kind, shown = _TYPES.get(first.kind, str), shown_default(of_agents)
+            options[name] = _made(name, "", kind, first.heading, help=about(of_agents), show_default=shown)
     return options
 
 
 def _option(one: Field[Any], heading: str) -> click.Option:
+    """Return the option of a field."""
     facts, written_type = one.metadata, str(one.type).removesuffix(" | None")
-    kind = facts["kind"] or _TYPES[written_type]
+    kind, several = facts["kind"], facts["default"] in ((), {})
+    if kind is None and written_type.startswith("Literal["):
+        kind = click.Choice([name.strip('" ') for name in written_type[8:-1].split(",")])
+    elif kind is None:
+        kind = KeyValue("str]" in written_type) if several else _TYPES[written_type]
     low, high, above = facts["low"], facts["high"], facts["above"]
     if (low, high, above) != (None, None, None):
         least, is_open = (low, False) if above is None else (above, True)
         kind = (click.IntRange if kind is int else click.FloatRange)(least, high, min_open=is_open)
-    default = None if one.default is MISSING or one.default == () else one.default
-    name = f"--{one.name.replace('_', '-')}"
-    flag = facts["flag"] or (f"{name}/--no-{name[2:]}" if kind is bool and default is not False else name)
-    more: dict[str, Any] = {} if facts["required"] else {"default": default}
-    built: Any = click.Option(
-        [flag, one.name], type=kind, help=facts["help"] + "  [required]" * facts["required"], is_flag=kind is bool,
-        show_default=facts["shown"] or True, multiple=facts["multiple"], envvar=facts["envvar"], **more,
-    )  # fmt: skip
-    built.heading, built.needed, built.objects = facts["heading"] or heading, facts["required"], facts["objects"]
+    more = {"show_default": facts["shown"] or True, "multiple": several, "envvar": facts["envvar"]}
+    if not facts["required"]:
+        more["default"] = None if several else facts["default"]
+    help = facts["help"] + "  [required]" * facts["required"]
+    built: Any = _made(one.name, facts["flag"], kind, facts["heading"] or heading, help=help, **more)
+    built.needed, built.objects = facts["required"], facts["objects"]
+    return built
+
+
+def _made(name: str, flag: str, kind: Any, heading: str, **more: Any) -> click.Option:
+    """Return an option under a heading; one that is not off by default has a second flag, which turns it off."""
+    flags = flag or f"--{name.replace('_', '-')}"
+    if not flag and kind is bool and more.get("default") is not False:
+        flags += f"/--no-{flags[2:]}"
+    built: Any = click.Option([flags, name], type=kind, is_flag=kind is bool, **more)
+    built.heading = heading
     return built
 
 

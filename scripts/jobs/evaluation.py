@@ -134,8 +134,6 @@ def _check(text: bool, env_id: str, config: EvaluateConfig) -> None:
     for name in ("samples", "temperature", "top_p", "out"):
         if name in config.chosen and not text:
             raise ValueError(f"{config.flag(name)} has no meaning for {env_id}")
-    if "activation_checkpointing" in config.chosen:
-        raise ValueError("--activation-checkpointing has no effect without training; leave it out")
     if not config.deterministic and config.samples:
         raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
     for name in ("temperature", "top_p"):

@@ -15,7 +15,7 @@ from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
 from ..config.arguments import agent_arguments, env_arguments
-from ..config.base import named, read_table
+from ..config.base import field_names, named, read_table
 from ..config.configs import TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -42,12 +42,15 @@ def begun_config(config: TrainConfig) -> TrainConfig:
         missing = f"{where!r} is not a run folder: there is no {CONFIG} in it"
         raise ValueError(runs_in(config.resume) or missing)
     kept = RunFolder(config.resume).config
-    for name in OBJECTS:
-        names = kept[name] if isinstance(kept.get(name), list) else [kept.get(name)]
-        gone = [each for each in names if isinstance(each, str) and each[:1] == "<"]
-        if gone and name not in _objects(config):
-            advice = f"go on from Python: rlenv.train(rlenv.TrainConfig(resume={where!r}, {name}=...))"
+    settings = {name: kept[name] for name in kept.keys() - field_names(TrainConfig)} | kept.get("settings", {})
+    for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
+        gone = [each for each in (value if isinstance(value, list) else [value]) if str(each)[:1] == "<"]
+        if gone and name not in _objects(config) | config.settings:
+            passed = f"settings={{{name!r}: ...}}" if name in settings else f"{name}=..."
+            advice = f"go on from Python: rlenv.train(rlenv.TrainConfig(resume={where!r}, {passed}))"
             raise ValueError(f"{where!r} was trained with {gone[0]} as {name}, an object of Python; {advice}")
+        if gone and name in settings:
+            kept.pop(name, None)
     if "agent" not in kept:
         raise ValueError(
             f"{where!r} is a run of rlenv sft; continue with: rlenv train --model {shlex.quote(where)} --sft-steps 0"
@@ -82,7 +85,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
     if "agent" not in config.typed:
-        class_saved(config.agent, config.trust_checkpoint)
+        class_saved(named(config.agent), config.trust_checkpoint)
     _check_options(config, run.config)
     _check_engine(config)
     checkpoint = processes.on_main(run.newest)
@@ -116,6 +119,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
         env_kwargs["verifier_workers"] = config.verifier_workers
     here = ("device", "shard", "learning_rate", "engine", "engine_url", "staleness")  # which no checkpoint keeps
     changed = {key: config.value(key) for key in here if config.value(key) is not None}
+    changed |= {key: value for key, value in config.settings.items() if callable(value)}
     changed["engine_kwargs"] = dict(config.engine_args) or None
     changed |= own_env | {"env_kwargs": env_kwargs}
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, **changed)

@@ -1,14 +1,16 @@
 """A job in Python is that of the command line: one config, one result, one line for bad input."""
 
 import json
+from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
-from inprocess import error_of, result_of, run
+from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
 from rlenv._scripts.config.base import parameters
-from rlenv.agents import RLOO
+from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
 
 SMALL = {"verifier_args": {"digits": 1}, "sft_steps": 2, "sft_examples": 8, "sft_batch_size": 4, "episodes": 8}
@@ -35,6 +37,54 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     assert [row["time/episodes"] for row in trained.curve][-1] == 8
 
 
+def test_an_agent_is_given_with_its_settings(tmp_path):
+    """`agent` and `settings` by themselves, a class with its settings, a file: one config, one result."""
+    own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
+    chosen = rlenv.TrainConfig(agent=GRPO.config(**own), **SMALL, log_dir=tmp_path / "run")
+    assert chosen.flat() == rlenv.TrainConfig(agent="grpo", settings=own, **SMALL).flat()
+    assert chosen.command_line("train") == ["train", *chosen.into(rlenv.TrainConfig).command_line("train")[1:]]
+    trained = rlenv.train(chosen)
+    assert trained.agent.clip_range == 0.3 and trained.result["agent"] == "grpo" and trained.result["updates"] == 1
+    assert "clip_range" in repr(trained.config) and "save_every" not in repr(trained.config)
+
+
+def test_the_settings_of_an_agent_are_checked_before_it_is_made():
+    assert [*signature(GRPO.config).parameters] == [*signature(GRPO).parameters][2:]
+    assert GRPO.config(kl_coef=np.float32(0.5)).settings == {"kl_coef": 0.5}
+    with pytest.raises(TypeError, match="did you mean 'kl_coef'"):
+        GRPO.config(kl_coeff=0.1)
+    for wrong in ({"kl_coef": -1.0}, {"kl_in": "lost"}, {"mismatch_max": 9.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            GRPO.config(**wrong)
+
+
+def test_a_task_by_name_is_trained_on_in_one_call(tmp_path):
+    rows = [{"question": f"{a} + {b}?", "answer": f"#### {a + b}"} for a in range(4) for b in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    few = {"episodes": 8, "eval_episodes": 2, "max_new_tokens": 3, "device": "cpu"}
+    few |= {"problems": tmp_path / "rows.jsonl", "agent": GRPO.config(episodes_per_update=8, group_size=4)}
+    run = rlenv.train(rlenv.TrainConfig(task="gsm8k", model="tiny", sft_steps=0, log_dir=tmp_path / "run", **few))
+    assert (
+        run.result["episodes"] == 8 and isinstance(run.agent, GRPO) and run.report == tmp_path / "run" / "report.html"
+    )
+    assert {(row["prompt"].partition("?")[0], row["answer"]) for row in run.samples} < {
+        (row["question"][:-1], row["answer"]) for row in rows
+    }
+
+
+def test_agents_are_compared_from_python(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", run_jobs)
+    few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 1, "seeds": 1, "figures": False, "device": "cpu"}
+    few |= {"settings": {"episodes_per_update": 2, "num_envs": 2}}
+    compared = rlenv.compare(rlenv.CompareConfig(agents="reinforce,rloo", log_dir=tmp_path / "both", **few))
+    assert compared.failed == [] and compared.folder == tmp_path / "both"
+    assert [row["agent"] for row in compared.report["rows"]] == ["reinforce", "rloo"]
+    assert all(run["timesteps"] >= 64 for run in compared.report["runs"])
+    assert compared.files[0].read_text().startswith("# CartPole-v1")
+    again = rlenv.compare(rlenv.CompareConfig(agents="reinforce", log_dir=tmp_path / "both", **few))
+    assert again.report["runs"] == compared.report["runs"], "finished runs are kept"
+
+
 def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     own: dict[str, Any] = {"verifier": length, "agent": RLOO, "problems": ["1>", "2>", "3>", "4>", "5>", "6>"]}
     own |= {"settings": {"episodes_per_update": 4, "group_size": 2}, "test_fraction": 0.5, "max_new_tokens": 3}
@@ -54,6 +104,21 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
     assert weights_digest(whole.agent.policy) == weights_digest(more.agent.policy)
 
 
+def test_a_resumed_run_asks_for_a_function_among_the_settings(tmp_path):
+    def rate(progress):
+        return 0.1 + 0.1 * progress
+
+    few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 0, "report": False, "device": "cpu"}
+    agent = PPO.config(clip_range=rate, episodes_per_update=2, num_envs=2)
+    first = rlenv.train(rlenv.TrainConfig(agent=agent, log_dir=tmp_path / "run", **few))
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["clip_range"].endswith(".rate>")
+    more = {"resume": tmp_path / "run", "timesteps": 128}
+    with pytest.raises(ValueError, match=r"clip_range.*settings=\{'clip_range': \.\.\.\}"):
+        rlenv.train(rlenv.TrainConfig(**more))
+    again = rlenv.train(rlenv.TrainConfig(**more, settings={"clip_range": rate}))
+    assert again.agent.clip_range is rate and again.result["updates"] > first.result["updates"]
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -61,7 +126,11 @@ def test_objects_of_python_are_named_and_a_resumed_run_asks_for_them(tmp_path):
         ({"episodes": 0}, "episodes"),
         ({"env_args": 3}, "env_args"),
         ({"track": "nobody"}, "wandb"),
-        ({"learning_rate": 1.0}, "learning_rate"),
+        ({"learning_rate": 1.0}, "learning_rate is a setting of the agent"),
+        ({"sead": 1}, "did you mean 'seed'"),
+        ({"settings": {"seed": 1}}, "settings name seed"),
+        ({"agent": RLOO.config(seed=1)}, "settings name seed"),
+        ({"agent": RLOO.config(kl_coef=0.1), "settings": {"kl_coef": 0.2}}, "kl_coef"),
     ],
 )
 def test_a_wrong_value_in_python_is_one_line(given, named):

@@ -87,7 +87,6 @@ evaluate {text} --temperature 0.5 | --temperature --samples
 evaluate {text} --samples 2 --stochastic | --stochastic
 evaluate {text} --out here.txt | .jsonl
 evaluate {text} --dtype bfloat16 | --dtype
-evaluate {text} --activation-checkpointing | training
 evaluate {text} {pole} --out new.jsonl | --out 2
 evaluate {pole} --samples 2 | --samples CartPole-v1
 evaluate runs | {runs}

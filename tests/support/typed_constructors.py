@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from rlenv import TrainConfig
 from rlenv.agents import PPO, Agent
 from rlenv.agents.policies import Policy
 from rlenv.agents.settings import setting
@@ -30,3 +31,17 @@ def wrong(agent: Own) -> Agent:
     PPO("MlpPolicy", "CartPole-v1", kl_in="lost")  # type: ignore[arg-type]
     Own("MlpPolicy", "CartPole-v1", factor="half")  # type: ignore[arg-type]
     return PPO("MlpPolicy")  # type: ignore[call-arg]
+
+
+def right_config() -> TrainConfig:
+    """Take an agent by name, class or with its settings, and a reward function."""
+    TrainConfig(agent="ppo", verifier=len, episodes=8, settings={"kl_coef": 0.1}, track="wandb", log_dir="run")
+    return TrainConfig(agent=Own.config(factor=0.1, clip_range=0.3), task="gsm8k", report=False)
+
+
+def wrong_config() -> None:
+    """Misspell a field, and take one of another type, or a name that it does not allow."""
+    TrainConfig(episode=8)  # type: ignore[call-arg]
+    TrainConfig(episodes="8")  # type: ignore[arg-type]
+    TrainConfig(agent=3)  # type: ignore[arg-type]
+    TrainConfig(track="nobody")  # type: ignore[arg-type]
