@@ -38,7 +38,7 @@ def verifiers_table() -> str:
     for name in ours():
         found = find_verifier(name)
         summary = _cell((found.__doc__ or "").splitlines()[0])
-        extras = ", ".join(f"`{extra}`" for extra in dict.fromkeys(found.needs.values()))
+        extras = ", ".join(f"`{extra}`" for extra in dict.fromkeys(found.execution.needs.values()))
         lines.append(
             f"| `{name}` | {summary} | {_problems(found)} | {extras} | {_cell(OF_OTHERS.get(name) or _holes(found))} |"
         )

@@ -161,7 +161,7 @@ class Dialogues:
         if isinstance(tokens, ValueError):
             fault, said = tokens, turn.exchange
             why = str(fault) if isinstance(fault, TooLongError) else UNSPELLABLE
-            other = self.judge.verifier.instead(said.problem, said.turns[-1], why)
+            other = self.judge.verifier.turns.in_place(said.turns[-1], why)
             if other is not None and isinstance(tokens := self._tokens(turn, other), list):
                 reply = other
             elif isinstance(fault, TooLongError):

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.base import Completion
+from rlenv.verifiers.base import CALLED, CARRIED, Completion
 from rlenv.verifiers.conversation import ROLES, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 
@@ -69,7 +69,7 @@ class Encoding:
             raise ValueError(f"ask=True: {type(verifier).__name__} has no place of the answer to ask for; omit it")
         template = None if form.chat_template is None else read_template(form.chat_template)
         self.tokenizer = _tokenizer_for(form.tokenizer, template, form.system_prompt, verifier, found, test_fraction)
-        rendered = Chat(self.tokenizer, form.system_prompt, verifier.tools)
+        rendered = Chat(self.tokenizer, form.system_prompt, verifier.turns.tools)
         request = verifier.request if form.ask else ""
         self.encoder = Encoder(self.tokenizer, rendered, form.chats_texts, request, form.cue or "")
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, form.stop_tokens)
@@ -119,7 +119,7 @@ class Encoding:
                 name = type(self.verifier).__name__
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
             return
-        turns = self.max_turns = whole_number("max_turns", self.verifier.max_turns if turns is None else turns)
+        turns = self.max_turns = whole_number("max_turns", self.verifier.turns.max_turns if turns is None else turns)
         reply = whole_number("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
         self.max_reply_tokens = reply
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
@@ -159,16 +159,16 @@ class Encoding:
             completions: the tokens of each.
             chats: which of them belong to conversations that the chat template renders; None for none.
         """
-        stops, wants = self.stop_token_ids, self.verifier.wants
+        stops, wants = self.stop_token_ids, {*CARRIED}.intersection(self.verifier.inputs)
         turns = [ids[:-1] if ids[-1] in stops else ids for ids in completions]
         texts = self.shown(turns)
         calls: list[Sequence[Call] | None] = [None] * len(texts)
-        if self.stop_strings or (chats is not None and "calls" in wants):
+        if self.stop_strings or (chats is not None and CALLED in wants):
             every = decode(self.tokenizer, turns)
             spelled = [text[: self.stop_string_end(text)] for text in every]
             pairs = zip(texts, every, spelled, strict=True)
             texts = [text.removesuffix(before[len(cut) :]) for text, before, cut in pairs]
-            if chats is not None and "calls" in wants:
+            if chats is not None and CALLED in wants:
                 calls = [self._calls(*pair) for pair in zip(spelled, chats, strict=True)]
         if not wants:
             return texts
@@ -186,7 +186,7 @@ class Encoding:
         found = None
         if chat:
             found = written_calls(self.tokenizer, self._before_turn, self.encoder.chat.schemas, turn)
-        return read_calls(turn, [tool.__name__ for tool in self.verifier.tools]) if found is None else found
+        return read_calls(turn, [tool.__name__ for tool in self.verifier.turns.tools]) if found is None else found
 
     @cached_property
     def _before_turn(self) -> str:

@@ -60,13 +60,13 @@ class Lengths:
 
     def of_replies(self) -> int:
         """Return the length of the longest reply, with what the chat template writes around it."""
-        declared = self._declared(self.verifier.reply_length, DEFAULT_REPLY_TOKENS)
+        declared = self._declared(self.verifier.turns.reply_length, DEFAULT_REPLY_TOKENS)
         if not self.encoder.is_chat(self._first):
             return declared
         asked = [{"role": "user", "content": self._first}] if isinstance(self._first, str) else self._first
         said = [*asked, {"role": "assistant", "content": "-"}]
         results = [{"role": "tool", "content": "-"}] * MOST_CALLS
-        return declared + len(self.encoder.reply(said, results if self.verifier.tools else "-", CUT, chat=True))
+        return declared + len(self.encoder.reply(said, results if self.verifier.turns.tools else "-", CUT, chat=True))
 
     def _plain(self, text: str) -> int:
         return len(self.encoder.ids([text], add_special_tokens=True)[0])

@@ -79,7 +79,9 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
         self._episode = self.posed.begin(problem)
         self._state = EpisodeState(episode_id=episode_id, seed=seed)
         known = {name: problem.metadata[name] for name in ("level",) if name in problem.metadata}
-        return _observed(problem.prompt, metadata={"seed": seed, "max_turns": self.posed.verifier.max_turns, **known})
+        return _observed(
+            problem.prompt, metadata={"seed": seed, "max_turns": self.posed.verifier.turns.max_turns, **known}
+        )
 
     @override
     def step(self, action: TurnAction, timeout_s: float | None = None, **kwargs: Any) -> TurnObservation:

@@ -106,7 +106,8 @@ class Episode:
         said.counts.update(reply.counts)
         if reply.verdict is not None:
             return replace(reply, verdict=self._end(reply.verdict))
-        return replace(reply, verdict=self.give_up()) if len(said.turns) >= self.posed.verifier.max_turns else reply
+        is_last = len(said.turns) >= self.posed.verifier.turns.max_turns
+        return replace(reply, verdict=self.give_up()) if is_last else reply
 
     def give_up(self) -> Verdict:
         """End the episode before its dialogue does, and return the verdict."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers.base import CARRIED
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -158,7 +159,7 @@ class TextGenTask:
 
 def _check_columns(verifier: Verifier, there: Collection[str]) -> None:
     """Refuse a verifier that asks for columns which no problem has."""
-    if lacking := [name for name in verifier.columns if name not in there]:
+    if lacking := [name for name in verifier.inputs if name not in (*there, *CARRIED)]:
         allowed = ", ".join(["answer", *sorted(there)])
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 

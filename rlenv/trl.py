@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlenv.verifiers import Problem, Verifier, make_verifier
-from rlenv.verifiers.base import Completion
+from rlenv.verifiers.base import CARRIED, Completion
 from rlenv.verifiers.conversation import Message, text_of
 from rlenv.verifiers.plugins.registry import label_of
 
@@ -169,7 +169,7 @@ def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequen
 def _completions(verifier: Verifier, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[str]:
     """Return the texts of a batch, with what the verifier wants to know besides."""
     texts = [_text(each) for each in completions]
-    if not verifier.wants:
+    if not {*CARRIED}.intersection(verifier.inputs):
         return texts
     ids, state = columns.get("completion_ids", [None] * len(texts)), columns.get("trainer_state")
     progress = {} if state is None else {"num_updates": state.global_step, "max_updates": state.max_steps}

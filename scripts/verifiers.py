@@ -62,7 +62,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
             summary = ((found.__doc__ or "").strip().splitlines() or [""])[0]
         except ValueError as error:
             found, summary = None, str(error)
-        needs = getattr(found, "needs", {}).items()
+        needs = found.execution.needs.items() if hasattr(found, "execution") else ()
         missing = dict.fromkeys(extra for module, extra in needs if not importlib.util.find_spec(module))
         rows.append({"name": name, "summary": summary, "from": verifier_origin(name), "missing": ",".join(missing)})
     if as_json:
@@ -179,7 +179,7 @@ def _judged(
 def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Check the verifiers NAMES: right answers must be accepted, wrong ones rejected.
 
-    Each verifier judges its demonstrations and paraphrases, which must be successes, and wrong completions, which must
+    Each verifier judges its demonstrations and right probes, which must be successes, and wrong completions, which must
     not: wrong answers, and eight attacks, such as the prompt again, all options listed, several answers, two boxes,
     100,000 characters, and digits of other scripts. A list of answers must not earn a part for the right one in it.
     Verdicts must be fast and must not depend on order or batch.

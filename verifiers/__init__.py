@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlenv.verifiers.base import Dialogue as Dialogue  # `as` tells type checkers that a name is for others
 from rlenv.verifiers.base import Execution as Execution
+from rlenv.verifiers.base import Probes as Probes
 from rlenv.verifiers.base import Problem as Problem
 from rlenv.verifiers.base import Reply as Reply
+from rlenv.verifiers.base import Turns as Turns
 from rlenv.verifiers.base import Verdict as Verdict
 from rlenv.verifiers.base import Verifier as Verifier
 from rlenv.verifiers.function import FunctionVerifier as FunctionVerifier
@@ -26,8 +28,8 @@ if __name__ == "verifiers":  # the folder, from the root of a checkout: its name
     __path__ = []  # and its modules are not imported a second time
 
 _OWN = [  # `__all__` has the built-in ones, too
-    "Dialogue", "Execution", "FunctionVerifier", "Isolated", "Problem", "Reply", "Verdict", "Verifier", "Weighted",
-    "isolate", "list_verifiers", "make_verifier", "register_verifier",
+    "Dialogue", "Execution", "FunctionVerifier", "Isolated", "Probes", "Problem", "Reply", "Turns", "Verdict",
+    "Verifier", "Weighted", "isolate", "list_verifiers", "make_verifier", "register_verifier",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from .problem import Problem
 
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
 REASON_LENGTH = 300  # characters
+CARRIED = SAMPLED, PROGRESS, CALLED = "completion.token_ids", "completion.progress", "completion.calls"
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 INFOS = (  # at the end of an episode
     "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
@@ -114,7 +115,7 @@ class Dialogue:
 
 
 class Completion(str):
-    """A completion's text, with what the verifiers that ask for it (`Verifier.wants`) learn besides.
+    """A completion's text, with what the verifiers that ask for it (`Verifier.inputs`) learn besides.
 
     Attributes:
         token_ids: the sampled tokens, with the end token if there is one; None if unknown.
@@ -181,6 +182,7 @@ class Execution:
         prefers_batches: one large batch is cheaper than several small ones.
         waits: its dialogues wait for something outside this process, such as a server; without worker processes,
             those whose turns end together reply in threads.
+        needs: optional modules that it imports, each with the extra of this package that installs it.
     """
 
     isolated: bool = False
@@ -188,6 +190,43 @@ class Execution:
     slow: bool = False
     prefers_batches: bool = False
     waits: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns of an episode in which a verifier answers.
+
+    Args:
+        max_turns: turns of the model.
+        reply_length: longest reply in characters; None if unknown.
+        tools: functions that the model may call; chat templates show it what they are.
+        instead: returns the reply to a turn in place of one that cannot be used, given the turn and the fault: the
+            worker process that made the reply died or took too long, or the reply is longer than `max_reply_tokens`,
+            or the tokenizer cannot spell it. Without it, or if it returns None, the episode ends.
+    """
+
+    max_turns: int = 1
+    reply_length: int | None = None
+    tools: Sequence[Callable[..., Any]] = ()
+    instead: Callable[[str, str], Reply | None] | None = None
+
+    def in_place(self, turn: str, fault: str) -> Reply | None:
+        """Return the reply in place of one that cannot be used; None to end the episode."""
+        return None if self.instead is None else self.instead(turn, fault)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Completions of one problem with which lint tries a verifier, beside its own attacks.
+
+    Args:
+        right: right completions that differ from the demonstration.
+        wrong: wrong completions that could fool this kind of verifier, by name of the attack.
+    """
+
+    right: Sequence[str] = ()
+    wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class Verifier:
@@ -198,40 +237,33 @@ class Verifier:
     Attributes:
         alphabet: the characters of prompts and answers; the default tokenizer has one token for each.
         prompt_length: longest prompt in characters, of a conversation its last message; None if unknown.
-        max_turns: turns of the model in an episode, for verifiers with dialogues.
-        reply_length: longest reply of a dialogue in characters; None if unknown.
-        tools: functions that the model may call; chat templates show it what they are.
         answer_length: longest right answer in characters; None if unknown.
+        turns: how many, and how long the replies are, for verifiers with dialogues; see `Turns`.
         success_reward: the least reward that counts as a success.
         reward_range: lowest and highest possible reward of an episode, which in a dialogue is the sum over its turns;
             a reward outside is an error of the verifier.
         part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
         execution: how it is run; see `Execution`.
-        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, or
+        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `probes`, or
             "wrong-answer", and why wrong completions of that kind are rewarded.
-        wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
-        columns: metadata that it cannot judge without, by name.
+        inputs: what it judges by, beside prompt, answer and text: names of metadata, without which problems are
+            refused, and "completion.token_ids", "completion.progress" and "completion.calls"; see `Completion`.
         request: a sentence that asks a model to put its answer where this verifier looks for it; empty if it does not.
-        needs: optional modules that it requires, each with the extra of this package that installs it.
     """
 
     alphabet: str = string.printable
     prompt_length: int | None = None
     answer_length: int | None = None
-    max_turns: int = 1
-    reply_length: int | None = None
-    tools: Sequence[Callable[..., Any]] = ()
+    turns: Turns = Turns()
     success_reward: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)
     part_weights: Mapping[str, float] = {}
     levels: int = 1
     execution: Execution = Execution()
     does_not_catch: Mapping[str, str] = {}
-    wants: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     request: str = ""
-    needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a random problem, which depends on `rng` only; override it, or `sample_at`, unless they are listed."""
@@ -254,13 +286,9 @@ class Verifier:
         rng = random.Random(0)
         return [self.sample_at(rng, 1 + index % self.levels) for index in range(16)]
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return right completions that differ from the demonstration, for lint."""
-        return []
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return wrong completions that could fool this kind of verifier, by name of the attack, for lint."""
-        return {}
+    def probes(self, problem: Problem) -> Probes:
+        """Return right and wrong completions of its own, for lint."""
+        return Probes()
 
     def dialogue(self, problem: Problem) -> Dialogue | None:
         """Return the other side of an episode in which the environment answers; None for one completion, then judged.
@@ -273,17 +301,6 @@ class Verifier:
     def has_dialogues(self) -> bool:
         """Whether it answers what the model says, at least for some problems."""
         return type(self).dialogue is not Verifier.dialogue
-
-    def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
-        """Return the reply to a turn in place of one that cannot be used; None to end the episode.
-
-        Args:
-            problem: of the dialogue.
-            turn: the last one.
-            fault: the worker process that made the reply died or took too long, or the reply is longer than
-                `max_reply_tokens`, or the tokenizer cannot spell it.
-        """
-        return None
 
     def opened(self, problem: Problem) -> Problem:
         """Return a listed problem with the prompt that its episodes begin with; by default, its own.

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, Completion, MiscountError, Problem, Verdict, Verifier
+from .base import MAX_REWARD, PROGRESS, SAMPLED, Completion, MiscountError, Problem, Verdict, Verifier
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-WANTS = {"completion_ids": "token_ids", "trainer_state": "progress"}  # parameters, and what completions carry for them
+OF_COMPLETIONS = {"completion_ids": SAMPLED, "trainer_state": PROGRESS}  # what completions carry, by parameter
 NOT_LISTS = (str, bytes, bytearray, Mapping, Set)  # iterable, and what they yield are not rewards in order
-GIVEN = ("prompts", "completions", "answer", *WANTS, "log_metric", "log_extra")
+GIVEN = ("prompts", "completions", "answer", *OF_COMPLETIONS, "log_metric", "log_extra")
 ENVIRONMENTS = "environments"  # TRL's name for the objects that were played with
 
 
@@ -128,8 +128,8 @@ class FunctionVerifier(Verifier):
                 "as in --verifier my_env.py:Environment,rewards.py:f"
             )
         self._required = set(required)
-        self.columns = tuple(name for name in required if name not in (*GIVEN, ENVIRONMENTS))
-        self.wants = tuple(want for name, want in WANTS.items() if self._takes_all or name in self._names)
+        columns = [name for name in required if name not in (*GIVEN, ENVIRONMENTS)]
+        self.inputs = (*columns, *(of for name, of in OF_COMPLETIONS.items() if self._takes_all or name in self._names))
 
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:

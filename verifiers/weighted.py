@@ -38,7 +38,7 @@ class Weighted(WithPoser):
             verifier or part, or unknown arguments.
     """
 
-    counterexamples = held()
+    probes = held()
 
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
@@ -67,8 +67,7 @@ class Weighted(WithPoser):
         self.execution = Execution(
             slow=any(run.slow or run.isolated for run in runs), prefers_batches=any(run.prefers_batches for run in runs)
         )
-        self.wants = tuple(dict.fromkeys(want for part in members for want in part.wants))
-        self.columns = tuple(dict.fromkeys(column for part in members for column in part.columns))
+        self.inputs = tuple(dict.fromkeys(name for part in members for name in part.inputs))
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
         self.reward_range = _range([(weight, self.parts[name]) for name, weight in self.weights.items()])
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)

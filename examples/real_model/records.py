@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 from typing import Any
 
-from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Probes, Problem, Verdict, Verifier
 from rlenv.verifiers.builtin.json_schema import read_json
 
 NAMES = """
@@ -80,16 +79,13 @@ class Records(Verifier):
         except ValueError:
             return None
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the record in several lines and in another order."""
-        record = json.loads(problem.answer)
-        return [json.dumps(record, indent=2), json.dumps(dict(reversed(record.items()))), f"\n{problem.answer}\n"]
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, list[str]]:
-        """Return a text that only looks like the record."""
+    def probes(self, problem: Problem) -> Probes:
+        """Return the record in several lines and in another order, and texts that only look like it."""
         record, right = json.loads(problem.answer), problem.answer
+        same = [json.dumps(record, indent=2), json.dumps(dict(reversed(record.items()))), f"\n{right}\n"]
         others = [{**record, "age": str(record["age"])}, {**record, "job": "cook"}, dict(list(record.items())[:2])]
-        return {
+        wrong = {
             "another record": [json.dumps(each) for each in others],
             "more than the record": [f"```json\n{right}\n```", f"Sure! {right}", f"{right}\nThat is all.", right[:-1]],
         }
+        return Probes(same, wrong)

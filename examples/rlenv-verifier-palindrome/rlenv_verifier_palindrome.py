@@ -6,7 +6,7 @@ import random
 import string
 from typing import Any
 
-from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Probes, Problem, Verdict, Verifier
 
 
 class Palindrome(Verifier):
@@ -58,20 +58,17 @@ class Palindrome(Verifier):
         """Return the palindrome whose middle repeats the last letter given."""
         return _mirrored(problem, problem.metadata["start"][-1])
 
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the palindromes with another middle, if they have one."""
-        found = {_mirrored(problem, letter) for letter in string.ascii_lowercase}
-        return sorted(found - {self.demonstration(problem)})
-
-    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return answers that are nearly right: a palindrome of another length, of other signs, or hardly one."""
+    def probes(self, problem: Problem) -> Probes:
+        """Return right answers with another middle, and palindromes of another length, of other signs, or hardly."""
         right = self.demonstration(problem)
         longer = right[0] + right + right[0]
-        return {
+        others = {_mirrored(problem, letter) for letter in string.ascii_lowercase} - {right}
+        wrong = {
             "another length": [right[:-1], right + right[-1], longer] if len(set(right)) > 1 else [longer],
             "other signs": [right.upper(), f"{right}\n", "\u00e4" * len(right), "1" * len(right)],
             "no palindrome": [right[:-1] + chr(ord("a") + (right[0] == "a"))],
         }
+        return Probes(sorted(others), wrong)
 
 
 def _mirrored(problem: Problem, filling: str) -> str:

@@ -12,7 +12,7 @@ from tiny_models import norm_in_double, tiny_model, tiny_policy
 import rlenv  # noqa: F401
 from rlenv.agents import RLOO, Collector, LanguageModelPolicy, Reinforce
 from rlenv.agents.training.metrics import evaluation_metrics, rollout_metrics
-from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 
 CPU = torch.device("cpu")
 
@@ -94,7 +94,7 @@ def test_the_tokens_of_twenty_turns_are_trained_as_they_were_sampled(name):
 class Counting(Verifier):
     """Ends after as many turns as the prompt has letters; the reply is "d", after the first turn "c"."""
 
-    alphabet, prompt_length, answer_length, reply_length, max_turns = "abcd", 3, 3, 1, 5
+    alphabet, prompt_length, answer_length, turns = "abcd", 3, 3, Turns(5, reply_length=1)
 
     def sample(self, rng):
         return Problem("a" * rng.randint(1, 3))

@@ -24,7 +24,7 @@ from tiny_models import tiny_policy
 import rlenv  # noqa: F401
 from rlenv import agents
 from rlenv.agents.estimators import aggregation
-from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 
 PROMPTS = ["b", "bb"]
 ANSWERED = {"b": ("", "<pad><pad>"), "bb": ("b", "<pad><pad>")}  # which turns are not the last
@@ -37,9 +37,9 @@ class TwoTurns(Verifier):
     """Answers some turns, with a reply and a reward that depend on the turn, and judges the second one."""
 
     alphabet = "b"
-    prompt_length, answer_length, reply_length, max_turns = 2, 2, 3, 2
+    prompt_length, answer_length, turns = 2, 2, Turns(2, reply_length=3)
     reward_range = (0.0, 3.0)
-    wants = ("token_ids",)
+    inputs = ("completion.token_ids",)
 
     def sample(self, rng):
         return Problem(rng.choice(PROMPTS))

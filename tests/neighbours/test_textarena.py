@@ -24,7 +24,7 @@ def test_a_game_repeats_for_its_seed_and_can_be_spelled(game):
     assert all(one == other for one, other in replies) and random.getstate() == before
     low, high = verifier.reward_range
     assert replies[0][0].verdict is None and low <= replies[1][0].verdict.reward <= high
-    assert len(replies[0][0].content) <= verifier.reply_length
+    assert len(replies[0][0].content) <= verifier.turns.reply_length
 
 
 @pytest.mark.parametrize(

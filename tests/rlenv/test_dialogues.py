@@ -8,7 +8,7 @@ from chat_families import chatml, deepseek_r1, llama3, qwen3
 from dialogues import LETTERS
 
 import rlenv  # noqa: F401
-from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.calls import Call
 
 EOS = 1
@@ -18,7 +18,7 @@ class Scripted(Verifier):
     """Answers every turn as the test says, and remembers what it heard and how often dialogues were closed."""
 
     alphabet = LETTERS
-    prompt_length, answer_length, reply_length, max_turns = 2, 3, 4, 3
+    prompt_length, answer_length, turns = 2, 3, Turns(3, reply_length=4)
     reward_range = (-1.0, 2.0)
 
     def __init__(self, *replies, closing=None):

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from rlenv.judge import Exchange, Judge
 from rlenv.slots import LateVerdicts
 from rlenv.vector_env import TextGenVectorEnv, make_vector_env
-from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Execution, Isolated, Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.function import FunctionVerifier
 
@@ -195,7 +195,7 @@ def named(slots, mode=AutoresetMode.DISABLED):
     class Named(Verifier):
         """The reply is the problem's letter, so that it says whose it is."""
 
-        alphabet, prompt_length, answer_length, reply_length, max_turns = "abcdefghijklmnop", 1, 9, 1, 3
+        alphabet, prompt_length, answer_length, turns = "abcdefghijklmnop", 1, 9, Turns(3, reply_length=1)
 
         def dialogue(self, problem):
             class Name(Dialogue):

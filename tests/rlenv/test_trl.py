@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlenv.trl import environment, reward_function, rows
-from rlenv.verifiers import Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Problem, Reply, Turns, Verdict, Verifier
 from rlenv.verifiers.base import Dialogue
 
 ASKED = [{"role": "user", "content": ""}]
@@ -35,7 +35,7 @@ def test_rows_of_a_dataset():
 
 
 class Sure(Verifier):
-    wants = ("token_ids", "progress")
+    inputs = ("completion.token_ids", "completion.progress")
 
     def verify(self, problem, completion):
         if completion == "crash":
@@ -73,7 +73,7 @@ def test_a_dialogue_is_played_by_calls():
 
 
 class Broken(Verifier):
-    max_turns = 2
+    turns = Turns(2)
 
     def sample(self, rng):
         return Problem("?")

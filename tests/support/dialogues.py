@@ -6,7 +6,7 @@ import random
 import zlib
 from typing import Any
 
-from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 
 LETTERS = "abcd"
 
@@ -39,7 +39,7 @@ class Echoing(Verifier):
     """Prompts of one to five letters; with `alone`, every problem that begins with an "a" has no dialogue."""
 
     alphabet = LETTERS
-    prompt_length, answer_length, reply_length, max_turns = 5, 4, 3, 4
+    prompt_length, answer_length, turns = 5, 4, Turns(4, reply_length=3)
     reward_range = (0.0, 100.0)  # of many turns
 
     def __init__(self, alone: bool = False, longest: int = 3) -> None:
@@ -58,10 +58,10 @@ class Echoing(Verifier):
 class Talker(Verifier):
     """Echoes every turn twice; over after the turn "d". Its demonstrated turns are given."""
 
-    alphabet, prompt_length, answer_length, reply_length, max_turns = LETTERS, 3, 3, 6, 4
+    alphabet, prompt_length, answer_length, turns = LETTERS, 3, 3, Turns(4, reply_length=6)
 
     def __init__(self, *turns: str) -> None:
-        self.turns = turns
+        self.shown = turns
 
     def sample(self, rng: random.Random) -> Problem:
         return Problem("".join(rng.choice("ab") for _ in range(rng.randint(1, 3))), "d")
@@ -70,7 +70,7 @@ class Talker(Verifier):
         return Twice()
 
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Any:
-        return self.turns
+        return self.shown
 
 
 class Twice(Dialogue):

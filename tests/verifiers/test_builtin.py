@@ -59,8 +59,8 @@ def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name
         turns = verifier.demonstration_turns(problem, random.Random(seed))
         assert set(problem.text).union(*turns) <= set(verifier.alphabet)
         assert len(problem.prompt) <= verifier.prompt_length and max(map(len, turns)) <= verifier.answer_length
-        assert len(turns) <= verifier.max_turns
-        for text in (turns[-1], *verifier.paraphrases(problem)):
+        assert len(turns) <= verifier.turns.max_turns
+        for text in (turns[-1], *verifier.probes(problem).right):
             assert verifier.verify(problem, text).reward == 1.0
         if verifier.has_dialogues:
             dialogue = begin(verifier, problem)
@@ -140,13 +140,13 @@ def test_a_bad_call_is_answered_in_the_alphabet():
         assert {message["content"] for message in reply.content} == {"?"} and reply.counts["tool_errors"] >= 1
     call, answer = verifier.demonstration_turns(problem, random.Random(0))
     reply = reply_to(begin(verifier, problem), call)
-    assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.reply_length
+    assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.turns.reply_length
     assert [verifier.verify(problem, text).reward for text in (call, answer + "0")] == [0, 0]
-    assert verifier.max_turns == 2 and not verifier.execution.isolated
+    assert verifier.turns.max_turns == 2 and not verifier.execution.isolated
 
 
 def test_there_are_turns_for_bisection():
-    assert [Guess(largest).max_turns for largest in (2, 10, 63, 64, 100)] == [2, 4, 6, 7, 7]
+    assert [Guess(largest).turns.max_turns for largest in (2, 10, 63, 64, 100)] == [2, 4, 6, 7, 7]
 
 
 @pytest.mark.parametrize(

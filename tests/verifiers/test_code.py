@@ -195,7 +195,7 @@ def test_a_wrong_program_comes_back_with_its_first_fault_in_short_ascii(problem,
     verifier = CodeFeedback(timeout=0.5 if "while True" in program else 9.0)
     answer = reply_to(begin(verifier, problem), program)
     assert (answer.verdict is None and answer.content == f"Wrong: {reply}\n") or reply is None
-    assert len(answer.content) <= verifier.reply_length and answer.content.isascii()
+    assert len(answer.content) <= verifier.turns.reply_length and answer.content.isascii()
 
 
 def test_a_mended_program_is_right():
@@ -204,7 +204,7 @@ def test_a_mended_program_is_right():
     assert reply_to(dialogue, "pass").verdict is None
     assert reply_to(dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
     assert dialogue.out_of_budget().reward == 0 and verifier.verify(CLAMP, CLAMP.answer).reward == 1
-    assert verifier.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
+    assert verifier.turns.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
 
 
 HUMAN_EVAL = {

@@ -39,7 +39,13 @@ def test_none_that_is_slow_or_isolated_is_judged_in_this_process():
 
 def completions(verifier, problem):
     """Text of every kind: from all of Unicode, and near to what the verifier reads."""
-    near = [*FRAGMENTS, problem.prompt, problem.answer, verifier.demonstration(problem), *verifier.paraphrases(problem)]
+    near = [
+        *FRAGMENTS,
+        problem.prompt,
+        problem.answer,
+        verifier.demonstration(problem),
+        *verifier.probes(problem).right,
+    ]
     near += [str(choice) for choice in problem.metadata.get("choices", ())]
     fragments = st.sampled_from(near)
     repeated = st.builds(lambda text, times: (text * times)[:100_000], fragments, st.sampled_from([2, 40, 5_000]))

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from rlenv.verifiers import Execution, Problem, Verdict, Verifier, make_verifier
+from rlenv.verifiers import Execution, Probes, Problem, Verdict, Verifier, make_verifier
 from rlenv.verifiers.lint import report
 from rlenv.verifiers.lint.attacks import ATTACKS
 from rlenv.verifiers.lint.report import RULES, lint
@@ -26,8 +26,8 @@ class Sums(Verifier):
         a, b = rng.randint(10, 99), rng.randint(10, 99)
         return Problem(f"{a}+{b}=", str(a + b))
 
-    def paraphrases(self, problem):
-        return [f" {problem.answer}", f"{problem.answer}\n"]
+    def probes(self, problem):
+        return Probes([f" {problem.answer}", f"{problem.answer}\n"])
 
     def verify(self, problem, completion):
         return Verdict(self.reward(problem, completion))
@@ -159,7 +159,7 @@ def test_a_part_of_a_success_for_saying_everything_is_found_and_not_one_for_the_
 
 def test_counterexamples_of_the_verifier_are_attacks():
     lenient = paying("Lenient", lambda answer, text: text == f"{answer} apples")
-    lenient.counterexamples = lambda self, problem: {"in apples": [f"{problem.answer} apples"]}
+    lenient.probes = lambda self, problem: Probes(wrong={"in apples": [f"{problem.answer} apples"]})
     assert [(f.rule, f.family, f.times) for f in lint(lenient()).findings] == [("attack", "in apples", 2)]
 
 

@@ -30,7 +30,7 @@ def reward(math, answer, completion, prompt="What is it?\n"):
 def test_demonstrations_and_spellings_score_and_counterexamples_do_not(math):
     for problem in math.examples():
         wrong = [form.format(problem.answer) for form in WRONG]
-        for text in (math.demonstration(problem), *math.paraphrases(problem), *wrong):
+        for text in (math.demonstration(problem), *math.probes(problem).right, *wrong):
             assert reward(math, problem.answer, text, problem.prompt) == (text not in wrong), text
 
 

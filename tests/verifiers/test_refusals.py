@@ -44,6 +44,10 @@ class Plain(Verifier):
         return Verdict(0.0)
 
 
+def declaring(**attributes):
+    return type("Declaring", (Plain,), attributes)()
+
+
 def half(prompts, completions):
     return [0.5 for _ in completions]
 
@@ -240,6 +244,8 @@ ROWS = [
     row(made, {"spec": ["arith", half], "digits": 3}, "'digits'", "list"),
     row(made, {"spec": Plain(), "reward": 0.5}, "'reward'", "finished"),
     row(made, {"spec": "arith", "digit": 2}, "Arith", "'digit'"),
+    row(made, {"spec": declaring(turns=4)}, "Declaring.turns", "Turns", "4"),
+    row(made, {"spec": declaring(execution=True)}, "Declaring.execution", "Execution", "True"),
     row(made, {"spec": "arit"}, "'arit'", "did you mean arith"),
     row(
         made, {"spec": "rlenv.verifiers.builtin.arith:Missing"}, "'rlenv.verifiers.builtin.arith:Missing'", "'Missing'"

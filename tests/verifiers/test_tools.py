@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verifier
+from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Turns, Verifier
 from rlenv.verifiers.dialogues import begin, replay, reply_to
 from rlenv.verifiers.dialogues.calculator import LONGEST, calc
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
@@ -185,7 +185,7 @@ def test_results_share_the_room_of_a_turn():
 class Asking(Verifier):
     """Wants two turns without a call."""
 
-    max_turns = 2
+    turns = Turns(2)
 
     def dialogue(self, problem):
         class Two(Dialogue):
@@ -238,7 +238,7 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
     assert around.demonstration_turns(Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
     assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
     assert not WithTools(Verifier(), ["calculator"]).makes_problems
-    assert WithTools(Asking(), [add], turns=3).max_turns == 5, "beside those of the verifier"
+    assert WithTools(Asking(), [add], turns=3).turns.max_turns == 5, "beside those of the verifier"
     assert not around.execution.isolated and WithTools(Arith(), ["calculator", add]).execution.isolated
 
 

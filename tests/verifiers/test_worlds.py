@@ -104,7 +104,7 @@ def test_functions_beside_it_and_names_in_a_file(monkeypatch):
     _, verdict = bisection(made, SEVEN)
     assert verdict.parts == pytest.approx({"Numbers": 0.9, "by_guesses": 2.0})
     assert verdict.reward == pytest.approx(2 * 0.9 + 0.25 * 2)
-    assert made.part_weights == {"Numbers": 2.0, "by_guesses": 0.25} and made.max_turns == 4
+    assert made.part_weights == {"Numbers": 2.0, "by_guesses": 0.25} and made.turns.max_turns == 4
     assert bisection(make_verifier([Unpaid, by_guesses]), SEVEN)[1].reward == 2
     file = sys.modules[Numbers.__module__].__file__
     for spec in (f"{file}:Numbers", f"environment:{file}:Numbers", f"{file}:Numbers,{file}:by_guesses=0"):

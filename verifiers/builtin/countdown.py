@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import PLACES, REQUESTS, answer_in, ending, placed
-from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
 from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
 from ..plugins.arguments import one_of, whole_number
@@ -102,8 +102,8 @@ class Countdown(Verifier):
         return placed(problem.answer, self.place)
 
     @override
-    def paraphrases(self, problem: Problem) -> list[str]:
-        return [placed(problem.answer, place) for place in PLACES[1:-1]] if self.place == "any" else []
+    def probes(self, problem: Problem) -> Probes:
+        return Probes([placed(problem.answer, place) for place in PLACES[1:-1]] if self.place == "any" else ())
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Evaluate the expression and compare its numbers with the given ones and its value with the target."""

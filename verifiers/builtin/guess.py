@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from ..base import RIGHT, Dialogue, Problem, Reply, Verifier
+from ..base import RIGHT, Dialogue, Problem, Reply, Turns, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 
@@ -37,13 +37,13 @@ class Guess(Verifier):
     """
 
     alphabet = "0123456789-:" + HIGHER + LOWER + UNREADABLE
-    reply_length = 1
 
     def __init__(self, largest: int = 64, turns: int | None = None, levels: int = 1) -> None:
         self.largest = whole_number("guess", "largest", largest, 2, 1_000_000)
         self.levels = whole_number("guess", "levels", levels, 1, self.largest.bit_length() - 1)
         needed = self.largest.bit_length()
-        self.max_turns = needed if turns is None else whole_number("guess", "turns", turns, 1, 100)
+        turns = needed if turns is None else whole_number("guess", "turns", turns, 1, 100)
+        self.turns = Turns(turns, reply_length=1)
         self.answer_length = len(str(self.largest))
         self.prompt_length = self.answer_length + 3
 
@@ -62,7 +62,7 @@ class Guess(Verifier):
         number, asked = int(problem.answer), re.fullmatch("1-([0-9]+):", problem.text)
         low, high = 1, max(number, int(asked[1]) if asked else self.largest)
         turns: list[str] = []
-        while len(turns) < self.max_turns - 1:
+        while len(turns) < self.turns.max_turns - 1:
             guess = rng.randint(low, high)
             turns.append(str(guess))
             if guess == number:

@@ -56,9 +56,8 @@ class JsonSchema(Verifier):
             range.
     """
 
-    execution = Execution(isolated=True)
+    execution = Execution(isolated=True, needs={"jsonschema": "json"})
     request = "Put the document between two lines of three backticks."
-    needs = {"jsonschema": "json"}
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")

@@ -183,8 +183,7 @@ class Math(ReferenceVerifier):
         ValueError: if math-verify is not installed, `inside` is not the name of a tag, or for another `place`.
     """
 
-    execution = Execution(isolated=True)
-    needs = {"math_verify": "math"}
+    execution = Execution(isolated=True, needs={"math_verify": "math"})
 
     def __init__(self, inside: str | None = None, place: str = "any") -> None:
         super().__init__(inside, place)

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..answer import answer_in, document_in
-from ..base import Execution, Problem
+from ..base import Execution, Probes, Problem
 from ..dialogues.world import Randomness
 from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier
@@ -81,8 +81,7 @@ class ReasoningGym(ReferenceVerifier):
             the task does not take.
     """
 
-    execution = Execution(isolated=True)
-    needs = {"reasoning_gym": "reasoning-gym"}
+    execution = Execution(isolated=True, needs={"reasoning_gym": "reasoning-gym"})
 
     def __init__(
         self,
@@ -121,8 +120,8 @@ class ReasoningGym(ReferenceVerifier):
         return ""  # tasks without a reference have a scorer
 
     @override
-    def paraphrases(self, problem: Problem) -> list[str]:
-        return []  # some scorers read a reference, such as one with a sign in front, in its own form only
+    def probes(self, problem: Problem) -> Probes:
+        return Probes()  # some scorers read a reference, such as one with a sign in front, in its own form only
 
     @override
     @quiet()

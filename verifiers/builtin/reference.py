@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from ..answer import PLACES, REQUESTS, placed
-from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
 from ..plugins.arguments import one_of
 from ..text import frame_name, framed, in_frame
 
@@ -62,9 +62,9 @@ class ReferenceVerifier(Verifier):
         return self._wrapped(placed(problem.answer, self.place)) if problem.answer else ""
 
     @override
-    def paraphrases(self, problem: Problem) -> list[str]:
+    def probes(self, problem: Problem) -> Probes:
         places = PLACES[1:-1] if self.place == "any" and "\n" not in problem.answer else ()
-        return [self._wrapped(placed(problem.answer, place)) for place in places]
+        return Probes([self._wrapped(placed(problem.answer, place)) for place in places])
 
     def _judged(self, completion: str) -> str | None:
         return completion if self.inside is None else in_frame(completion, self.inside)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Verdict
+from ..base import RIGHT, Dialogue, Execution, Problem, Reply, Turns, Verdict
 from ..plugins.arguments import one_of, whole_number
 from ..plugins.registry import register_verifier
 from ..sandbox.run import SandboxError
@@ -42,8 +42,6 @@ class CodeFeedback(Code):
         unsafe_local_exec: see `code`.
     """
 
-    reply_length = LONGEST_REPLY
-
     def __init__(
         self,
         source: str = OWN,
@@ -55,7 +53,7 @@ class CodeFeedback(Code):
     ) -> None:
         super().__init__(False, timeout, memory, unsafe_local_exec)
         self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
-        self.max_turns = whole_number("code-feedback", "turns", turns, 1, 20)
+        self.turns = Turns(whole_number("code-feedback", "turns", turns, 1, 20), LONGEST_REPLY)
         self.levels = whole_number("code-feedback", "levels", levels, 1, 5)
         # Isolated, so that the programs of several episodes run at once; a worker process also starts the sandbox.
         self.execution = Execution(isolated=True, timeout=timeout + 30, slow=True)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import Completion, Dialogue, Problem, Reply, Verdict, Verifier, describe, first_line
+from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict, Verifier, describe, first_line
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ..plugins.arguments import whole_number
@@ -80,21 +80,20 @@ class EnvironmentClass(World):
         self.weights = [1.0] * payers if weights is None else [float(each) for each in weights]
         if len(self.weights) != payers:
             raise ValueError(f"environment: weights must be {payers} numbers, get_reward's first, got {weights!r:.60}")
-        self.max_turns = whole_number("environment", "turns", turns, 1, 10_000) + 1
-        self.reply_length = self.result_length = result_length
-        self.success_reward, self.alphabet = success_reward, alphabet
+        turns = whole_number("environment", "turns", turns, 1, 10_000) + 1
+        self.result_length, self.success_reward, self.alphabet = result_length, success_reward, alphabet
         self.reward_range = (-math.inf, math.inf)
-        self.columns = tuple(name for each in self.functions for name in each.columns)
-        self.wants = tuple(dict.fromkeys(["calls", *(want for each in self.functions for want in each.wants)]))
+        self.inputs = tuple(dict.fromkeys([CALLED, *(name for each in self.functions for name in each.inputs)]))
         self._free: list[Instance] = []
         first = self._instance()
         if not (first.pays or functions):
             raise ValueError(f"{first.name} has no get_reward(): add one, or list a reward function after it")
-        self.name, self._box = first.name, first.box
+        self.name, box = first.name, first.box
         names = [first.name, *(each.name for each in self.functions)]
         if len(set(names)) < len(names):
             raise ValueError(f"environment: what pays must have different names, got {', '.join(names)}; rename one")
-        self.tools = [tool.function for tool in self._box.by_name.values()]
+        tools = [tool.function for tool in box.by_name.values()]
+        self.turns = Turns(turns, result_length, tools, box.instead)
         if functions:
             self.part_weights = dict(zip(names, self.weights, strict=True))
         self._free.append(first)
@@ -147,11 +146,6 @@ class EnvironmentClass(World):
         if not _is_listed(problem):
             return super().split_key(problem)
         return f"{problem.text} {_seed(_columns(problem))}"  # rows of one prompt differ by what is hidden
-
-    @override
-    def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
-        calls = self._box.calls(turn)
-        return self._box.refusal(len(calls), fault) if calls else None
 
     def take(self) -> Instance:
         """Return an object that no episode has."""
@@ -242,7 +236,7 @@ class Playing(Dialogue):
         ids = getattr(turn, "token_ids", None)
         self.token_ids = None if ids is None or self.token_ids is None else [*self.token_ids, *ids]
         self.turn, self.taken = turn, self.taken + 1
-        if not calls or self.taken == self.verifier.max_turns:  # as in TRL, calls of the last turn are not made
+        if not calls or self.taken == self.verifier.turns.max_turns:  # as in TRL, calls of the last turn are not made
             return Reply(verdict=self.out_of_budget(), counts={CALLS: 0, ERRORS: 0})
         with self.randomness():
             reply = self.instance.box.results(calls)

@@ -8,6 +8,8 @@ import random
 import string
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -15,7 +17,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from ..answer import document_in
-from ..base import Dialogue, Execution, Problem, Reply, Verdict
+from ..base import Dialogue, Execution, Problem, Reply, Turns, Verdict
 from ..plugins.arguments import not_negative, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, Session, Step
@@ -59,7 +61,7 @@ class OpenEnv(World):
         ValueError: for another address, or a server that does not answer.
     """
 
-    needs = {"websockets": "openenv"}
+    execution = Execution(slow=True, waits=True, needs={"websockets": "openenv"})
     reward_range = (-math.inf, math.inf)
 
     def __init__(
@@ -75,11 +77,12 @@ class OpenEnv(World):
     ) -> None:
         require_trust(f"the server {url!r}, which sees what the model writes,")
         require("websockets", "openenv", "verifier 'openenv'")
-        self.max_turns = whole_number("openenv", "max_turns", max_turns, 1, 10_000)
-        self.prompt_length = self.reply_length = whole_number("openenv", "longest", longest, 1, 10**6)
+        self.longest = self.prompt_length = whole_number("openenv", "longest", longest, 1, 10**6)
+        turns = whole_number("openenv", "max_turns", max_turns, 1, 10_000)
+        self.turns = Turns(turns, self.longest, instead=partial(_not_shown, self.longest))
         self.answer_length = whole_number("openenv", "answer_length", answer_length, 1, 10**6)
         self.field, self.success_reward = field, success_reward
-        self.execution = Execution(timeout=float(not_negative("openenv", "timeout", timeout)), slow=True, waits=True)
+        self.execution = replace(self.execution, timeout=float(not_negative("openenv", "timeout", timeout)))
         self.patience = float(not_negative("openenv", "patience", patience))
         self.server, self._is_down = Server(url, self.execution.timeout), True
         self.form = ActionForm(self.server.schema())
@@ -94,7 +97,7 @@ class OpenEnv(World):
             return super().sample(rng)
         except ServerError as error:  # a run goes on without a server: this episode ends with an error
             rng.setstate(state)
-            return Problem("(none)"[: self.prompt_length], metadata={"seed": rng.randrange(SEEDS), FAULT: str(error)})
+            return Problem("(none)"[: self.longest], metadata={"seed": rng.randrange(SEEDS), FAULT: str(error)})
 
     @override
     def opening(self, seed: int) -> str:
@@ -137,22 +140,17 @@ class OpenEnv(World):
         Raises:
             ServerError: if it is nested too deeply.
         """
-        assert self.prompt_length is not None
         try:
             text = text_of(step.observation, self.field)
         except RecursionError as error:
             raise ServerError("the server's observation is nested too deeply") from error
-        return text[: self.prompt_length], len(text) > self.prompt_length
+        return text[: self.longest], len(text) > self.longest
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
         episode = Episode(self, problem)
         self._open.add(episode)
         return episode
-
-    @override
-    def instead(self, problem: Problem, turn: str, fault: str) -> Reply:
-        return Reply(f"(an observation that cannot be shown: {fault})"[: self.reply_length])
 
     @override
     def close(self) -> None:
@@ -209,7 +207,7 @@ class Episode(Dialogue):
             step = self.world.persist(lambda: self._step(action))
             text, cut = self.world.shown(step)
         except InvalidActionError as error:
-            message = f"Not an action: {error}"[: min(FAULT_LENGTH, self.world.reply_length or FAULT_LENGTH)]
+            message = f"Not an action: {error}"[: min(FAULT_LENGTH, self.world.longest)]
             return Reply(message, counts=_counts(invalid_actions=1, reconnects=max(self._sessions - before, 0)))
         except ServerError as error:
             return Reply(verdict=Verdict(0.0, status=error.status, reason=str(error)), counts=_counts())
@@ -262,6 +260,10 @@ class Episode(Dialogue):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _session=None, _sessions=0, _busy=Lock())
+
+
+def _not_shown(longest: int, turn: str, fault: str) -> Reply:
+    return Reply(f"(an observation that cannot be shown: {fault})"[:longest])
 
 
 def _counts(**changed: int) -> dict[str, int]:

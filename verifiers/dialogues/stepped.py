@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Reply, Verdict, first_line
+from ..base import Execution, Reply, Turns, Verdict, first_line
 from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
 from .world import Playing, Randomness, World, spelled
@@ -44,7 +44,7 @@ class SteppedWorld(World):
         success_reward: float,
     ) -> None:
         self.name = name
-        self.max_turns = whole_number(name, "turns", turns, 1, 10_000)
+        turns = whole_number(name, "turns", turns, 1, 10_000)
         self.reward_range = _range(name, reward_range)
         self.success_reward = float(success_reward)
         try:
@@ -54,9 +54,8 @@ class SteppedWorld(World):
         except Exception as error:  # whatever the environment raises
             raise ValueError(f"{name} cannot be reset: {type(error).__name__}: {first_line(error)}") from error
         self.prompt_length = 2 * longest
-        self.reply_length = (
-            2 * longest if reply_length is None else whole_number(name, "reply_length", reply_length, 1, 10**6)
-        )
+        reply = 2 * longest if reply_length is None else whole_number(name, "reply_length", reply_length, 1, 10**6)
+        self.turns = Turns(turns, reply)
 
     def make(self) -> Any:
         """Return a new environment."""
@@ -180,7 +179,7 @@ class Gem(SteppedWorld):
             environment does not take.
     """
 
-    needs = {"gem": "gem"}
+    execution = Execution(needs={"gem": "gem"})
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Problem, Reply, Verdict
+from ..base import Execution, Problem, Reply, Turns, Verdict
 from ..plugins.arguments import flag, hint, require, whole_number
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, World, spelled
@@ -143,7 +143,7 @@ class TextArena(World):
             other players, downloads or services.
     """
 
-    needs = {"textarena": "textarena"}
+    execution = Execution(needs={"textarena": "textarena"})
 
     def __init__(self, game: str, rules: str | None = None, turns: int | None = None, wins_only: bool = False) -> None:
         if rules is not None and not isinstance(rules, str):
@@ -153,9 +153,9 @@ class TextArena(World):
         self.known = game_of(game, _library(".envs.registration").ENV_REGISTRY)
         games = [Play(self, seed) for seed in range(PROBED)]
         limit = self.known.turns or games[0].env.state.max_turns
-        self.max_turns = limit if turns is None else whole_number("textarena", "turns", turns, 1, 10_000)
+        limit = limit if turns is None else whole_number("textarena", "turns", turns, 1, 10_000)
+        self.turns = Turns(limit, max(len(one.board) for one in games) + FAULT)
         self.prompt_length = max(len(one.opening) for one in games) + 64
-        self.reply_length = max(len(one.board) for one in games) + FAULT
         self.answer_length = self.known.answer_length
         self.reward_range = (0.0, 1.0) if self.wins_only else (self.known.low, self.known.high)
 

@@ -183,6 +183,11 @@ class Toolbox:
         """Return the reply to a turn whose calls all failed, for one reason."""
         return Reply([_message(self._failure(fault))], counts={CALLS: calls, ERRORS: calls})
 
+    def instead(self, turn: str, fault: str) -> Reply | None:
+        """Return the reply to a turn whose calls all failed, for one reason; None if it has no calls."""
+        calls = self.calls(turn)
+        return self.refusal(len(calls), fault) if calls else None
+
     def _failure(self, fault: str) -> str:
         return f"Error: {fault[:FAULT_LENGTH]}" if self.failed is None else self.failed
 

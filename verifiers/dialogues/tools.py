@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Dialogue, Problem, Reply, Verdict, Verifier, WithPoser, held
+from ..base import CALLED, Dialogue, Problem, Reply, Turns, Verdict, Verifier, WithPoser, held
 from .calls import Call
 from .running import begin
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_tool
@@ -44,10 +44,8 @@ class WithTools(WithPoser):
     reward_range: tuple[float, float] = held()
     part_weights: Mapping[str, float] = held()
     does_not_catch: Mapping[str, str] = held()
-    columns: tuple[str, ...] = held()
     request: str = held()
-    paraphrases = held()
-    counterexamples = held()
+    probes = held()
     opened = held()
     is_success = held()
 
@@ -63,18 +61,18 @@ class WithTools(WithPoser):
         if isinstance(tools, str) or not isinstance(tools, Sequence) or not tools:
             raise ValueError(f"tools must be a list of functions or names, got {tools!r:.60}")
         made = [make_tool(tool) for tool in tools]
-        if verifier.tools:
-            own = ", ".join(tool.__name__ for tool in verifier.tools)
+        if verifier.turns.tools:
+            own = ", ".join(tool.__name__ for tool in verifier.turns.tools)
             raise ValueError(f"{type(verifier).__name__} has tools of its own ({own}) and takes no others: omit them")
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.poser = verifier
-        self.tools = [tool.function for tool in made]
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
-        self.max_turns = verifier.max_turns + turns
-        self.reply_length = max(result_length, verifier.reply_length or 0)
+        longest = max(result_length, verifier.turns.reply_length or 0)
+        functions = [tool.function for tool in made]
+        self.turns = Turns(verifier.turns.max_turns + turns, longest, functions, self._instead)
         self.answer_length = None if verifier.answer_length is None else max(verifier.answer_length, CALL_LENGTH)
-        self.wants = tuple(dict.fromkeys([*verifier.wants, "calls"]))
+        self.inputs = tuple(dict.fromkeys([*verifier.inputs, CALLED]))
         isolated = verifier.execution.isolated or any(tool.isolated for tool in made)
         self.execution = replace(verifier.execution, isolated=isolated)
 
@@ -95,10 +93,8 @@ class WithTools(WithPoser):
             return super().demonstration_turns(problem, rng)
         return self.poser.demonstration_turns(problem, rng)
 
-    @override
-    def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
-        calls = self.calls(turn)
-        return self.box.refusal(len(calls), fault) if calls else self.poser.instead(problem, turn, fault)
+    def _instead(self, turn: str, fault: str) -> Reply | None:
+        return self.box.instead(turn, fault) or self.poser.turns.in_place(turn, fault)
 
     def calls(self, turn: str) -> Sequence[Call]:
         """Return the calls in a turn."""

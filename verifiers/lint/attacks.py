@@ -88,12 +88,12 @@ def cases_of(verifier: Verifier, problems: Sequence[Problem], sampled: Sequence[
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
-    texts = dict.fromkeys([verifier.demonstration(problem), *verifier.paraphrases(problem)])
+    texts = dict.fromkeys([verifier.demonstration(problem), *verifier.probes(problem).right])
     return [Case(problem, text, RIGHT) for text in texts if text]
 
 
 def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
-    """Return counterexamples, wrong answers, attacks and hedges; each text once, and none that is right."""
+    """Return wrong probes, wrong answers, attacks and hedges; each text once, and none that is right."""
     right = [problem.answer, *(case.text for case in _honest(verifier, problem))]
     # An answer to the same prompt might be right.
     others = all_but(right, [each.answer for each in problems if each.answer and each.text != problem.text])
@@ -102,7 +102,7 @@ def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Proble
     made = {WRONG: wrong, **attacks(problem, wrong, frame)}
     if answer and wrong:
         made |= {form: [form.replace("RIGHT", answer).replace("WRONG", wrong[0])] for form in HEDGES}
-    tried = dict(verifier.counterexamples(problem))
+    tried = dict(verifier.probes(problem).wrong)
     for family, texts in made.items():
         kept = all_but(right, texts)
         if frame and family != "place-repeated":

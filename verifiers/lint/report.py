@@ -28,8 +28,8 @@ ALONE = 32  # completions that a slow or isolated verifier judges alone, and aga
 RULES = {
     "failed": "Every text gets a verdict within its range, alone and in a batch: no exception, no error, no timeout.",
     "deterministic": "A completion gets the same verdict again: alone, in a batch, in any order.",
-    "right": "Demonstrations and paraphrases are successes.",
-    "attack": "No attack, counterexample or wrong answer is a success; an empty text earns nothing.",
+    "right": "Demonstrations and right probes are successes.",
+    "attack": "No attack, wrong probe or wrong answer is a success; an empty text earns nothing.",
     "partial": "Saying everything earns no part: a list with the right answer in it, no more than one without.",
     "problems": "Problems are made without an error, the same for the same seed, in the declared alphabet and lengths.",
     "declared": "Every attack in `does_not_catch` exists, and is really paid for.",

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from ..base import Verifier
+from ..base import Execution, Turns, Verifier
 from ..function import FunctionVerifier
 from .arguments import hint
 from .user_code import SUFFIX, import_user_module
@@ -109,7 +109,7 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
     if isinstance(found, Verifier):
         if kwargs:
             raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
-        return found
+        return _declared(found)
     if isinstance(found, type) and issubclass(found, Verifier):
         return _construct(found, found.__name__, **kwargs)
     if callable(found):
@@ -235,11 +235,21 @@ def _plugins() -> EntryPoints:
 
 def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Verifier:
     try:
-        return cls(*args, **kwargs)
+        made = cls(*args, **kwargs)
     except TypeError as error:
         takes = ", ".join(inspect.signature(cls).parameters) or "none"
         problem = str(error).replace(f"{cls.__name__}.__init__() ", "")
         raise ValueError(f"verifier {name}: {problem}; its arguments: {takes}") from error
+    return _declared(made)
+
+
+def _declared(verifier: Verifier) -> Verifier:
+    """Refuse a verifier with something else where an object is declared, such as a number in its `turns`."""
+    for name, kind in (("turns", Turns), ("execution", Execution)):
+        if not isinstance(value := getattr(verifier, name), kind):
+            what = f"{type(verifier).__name__}.{name} must be {name} = {kind.__name__}(...)"
+            raise ValueError(f"{what}, got {value!r:.60}; of another kind, give it another name")
+    return verifier
 
 
 def _load(name: str) -> Any:

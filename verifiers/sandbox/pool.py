@@ -82,7 +82,7 @@ class Isolated:
         """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
 
         Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
-        that fails there is the verifier's (`Verifier.instead`), else a verdict that says how, as that of a completion.
+        that fails there is the verifier's (`Turns.instead`), else a verdict that says how, as that of a completion.
 
         Args:
             asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
@@ -234,7 +234,7 @@ def _reply(
     verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool, answer: dict[str, Any]
 ) -> Reply:
     if "status" in answer:  # it failed
-        other = None if out_of_budget else verifier.instead(problem, turns[-1], answer["reason"])
+        other = None if out_of_budget else verifier.turns.in_place(turns[-1], answer["reason"])
         return Reply(verdict=_verdict(answer)) if other is None else other
     verdict = answer.pop("verdict")
     return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
