@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -29,7 +30,6 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from . import peer_names
@@ -295,7 +295,7 @@ def _made(cls: type, name: str, declared: Any, parent: Setting | None) -> Settin
         if fact not in FACTS:
             raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(sorted(FACTS))}")
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    made = replace(parent or Setting(name=name, type="", hint=Any), hint=_hint(cls, name, annotation))
+    made = replace(parent or Setting(name=name, type="", hint=Any), hint=_hint(cls, annotation))
     names = [name for each in alternatives(made.hint) if get_origin(each) is Literal for name in get_args(each)]
     made = replace(made, type=_shown_type(written), one_of=tuple(names), default=declared.default)
     by_kind, changed = made.by_kind, dict(facts)
@@ -331,11 +331,10 @@ def _shown_type(written: str) -> str:
     return re.sub(r"Literal\[[^]]*\]", "str", written)
 
 
-def _hint(cls: type, name: str, annotation: Any) -> Any:
+def _hint(cls: type, annotation: Any) -> Any:
     """Return the type that an annotation stands for; Any if its names are not imported when the code runs."""
-    holder = type(cls.__name__, (), {"__annotations__": {name: annotation}, "__module__": cls.__module__})
     try:
-        return get_type_hints(holder)[name]
+        return eval(annotation, vars(sys.modules[cls.__module__])) if isinstance(annotation, str) else annotation
     except (NameError, AttributeError):
         return Any
 

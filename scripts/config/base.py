@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import click
-import yaml
 
 from rlenv.agents.algorithms import SETTINGS
 from rlenv.agents.settings import check_names
 
-from ..run.folder import LOCAL
 from .defaults import about, advice, by_agent, shown_default
 from .parameters import KeyValue, no_value
 
 C = TypeVar("C", bound="Config")
 _PARAMETERS: dict[tuple[Any, ...], dict[str, click.Option]] = {}  # by class and agents: making them takes a while
+LOCAL = (  # options of one invocation, not of the run
+    "log_dir", "overwrite", "as_json", "resume", "trust_checkpoint", "dry_run", "report", "process_timeout",
+    "plan_processes", "plan_memory",
+)  # fmt: skip
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float, "str": str}
 
 
@@ -301,6 +303,8 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
     Raises:
         ValueError: in one line, for a file that is not a table of options of the command.
     """
+    import yaml  # slow
+
     kind, parse = ("YAML", yaml.safe_load) if path.suffix in (".yaml", ".yml") else ("JSON", json.loads)
     try:
         table = parse(path.read_text(encoding="utf-8"))

@@ -15,11 +15,11 @@ from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
 from ..config.arguments import agent_arguments, env_arguments
-from ..config.base import field_names, named, read_table
+from ..config.base import LOCAL, field_names, named, read_table
 from ..config.configs import TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
-from ..run.folder import CONFIG, LOCAL, RunFolder, runs_in
+from ..run.folder import CONFIG, RunFolder, runs_in
 from . import session
 
 # These may differ from what the run began with.

@@ -13,7 +13,7 @@ from rlenv.agents.files import is_locked, read_table
 
 from ..config.names import resume_command, short_name
 from ..process.terminal import plain
-from ..run.folder import CHECKPOINT, CSV, LOCAL, LOCK
+from ..run.folder import CHECKPOINT, CSV, LOCK
 from .history import History, read_run
 from .rules import Finding, findings_of
 
@@ -21,7 +21,7 @@ COMPARISON = "compare.json"  # in the folder of `rlenv compare`
 # Options that do not make another kind of run: what is repeated, where it runs, what is written and measured.
 OF_ONE_RUN = (
     "seed", "device", "save_every", "save_every_updates", "keep", "log_interval", "log_kl", "eval_every",
-    "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb", *LOCAL,
+    "eval_episodes", "verifier_workers", "verifier_timeout", "verifier_memory_mb",
 )  # fmt: skip
 
 

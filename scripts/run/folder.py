@@ -48,10 +48,6 @@ CHECKPOINT, BEST, EVALUATIONS = "checkpoint", "best", "evaluations"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
 MOST_NAMED = 20  # runs in an error
-LOCAL = (  # options of one invocation, not of the run
-    "log_dir", "overwrite", "as_json", "resume", "trust_checkpoint", "dry_run", "report", "process_timeout",
-    "plan_processes", "plan_memory",
-)  # fmt: skip
 
 
 class NotARunError(ValueError):
