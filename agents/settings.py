@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -30,6 +29,7 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 from . import peer_names
@@ -333,8 +333,9 @@ def _shown_type(written: str) -> str:
 
 def _hint(cls: type, annotation: Any) -> Any:
     """Return the type that an annotation stands for; Any if its names are not imported when the code runs."""
+    holder = type(cls.__name__, (), {"__annotations__": {"value": annotation}, "__module__": cls.__module__})
     try:
-        return eval(annotation, vars(sys.modules[cls.__module__])) if isinstance(annotation, str) else annotation
+        return get_type_hints(holder)["value"]
     except (NameError, AttributeError):
         return Any
 
