@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -91,14 +91,9 @@ class Plan(NamedTuple):
     phases: dict[str, int]
 
     @property
-    def busiest(self) -> str:
-        """The phase that needs most."""
-        return max(self.phases, key=lambda name: self.phases[name])
-
-    @property
     def peak(self) -> int:
-        """The bytes of that phase."""
-        return self.phases[self.busiest]
+        """The bytes of the phase that needs most."""
+        return max(self.phases.values())
 
 
 def plan(config: PretrainedConfig, work: Workload) -> Plan:
@@ -127,20 +122,15 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
 def fitting(config: PretrainedConfig, work: Workload, budget: int) -> dict[str, int]:
     """Return, for each phase, the most that it can do at once within a budget, and at most what it does; 0 if nothing.
 
-    Acting and evaluation do slots at once, the others episodes; for training, the run's own micro-batches are ignored.
+    Acting and evaluation do slots at once, the others episodes; the run's own micro-batches are ignored.
 
     Args:
         config: of the model.
         work: what the run does.
         budget: bytes for the whole run, weights included.
     """
-    sizes = _Sizes(config, work)
-    found = {
-        name: bisect_right(range(1, count + 1), budget, key=need) for name, (count, need) in sizes.phases().items()
-    }
-    rows = range(1, work.episodes + 1)
-    most = bisect_right(rows, budget, key=lambda each: sizes.training(each, work.episodes + 1))
-    return found | {"training": most if found["optimizer step"] else 0}
+    sizes = _Sizes(config, replace(work, micro_batch_size=None, micro_batch_tokens=None))
+    return {name: bisect_right(range(1, count + 1), budget, key=need) for name, (count, need) in sizes.phases().items()}
 
 
 def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
@@ -197,11 +187,11 @@ class _Sizes:
         work = self.work
         found: dict[str, tuple[int, Callable[[int], int]]] = {
             "acting": (work.slots, lambda slots: self.acting(slots, max(slots // work.group_size, 1))),
-            "training": (work.rows(work.episodes), lambda rows: self.training(rows, work.episodes)),
+            "training": (work.rows(work.episodes), self.training),
             "optimizer step": (1, lambda _: self.held + self.gradients + self.adam),
         }
         if work.imitated:  # has a separate optimizer, before the run's has moments
-            imitate: Callable[[int], int] = lambda rows: self.training(rows, work.imitated) + self.masters  # noqa: E731
+            imitate: Callable[[int], int] = lambda rows: self.training(rows) + self.masters  # noqa: E731
             found["warm start"] = work.rows(work.imitated), imitate
         if work.evaluated:
             found["evaluation"] = work.evaluated, lambda slots: self.acting(slots, slots)
@@ -231,15 +221,14 @@ class _Sizes:
         head = self.size * vocab_size * self.wide if count > most else 0  # its gradient, beside the last chunk
         return each * min(count, most) + head
 
-    def training(self, rows: int, episodes: int) -> int:
-        """Return the peak of training on some episodes, so many of them per pass."""
+    def training(self, rows: int) -> int:
+        """Return the peak of training with so many episodes per pass."""
         work, kept, logits = self.work, self.activations(rows), self.logits(rows)
         critic = kept + logits // 2 if work.critic == "separate" else 0
         again = self._layer(rows * (work.context - 1)) if work.activation_checkpointing else 0
-        peak = self.held + self.gathered + kept + max(logits, critic, again)
-        if rows == episodes and work.holders == 1:  # gradients are made where activations were
-            return max(peak, self.held + self.gradients)
-        return peak + self.gradients + self.masters // 2  # gradients of 16 bits are added to those of 32
+        # Gradients count even in the first pass; those of 16 bits are added to those of 32.
+        gradients = self.gradients + self.masters // 2
+        return self.held + self.gathered + kept + max(logits, critic, again) + gradients
 
     def cache(self, slots: int) -> int:
         """Return the bytes of the KV cache."""

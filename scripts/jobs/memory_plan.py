@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import ChainMap
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
 from importlib import import_module
-from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +31,6 @@ from ..run.folder import model_of
 from . import session
 
 LOWER = {"acting": "--num-envs", "evaluation": "--eval-episodes"}  # by phase: what has fewer slots
-SHARDS = (2, 4, 8, 16, 32, 64)  # processes that are tried
 
 
 def dry_run(config: TrainConfig) -> None:
@@ -167,34 +162,23 @@ def free_for(config: TrainConfig, device: str) -> int | None:
 
 
 def _remedies(network: Any, work: Any, over: list[str], free: int, config: TrainConfig) -> dict[str, str]:
-    """Return the options that make each of these phases fit: less at once, else others with the least at once."""
-    most = memory.fitting(network, work, free)
-    anchored = config.settings.get("kl_coef") and not config.log_kl
-    changes: dict[str, dict[str, Any]] = {
-        "pass --kl-coef 0": {"reference": False} if anchored else {},
-        "pass --activation-checkpointing": {"activation_checkpointing": True},
-        "pass --lora-rank 16": {"lora_rank": work.lora_rank or 16},
-        "pass --dtype bfloat16": {"dtype": "bfloat16"},
-        "lower --max-new-tokens": {"context": work.prompt_length + 1, "sampled": 1, "reply_length": 0},
+    """Return what makes each of these phases fit: less at once; if nothing fits, options to plan again with."""
+    most, settings = memory.fitting(network, work, free), config.settings
+    unused = {
+        "--kl-coef 0": settings.get("kl_coef") and not config.log_kl,
+        "--activation-checkpointing": not work.activation_checkpointing,
+        "--lora-rank 16": not work.lora_rank,
+        "--dtype bfloat16": work.dtype == "float32",
+        "--shard": work.holders == 1,
     }
-    changes = {flag: facts for flag, facts in changes.items() if replace(work, **facts) != work}
-    shards = {f"pass --shard on {n} such devices": {"holders": n} for n in SHARDS if n > work.holders}
-
-    @cache
-    def fitting(*flags: str) -> dict[str, int]:
-        changed = ChainMap(*((changes | shards)[flag] for flag in flags))
-        return memory.fitting(network, replace(work, **changed), free)
+    again = ", ".join(["fewer --max-new-tokens", *(option for option, helps in unused.items() if helps)])
 
     def remedy(phase: str) -> str:
-        if most[phase] and phase in LOWER:
+        if not most[phase]:
+            return f"plan again with {again} or a smaller --model"
+        if phase in LOWER:
             return f"lower {LOWER[phase]} to {most[phase] * count_of(config)}"
-        if most[phase]:
-            return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
-        found = [flag for flag in changes if fitting(flag)[phase]]
-        found += [*islice((flag for flag in shards if fitting(flag)[phase]), 1)]  # the fewest devices
-        for count in range(2, len(changes) + 1):
-            found = found or [" and ".join(flags) for flags in combinations(changes, count) if fitting(*flags)[phase]]
-        return ", or ".join(found) or "choose a smaller --model"
+        return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
 
     return {phase: remedy(phase) for phase in over}
 

@@ -77,7 +77,6 @@ def test_weights_optimizer_and_reference_have_their_known_sizes():
     assert [single.parts[name] / count for name in parts] == [4, 4, 8, 4]
     assert [half.parts[name] / count for name in parts] == [2, 4, 12, 2], "float32 copies are the optimizer's"
     assert 2 * half.parts["KV cache"] == single.parts["KV cache"] == 2 * 2 * 8 * (PROMPT + COMPLETION) * ROWS * 4
-    assert single.peak == single.phases[single.busiest] == max(single.phases.values())
     assert set(single.phases) == {"acting", "training", "optimizer step"}
     assert torch.equal(before, torch.get_rng_state())
 
