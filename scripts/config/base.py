@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import difflib
 import json
@@ -243,7 +244,7 @@ def _option(one: Field[Any], heading: str) -> click.Option:
     facts, written_type = one.metadata, str(one.type).removesuffix(" | None")
     kind, several = facts["kind"], facts["default"] in ((), {})
     if kind is None and written_type.startswith("Literal["):
-        kind = click.Choice([name.strip('" ') for name in written_type[8:-1].split(",")])
+        kind = click.Choice(ast.literal_eval(written_type.removeprefix("Literal")))
     elif kind is None:
         kind = KeyValue("str]" in written_type) if several else _TYPES[written_type]
     low, high, above = facts["low"], facts["high"], facts["above"]
