@@ -16,7 +16,7 @@ from ..devices import to_device
 from ..rollout import Rollout, map_many, map_obs
 from .env_protocol import Step
 from .outcomes import Outcomes
-from .steps import Steps, to_single
+from .steps import Cells, Steps, to_single
 
 
 class Record:
@@ -33,8 +33,8 @@ class Record:
 
     Attributes:
         episode: the row that a slot writes to, N unless its episode counts [B].
-        length: the actions of that episode so far [B].
         counts: whether it counts, bool [B].
+        cell: where its next action is written, in the flattened [N + 1, T] [B].
         count: of the steps so far.
         ended_at: the count at the last end of an episode.
         outcomes: of the episodes.
@@ -47,10 +47,11 @@ class Record:
         self.groups_span_slots, self.first_only = groups_span_slots, first_only
         self.started = self.finished = self.count = self.ended_at = 0
         self.episode = np.full(num_slots, num_episodes)
-        self.length = np.zeros(num_slots, dtype=np.int64)
         self.counts = np.zeros(num_slots, dtype=bool)
         self.waiting: np.ndarray | None = None  # in which slots the coming step is not an action, bool [B]
         self.steps = Steps(num_episodes + 1)
+        self.cell = self.episode * self.steps.columns
+        self.cells: Cells  # of the coming step
         self.full_at = self.steps.columns
         self.first: Any = None  # observations of the episodes [N, ...]
         self.final: Any = None  # observations of the truncated ones [N, ...]
@@ -80,8 +81,7 @@ class Record:
         slots = np.flatnonzero(starts)
         numbers = self.started + np.arange(len(slots))
         self.started += len(slots)
-        self.episode[slots], self.length[slots] = np.minimum(numbers, self.num_episodes), 0
-        self.counts[slots] = numbers < self.num_episodes
+        self._assign(slots, np.minimum(numbers, self.num_episodes))
         if "group" in infos:
             slots = self._counting(starts)
             group = np.asarray(infos["group"])[slots]
@@ -96,9 +96,10 @@ class Record:
             obs: [B, ...].
             starts: where an episode begins with it, bool [B].
         """
+        self.cells = self._cells(self.waiting)
         if not self.first_only:
             obs = map_obs(to_single, obs)
-            self.steps.write("observations", (self._rows(self.waiting), self.length), obs)
+            self.steps.write("observations", self.cells, obs)
         elif np.count_nonzero(starts):
             slots = self._counting(starts)
             self.first = self._keep(self.first, self.episode[slots], obs, slots)
@@ -107,28 +108,45 @@ class Record:
     def add(self, actions: Any, log_probs: Any, step: Step) -> None:
         """Write a step of every slot, and close the episodes that ended with it."""
         waited = step.waited
-        cells = self._rows(waited), self.length
-        self.steps.write("actions", cells, actions)
-        self.steps.write("log_probs", cells, log_probs)
-        self.length = self.length + (self.counts if waited is None else self.counts & ~waited)
-        if waited is not None:  # what comes while a slot waits belongs to the last action of its episode
-            cells = self._rows(self.length == 0), self.length - 1
-        self.steps.write("rewards", cells, step.rewards, adds=waited is not None)
+        if waited is not self.waiting:
+            self.cells = self._cells(waited)
+        self.steps.write("actions", self.cells, actions)
+        self.steps.write("log_probs", self.cells, log_probs)
+        self.steps.write("rewards", self.cells, step.rewards, paid=True)
         if isinstance(step.appended, torch.Tensor):
             appended = step.appended.numpy()
-            self.steps.write("appended", cells, appended, adds=True)
+            self.steps.write("appended", self.cells, appended, paid=True)
             if self.first_only:  # else the observations of all steps are kept, replies included
-                self.has_replies[cells[0][appended > 0]] = True
+                self.has_replies[self.episode[appended > 0]] = True
+        self.cell = self.cell + (self.counts if waited is None else self.counts & ~waited)
         self.count, self.waiting = self.count + 1, step.waiting
         if np.count_nonzero(step.dones):  # `any` takes four times as long
             self._finish(step)
         if self.count == self.full_at:  # an episode may have used up T
-            self.lengths[self.episode] = self.length
-            self.full_at += self.steps.make_room(self.lengths, int(self.length.max()))
+            length = self._length()
+            self.lengths[self.episode] = length
+            self.full_at += self.steps.make_room(self.lengths, int(length.max()))
+            self.cell = self.episode * self.steps.columns + length
 
-    def _rows(self, waiting: np.ndarray | None) -> np.ndarray:
-        """Return the row of each slot [B]; the last one for those that wait (bool [B])."""
-        return self.episode if waiting is None else np.where(waiting, self.num_episodes, self.episode)
+    def _cells(self, waiting: np.ndarray | None) -> Cells:
+        """Return where a step is written: nowhere that counts for slots that wait (bool [B]).
+
+        What comes while a slot waits belongs to the last action of its episode.
+        """
+        if waiting is None:
+            return Cells(self.cell, self.cell)
+        nowhere = self.num_episodes * self.steps.columns
+        last = np.where(self._length() > 0, self.cell - 1, nowhere)
+        return Cells(np.where(waiting, nowhere, self.cell), np.where(waiting, last, self.cell))
+
+    def _length(self) -> np.ndarray:
+        """Return the actions of each slot's episode so far [B]."""
+        return self.cell - self.episode * self.steps.columns
+
+    def _assign(self, slots: np.ndarray, episodes: Any) -> None:
+        """Have these slots write into the rows of these episodes, from the first column on."""
+        self.episode[slots] = episodes
+        self.cell[slots], self.counts[slots] = episodes * self.steps.columns, episodes < self.num_episodes
 
     def _counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
@@ -155,11 +173,10 @@ class Record:
             self._keep(self.first["tokens"], self.episode[replied], obs["tokens"], rows)
         slots = self._counting(step.dones)
         numbers = self.episode[slots]
-        self.lengths[numbers] = self.length[slots]
+        self.lengths[numbers] = self._length()[slots]
         self.terminated[numbers], self.truncated[numbers] = step.terminated[slots], step.truncated[slots]
         self.outcomes.add(numbers, slots, step.end_infos)
-        self.episode[slots], self.length[slots] = self.num_episodes, 0
-        self.counts[slots] = False
+        self._assign(slots, self.num_episodes)
         self.finished += len(slots)
         if len(slots):
             self.ended_at = self.count

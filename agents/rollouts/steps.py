@@ -8,9 +8,30 @@ import numpy as np
 import torch
 
 from ..devices import to_device
-from ..rollout import map_obs
 
 FIRST_COLUMNS = 32  # T before it doubles
+
+
+class Cells:
+    """Where a step is written, in tensors [N, T, ...] whose first two dimensions are one.
+
+    Args:
+        acted: the position of each slot's action [B].
+        paid: that of the action that what comes with the step belongs to [B]: the same array unless slots wait.
+    """
+
+    def __init__(self, acted: np.ndarray, paid: np.ndarray) -> None:
+        self.acted, self.paid, self.adds = acted, paid, paid is not acted
+        self._sent: dict[torch.device, torch.Tensor] = {}  # both [2, B], or [1, B] if they are the same
+
+    def of(self, values: Any, paid: bool) -> Any:
+        """Return the positions for an array or for a tensor, to whose device they are sent once."""
+        if not isinstance(values, torch.Tensor):
+            return self.paid if paid else self.acted
+        if values.device not in self._sent:
+            both = np.stack((self.acted, self.paid)) if self.adds else self.acted[None]
+            self._sent[values.device] = to_device(both, values.device)
+        return self._sent[values.device][-1 if paid else 0]
 
 
 class Steps:
@@ -27,13 +48,22 @@ class Steps:
 
     def __init__(self, rows: int) -> None:
         self.rows, self.columns = rows, FIRST_COLUMNS
-        self._stored: dict[str, Any] = {}
+        self._stored: dict[str, Any] = {}  # [N T, ...]; of observations in a dictionary, each by its key
 
-    def write(self, name: str, cells: tuple[np.ndarray, np.ndarray], values: Any, adds: bool = False) -> None:
-        """Write what a step brought [B, ...] to these rows and columns [B], or add it to what is there."""
-        if name not in self._stored:
-            self._stored[name] = map_obs(lambda x: _zeros(x, self.rows, self.columns), values)
-        self._stored[name] = _written(self._stored[name], cells, values, adds)
+    def write(self, name: str, cells: Cells, values: Any, paid: bool = False) -> None:
+        """Write what a step brought [B, ...]; what is paid for earlier actions is added to what is there."""
+        if isinstance(values, dict):
+            for key, value in values.items():
+                self.write(f"{name}/{key}", cells, value, paid)
+            return
+        stored = self._stored.get(name)
+        if stored is None:
+            stored = self._stored[name] = _zeros(values, self.rows * self.columns)
+        elif values.dtype != stored.dtype:  # an environment may pay 0 at first, and 0.5 later
+            stored, values = _alike(stored, values)
+            self._stored[name] = stored
+        at = cells.of(stored, paid)
+        stored[at] = stored[at] + values if paid and cells.adds else values
 
     def make_room(self, lengths: np.ndarray, longest: int) -> int:
         """Double T if an episode that runs has used it up; return how many more steps fit.
@@ -43,9 +73,10 @@ class Steps:
             longest: the most steps so far of an episode that runs.
         """
         if longest == self.columns:
-            self.columns *= 2
             for name, values in self._stored.items():
-                self._stored[name] = map_obs(lambda x: _resized(x, lengths, self.columns), values)
+                wider = self._resized(values, lengths, 2 * self.columns)
+                self._stored[name] = wider.reshape(-1, *values.shape[1:])
+            self.columns *= 2
         return self.columns - longest
 
     def take(self, name: str, lengths: np.ndarray) -> Any:
@@ -55,7 +86,21 @@ class Steps:
             name: of the quantity.
             lengths: of each of these rows.
         """
-        return map_obs(lambda x: _resized(x, lengths, int(lengths.max())), self._stored.pop(name))
+        if name in self._stored:
+            return self._resized(self._stored.pop(name), lengths, int(lengths.max()))
+        parts = [each.removeprefix(f"{name}/") for each in self._stored if each.startswith(f"{name}/")]
+        return {part: self.take(f"{name}/{part}", lengths) for part in parts}
+
+    def _resized(self, values: Any, lengths: np.ndarray, columns: int) -> Any:
+        """Return these many steps of each of the first rows, with zeros up to this many columns."""
+        kept, out = min(columns, self.columns), _zeros(values, len(lengths), columns)
+        found = values.reshape(self.rows, self.columns, *values.shape[1:])[: len(lengths), :kept]
+        if isinstance(found, torch.Tensor):
+            out[:, :kept] = found
+        else:  # padding is not copied, so that it takes no memory
+            exists = np.arange(kept) < lengths[:, None]
+            np.copyto(out[:, :kept], found, where=exists.reshape(*exists.shape, *(1 for _ in values.shape[1:])))
+        return out
 
 
 def to_single(values: Any) -> Any:
@@ -69,30 +114,12 @@ def to_single(values: Any) -> Any:
         return array.astype(np.float32)
 
 
-def _zeros(like: Any, rows: int, columns: int) -> Any:
-    """Return zeros [rows, columns, ...] of the kind of a step's values [B, ...]."""
-    shape = (rows, columns, *like.shape[1:])
+def _zeros(like: Any, *rows: int) -> Any:
+    """Return zeros [*rows, ...] of the kind of values [B, ...]."""
+    shape = (*rows, *like.shape[1:])
     if isinstance(like, torch.Tensor):
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
     return np.zeros(shape, like.dtype)
-
-
-def _resized(values: Any, lengths: np.ndarray, columns: int) -> Any:
-    """Return these many steps of each of the first rows of [N, T, ...], with zeros up to this many columns."""
-    out = _zeros(values[:, 0], len(lengths), columns)
-    for row, length in enumerate(lengths.tolist()):  # padding is not copied, so that it takes no memory
-        out[row, :length] = values[row, :length]
-    return out
-
-
-def _written(stored: Any, cells: tuple[np.ndarray, np.ndarray], values: Any, adds: bool) -> Any:
-    if isinstance(stored, dict):
-        return {key: _written(stored[key], cells, value, adds) for key, value in values.items()}
-    at: Any = tuple(to_device(np.stack(cells), stored.device)) if isinstance(stored, torch.Tensor) else cells
-    if values.dtype != stored.dtype:  # an environment may pay 0 at first, and 0.5 later
-        stored, values = _alike(stored, values)
-    stored[at] = stored[at] + values if adds else values
-    return stored
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:

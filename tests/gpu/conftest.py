@@ -197,6 +197,8 @@ class PretendDevice(TorchDispatchMode):
 
     Attributes:
         synchronizations: how often the host waited for the device, by (line, reason).
+        transfers: how many copies there were between host and device, whether the host waited for them or not.
+        launches: how many operations computed something on the device.
         captures: how many graphs were captured.
         capturing: the graph that is captured at the moment.
         strict: whether waiting is an error.
@@ -207,7 +209,8 @@ class PretendDevice(TorchDispatchMode):
         super().__init__()
         self.named = torch.device(name)
         self.synchronizations: Counter[tuple[str, str]] = Counter()
-        self.captures, self.strict = 0, False
+        self.captures = self.transfers = self.launches = 0
+        self.strict = False
         self.capturing: PretendGraph | None = None
         self.generator = PretendGenerator()
 
@@ -255,6 +258,7 @@ class PretendDevice(TorchDispatchMode):
     def _copy(self, source: torch.Tensor, to_device: bool, non_blocking: bool) -> None:
         """Note what a copy waits for: nothing within the device or, if asked, with pinned memory."""
         from_device = isinstance(source, DeviceTensor)
+        self.transfers += from_device != to_device and source.numel() > 0
         pinned = to_device and getattr(source, "is_pretend_pinned", False)
         if from_device != to_device and source.numel() and not (non_blocking and pinned):
             self.wait("to the device" if to_device else "to the host")
@@ -276,6 +280,7 @@ class PretendDevice(TorchDispatchMode):
             self.capturing.calls.append((call, tensors_in(made) if facts.makes else []))
         if not on_device:
             return made
+        self.launches += facts.makes or bool(facts.written)
         if self.named.type == "mps" and any(x.dtype is torch.float64 for x in tensors_in(made)):
             raise TypeError(f"Cannot convert a MPS Tensor to float64 dtype: {func} at {line_of_ours()}")
         if facts.written:  # an argument that was written to is returned as itself
