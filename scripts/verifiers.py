@@ -183,7 +183,6 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
     not: wrong answers, and eight attacks, such as the prompt again, all options listed, several answers, two boxes,
     100,000 characters, and digits of other scripts. A list of answers must not earn a part for the right one in it.
     Verdicts must be fast and must not depend on order or batch.
-    Whether "12 or 13" is paid for is reported, and breaks no rule.
 
     The exit code is 0 if all rules hold, else 1.
     """
@@ -215,8 +214,7 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
 
 def _notes(report: Report) -> Iterator[str]:
     """Yield the declared weaknesses, what was not checked, and the findings."""
-    for what, found in (("declared", report.declared), ("hedge", report.hedges)):
-        yield from (f"{what}: {form!r} is paid for, {count} times" for form, count in found.items())
+    yield from (f"declared: {form!r} is paid for, {count} times" for form, count in report.declared.items())
     if report.without_demonstration:
         yield (
             f"{report.without_demonstration} of {report.problems} problems have no reference answer: whether right "

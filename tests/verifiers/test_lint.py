@@ -125,9 +125,7 @@ def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
     assert failed.completion == "'...'" and "timeout" in failed.explanation
 
 
-def test_hedges_declared_weaknesses_and_parts_of_a_success_are_counted_and_break_no_rule():
-    found = lint(paying("LastOfTwo", lambda answer, text: re.search(rf"^[0-9]+ or {answer}$", text) is not None)())
-    assert (found.findings, found.hedges) == ([], {"WRONG or RIGHT": 2})
+def test_declared_weaknesses_and_parts_of_a_success_are_counted_and_break_no_rule():
     declares = paying("Declares", lambda answer, text: answer in text, does_not_catch=dict.fromkeys(SUBSTRING, "it is"))
     found = lint(declares())
     assert found.findings == [] and all(found.declared.values())

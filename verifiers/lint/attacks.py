@@ -1,4 +1,4 @@
-"""The completions that lint tries: right ones, attacks that have fooled reward functions, and hedges between them."""
+"""The completions that lint tries: right ones, and attacks that have fooled reward functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ ATTACKED, ATTACKED_DEARLY = 16, 4  # problems; of a slow verifier
 FRAMED = 1000  # characters: longer texts are not framed
 RIGHT, WRONG = "right-answer", "wrong-answer"
 LISTS = "all-listed", "several-answers"  # families whose texts say the right answer among others, or these others alone
-HEDGES = "RIGHT or WRONG", "WRONG or RIGHT", "The answer is RIGHT or WRONG."
 _NUMBER = re.compile(r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})")
 _EMPTY = "", " ", "\n", "\r\n\r\n", "\t\t", " " * LONG, "\u00a0\u2003\u3000", "\u2028\u2029"
 _SEVERAL = "{0}, {1} or {2}", "{0}\n{1}\n{2}", "{0} {1} {2}", "The answer is {0}, {1} or {2}."
@@ -58,7 +57,7 @@ _LETTERS = str.maketrans("ABCEHIKMOPTXacdehijlopsxyz01", "АВСЕНІКМОРТ
 
 @dataclass(frozen=True)
 class Case:
-    """A completion of a problem; its family is `RIGHT`, one of `HEDGES`, else the name of an attack."""
+    """A completion of a problem; its family is `RIGHT`, else the name of an attack."""
 
     problem: Problem
     text: str
@@ -66,13 +65,8 @@ class Case:
 
     @property
     def honest(self) -> bool:
-        """Whether it deserves the full reward."""
+        """Whether it deserves the full reward; any other deserves nothing."""
         return self.family == RIGHT
-
-    @property
-    def attack(self) -> bool:
-        """Whether it deserves nothing."""
-        return not self.honest and self.family not in HEDGES
 
     @property
     def says_it(self) -> bool:
@@ -93,15 +87,13 @@ def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
 
 
 def wrong_cases(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
-    """Return wrong probes, wrong answers, attacks and hedges; each text once, and none that is right."""
+    """Return wrong probes, wrong answers and attacks; each text once, and none that is right."""
     right = [problem.answer, *(case.text for case in _honest(verifier, problem))]
     # An answer to the same prompt might be right.
     others = all_but(right, [each.answer for each in problems if each.answer and each.text != problem.text])
     wrong = all_but(right, wrong_answers(problem, others[:4]))
-    frame, answer = _frame(verifier, problem), plain(problem.answer)
+    frame = _frame(verifier, problem)
     made = {WRONG: wrong, **attacks(problem, wrong, frame)}
-    if answer and wrong:
-        made |= {form: [form.replace("RIGHT", answer).replace("WRONG", wrong[0])] for form in HEDGES}
     tried = dict(verifier.probes(problem).wrong)
     for family, texts in made.items():
         kept = all_but(right, texts)

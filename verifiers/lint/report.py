@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import statistics
@@ -19,7 +20,7 @@ from rlenv._status import VERIFIER_FAILED
 from ..base import Problem, Verdict, Verifier, checked, describe
 from ..conversation import last_of
 from ..sandbox.pool import Isolated, isolate
-from .attacks import ATTACKS, HEDGES, LISTS, WRONG, Case, cases_of, shorten
+from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of, shorten
 
 USUAL, LONGEST = 0.005, 1.0  # seconds
 SAMPLED = 50  # problems
@@ -61,13 +62,11 @@ class Report:
     attacks: int = 0
     false_accepts: int = 0  # attacks that were paid for, including declared ones
     declared: dict[str, int] = field(default_factory=dict)  # paid for, by attack in `does_not_catch`
-    hedges: dict[str, int] = field(default_factory=dict)  # paid for, by form; no rule is about them
     honest: int = 0  # right completions
     false_rejects: int = 0  # right completions that were not a success
     partial: int = 0  # attacks that earned a part of a success
     most: float = 0.0  # reward of one of these
     median: float = 0.0  # seconds per verdict
-    p99: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -196,15 +195,11 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
 
 def _set_gains(trials: Sequence[Trial]) -> None:
     """Say of each list with the right answer in it what it earns above the best text with wrong answers alone."""
-    usable = [trial for trial in trials if trial.case.family in (*LISTS, WRONG) and trial.verdicts[0].status == "ok"]
-    lists, best = [trial for trial in usable if trial.case.family in LISTS and trial.case.says_it], dict[int, float]()
-    for trial in usable:
-        if not trial.case.says_it:
-            problem, reward = id(trial.case.problem), float(trial.verdicts[0].reward)
-            best[problem] = max(best.get(problem, reward), reward)
-    for trial in lists:
-        reward = float(trial.verdicts[0].reward)
-        trial.gain = max(reward - best.get(id(trial.case.problem), reward), 0.0)
+    tried = [trial for trial in trials if trial.case.family in (*LISTS, WRONG) and trial.verdicts[0].status == "ok"]
+    best = max((float(trial.verdicts[0].reward) for trial in tried if not trial.case.says_it), default=math.inf)
+    for trial in tried:
+        if trial.case.says_it and trial.case.family in LISTS:
+            trial.gain = max(float(trial.verdicts[0].reward) - best, 0.0)
 
 
 def _judged(
@@ -250,18 +245,15 @@ def _limit(seconds: float) -> Iterator[None]:
 
 
 def _count(report: Report, verifier: Verifier, trials: Sequence[Trial]) -> None:
-    paid = Counter(trial.case.family for trial in trials if trial.paid)
     known = Counter(trial.case.family for trial in trials if trial.paid or trial.listed)
     report.declared = {family: known[family] for family in verifier.does_not_catch}
-    report.hedges = {form: paid[form] for form in HEDGES if paid[form]}
-    attacks = [trial for trial in trials if trial.case.attack]
+    attacks = [trial for trial in trials if not trial.case.honest]
     report.attacks, report.false_accepts = len(attacks), sum(trial.paid for trial in attacks)
     earned = [float(trial.verdicts[0].reward) for trial in attacks if trial.earned and not trial.paid]
     report.partial, report.most = len(earned), max(earned, default=0.0)
     honest = [trial.success for trial in trials if trial.case.honest]
     report.honest, report.false_rejects = len(honest), honest.count(False)
-    times = sorted(trial.seconds for trial in trials if trial.seconds is not None)
-    report.median, report.p99 = statistics.median(times), times[int(0.99 * (len(times) - 1))]
+    report.median = statistics.median(trial.seconds for trial in trials if trial.seconds is not None)
 
 
 def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[Finding]:
@@ -285,7 +277,7 @@ def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, 
             yield "deterministic", f"alone, in a batch, in another order: {rewards}", trial
         elif trial.case.honest and not trial.success:
             yield "right", "a right answer is not a success", trial
-        if trial.paid and trial.case.attack and trial.case.family not in verifier.does_not_catch:
+        if trial.paid and trial.case.family not in verifier.does_not_catch:
             yield "attack", "a wrong completion is paid for", trial
         if trial.listed and trial.case.family not in verifier.does_not_catch:
             reward = trial.verdicts[0].reward
@@ -323,7 +315,7 @@ def _sampled(verifier: Verifier) -> list[Problem]:
 
 def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[Finding]:
     """Yield the findings about `does_not_catch`; only the verifier's own problems have to show each hole."""
-    known = dict.fromkeys([*ATTACKS, WRONG, *(trial.case.family for trial in trials if trial.case.attack)])
+    known = dict.fromkeys([*ATTACKS, WRONG, *(trial.case.family for trial in trials if not trial.case.honest)])
     paid = {trial.case.family for trial in trials if trial.paid or trial.listed}
     for family in verifier.does_not_catch:
         if family not in known:
