@@ -15,7 +15,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.base import CALLED, CARRIED, Completion
+from rlenv.verifiers.base import CALLED, CARRIED, Completion, has_dialogues
 from rlenv.verifiers.conversation import ROLES, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 
@@ -114,7 +114,7 @@ class Encoding:
         """Set the limits of dialogues, if the verifier has them, and the context for all of an episode."""
         turns, reply, context = limits.max_turns, limits.max_reply_tokens, limits.max_context_tokens
         given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
-        if not self.verifier.has_dialogues:
+        if not has_dialogues(self.verifier):
             if named := [name for name, value in given.items() if value is not None]:
                 name = type(self.verifier).__name__
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")

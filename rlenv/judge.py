@@ -11,7 +11,7 @@ from typing import Any
 
 from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
-from rlenv.verifiers.base import MiscountError, checked, describe
+from rlenv.verifiers.base import MiscountError, Scorer, checked, describe, is_success
 from rlenv.verifiers.conversation import Message
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
@@ -155,7 +155,7 @@ def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
+def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:
     """Return the info of one episode's verdict.
 
     `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
@@ -163,7 +163,7 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
     level, arm = problem.metadata.get("level"), arm_of(problem)
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
-        "is_success": verifier.is_success(verdict),
+        "is_success": is_success(verifier, verdict),
         "verifier_failed": verdict.status in VERIFIER_FAILED,
         "verdict_status": verdict.status,
         "verdict_reason": verdict.reason,

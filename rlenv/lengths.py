@@ -12,6 +12,7 @@ import numpy as np
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import last_of, shown
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
+from rlenv.verifiers.wrapping import makes_problems
 
 from .encoder import BLOCK, CUT, Encoder
 from .problems import Problems, turns_of
@@ -36,7 +37,7 @@ class Lengths:
     """
 
     def __init__(self, verifier: Verifier, encoder: Encoder, first: Problem | None) -> None:
-        if first is None and not verifier.makes_problems:
+        if first is None and not makes_problems(verifier):
             raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
         self.verifier, self.encoder = verifier, encoder
         self._first = (verifier.sample(random.Random(0)) if first is None else first).prompt

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import shown
+from rlenv.verifiers.dialogues import opened
 from rlenv.verifiers.problem import NAMED_SPLITS, template_parts
 
 from . import hub
@@ -210,9 +211,8 @@ def listed_problems(
 
 
 def _opened(found: Problems, verifier: Verifier) -> Problems:
-    if getattr(verifier.opened, "__func__", None) is Verifier.opened:
-        return found
-    return Problems([(found.place(row), verifier.opened(problem)) for row, problem in enumerate(found)])
+    made = opened(verifier, found)
+    return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 
 
 def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Problems:

@@ -280,5 +280,5 @@ class LateVerdicts(Waiting[tuple[Problem, str]]):
             verdict = judged()
             info = verdict_info(self.judge.verifier, late.problem, verdict)
             late.set_result({"reward": float(verdict.reward), **info})
-        except Exception as error:  # a plugin's `is_success`, or a miscount, must not leave anybody waiting
+        except Exception as error:  # a part that is not a number, or a miscount, must not leave anybody waiting
             late.set_exception(error)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem, Verdict, Verifier
-from rlenv.verifiers.base import CARRIED
+from rlenv.verifiers.base import CARRIED, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -69,7 +69,7 @@ class TextGenTask:
         encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         _check_columns(self.verifier, first.metadata if listed is None else listed.columns or ())
-        self.dialogues = Dialogues(self.judge, encoding, self.conclude) if self.verifier.has_dialogues else None
+        self.dialogues = Dialogues(self.judge, encoding, self.conclude) if has_dialogues(self.verifier) else None
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
         self.other_side = self.dialogues or Completions(self.judge, encoding, self.conclude)  # answers turns

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlenv.verifiers import Problem, Verifier, make_verifier
-from rlenv.verifiers.base import CARRIED, Completion
+from rlenv.verifiers.base import CARRIED, Completion, has_dialogues, is_success
 from rlenv.verifiers.conversation import Message, text_of
 from rlenv.verifiers.plugins.registry import label_of
 
@@ -59,7 +59,7 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
         ValueError: for a verifier with dialogues, and as `make_verifier` says.
     """
     made = make_verifier(verifier, **kwargs)
-    if made.has_dialogues:
+    if has_dialogues(made):
         raise ValueError(f"{type(made).__name__} has dialogues: pass environment(...) as environment_factory instead")
     posed = Posed(made)
 
@@ -69,7 +69,7 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
         log: Callable[[str, float], None] | None = columns.get("log_metric")
         known = [each for each in verdicts if each.status == "ok"]
         if log is not None and known:
-            log(f"{name}/success", math.fsum(map(made.is_success, known)) / len(known))
+            log(f"{name}/success", sum(is_success(made, each) for each in known) / len(known))
             for part in dict.fromkeys(part for each in verdicts for part in each.parts):
                 values = [each.parts[part] for each in verdicts if part in each.parts]
                 log(f"{name}/{part}", math.fsum(values) / len(values))
@@ -96,7 +96,7 @@ def environment(verifier: Any, **kwargs: Any) -> type:
         ValueError: for a verifier that judges single completions, and as `make_verifier` says.
     """
     made = make_verifier(verifier, **kwargs)
-    if not made.has_dialogues:
+    if not has_dialogues(made):
         raise ValueError(f"{type(made).__name__} judges single completions: pass reward_function(...) as reward_funcs")
     name = type(made).__name__
     return type(name, (_Playing,), {"posed": Posed(made), "__module__": __name__, "__doc__": _Playing.__doc__})

@@ -52,9 +52,10 @@ def _first(row: dict[str, Any]) -> dict[str, Any]:
     from rlenv.problems import load_problems
     from rlenv.texts import with_cue, with_request
     from rlenv.verifiers import make_verifier
+    from rlenv.verifiers.dialogues import opened
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))
-    problem = verifier.opened(load_problems(row["problems"], row.get("columns"), row.get("template"))[0])
+    (problem,) = opened(verifier, load_problems(row["problems"], row.get("columns"), row.get("template"))[:1])
     prompt = with_request(problem.prompt, verifier.request * row["ask"])
     return {
         "prompt": with_cue(prompt, row.get("cue", "")) if isinstance(prompt, str) else prompt,

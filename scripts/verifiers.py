@@ -107,12 +107,13 @@ def show(
     import random
 
     from rlenv.verifiers import make_verifier
+    from rlenv.verifiers.dialogues import opened
     from rlenv.verifiers.function import FunctionVerifier
     from rlenv.verifiers.lint.report import examples
     from rlenv.verifiers.sandbox.pool import isolate
 
     verifier, rng = make_verifier(name, **config.verifier_args), random.Random(seed)
-    problems = [verifier.opened(problem) for problem in islice(from_file(config) or (), count)]
+    problems = list(opened(verifier, list(islice(from_file(config) or (), count))))
     if not problems:
         try:
             problems = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
@@ -150,6 +151,7 @@ def _judged(
     problems: list[Problem],
     completions: tuple[str, ...],
 ) -> Iterator[dict[str, Any]]:
+    from rlenv.verifiers.base import is_success
     from rlenv.verifiers.lint.attacks import wrong_cases
 
     demonstration = verifier.demonstration(problem)
@@ -160,7 +162,7 @@ def _judged(
     for (kind, text), verdict in zip(texts, verdicts, strict=True):
         yield {
             "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
-            "success": verifier.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
+            "success": is_success(verifier, verdict), "status": verdict.status, "reason": verdict.reason,
             "parts": dict(verdict.parts),
         }  # fmt: skip
 
@@ -187,6 +189,7 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
     The exit code is 0 if all rules hold, else 1.
     """
     from rlenv.verifiers import list_verifiers, make_verifier
+    from rlenv.verifiers.dialogues import opened
     from rlenv.verifiers.lint.report import lint as examine
 
     if everything == bool(names):
@@ -195,8 +198,8 @@ def lint(config: Judged, names: tuple[str, ...], everything: bool, as_json: bool
     for name in list_verifiers() if everything else names:
         try:
             verifier = make_verifier(name, **config.verifier_args)
-            opened = None if problems is None else [verifier.opened(problem) for problem in problems]
-            reports.append(examine(verifier, opened, name))
+            listed = None if problems is None else opened(verifier, problems)
+            reports.append(examine(verifier, listed, name))
         except ValueError as error:
             if not everything:
                 raise

@@ -38,6 +38,7 @@ class Verdict:
             such episodes are left out of baselines, loss and metrics.
         reason: what went wrong, in one line, if the status is not "ok"; else perhaps what is wrong with the answer,
             feedback that the agent `sdpo` shows its teacher.
+        success: whether it counts as solved; None if the verifier's `success_reward` decides.
 
     Raises:
         ValueError: if the reward is NaN or beyond ±3.4e38, or for an unknown status.
@@ -47,6 +48,7 @@ class Verdict:
     parts: Mapping[str, float] = field(default_factory=dict)
     status: Status = "ok"
     reason: str = ""
+    success: bool | None = None
 
     def __post_init__(self) -> None:
         if not abs(self.reward) <= MAX_REWARD:
@@ -229,53 +231,28 @@ class Probes:
     wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class Verifier:
-    """Poses problems and judges completions; subclass it and override what you need.
-
-    It returns a verdict for every text, however bad (reward 0), and raises an exception for its own bugs.
+class Poser:
+    """Poses problems: the half of a verifier that comes before a completion.
 
     Attributes:
         alphabet: the characters of prompts and answers; the default tokenizer has one token for each.
         prompt_length: longest prompt in characters, of a conversation its last message; None if unknown.
         answer_length: longest right answer in characters; None if unknown.
         turns: how many, and how long the replies are, for verifiers with dialogues; see `Turns`.
-        success_reward: the least reward that counts as a success.
-        reward_range: lowest and highest possible reward of an episode, which in a dialogue is the sum over its turns;
-            a reward outside is an error of the verifier.
-        part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
-        execution: how it is run; see `Execution`.
-        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `probes`, or
-            "wrong-answer", and why wrong completions of that kind are rewarded.
-        inputs: what it judges by, beside prompt, answer and text: names of metadata, without which problems are
-            refused, and "completion.token_ids", "completion.progress" and "completion.calls"; see `Completion`.
-        request: a sentence that asks a model to put its answer where this verifier looks for it; empty if it does not.
     """
 
     alphabet: str = string.printable
     prompt_length: int | None = None
     answer_length: int | None = None
     turns: Turns = Turns()
-    success_reward: float = 1.0
-    reward_range: tuple[float, float] = (0.0, 1.0)
-    part_weights: Mapping[str, float] = {}
     levels: int = 1
-    execution: Execution = Execution()
-    does_not_catch: Mapping[str, str] = {}
-    inputs: tuple[str, ...] = ()
-    request: str = ""
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a random problem, which depends on `rng` only; override it, or `sample_at`, unless they are listed."""
-        if type(self).sample_at is Verifier.sample_at:
+        if type(self).sample_at is Poser.sample_at:
             raise NotImplementedError(f"{type(self).__name__} does not make problems: pass problems=[...]")
         return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
-
-    @property
-    def makes_problems(self) -> bool:
-        """Whether it can sample problems; otherwise they have to be listed."""
-        poser: Any = type(getattr(self.sample, "__self__", self))  # of another verifier if it was borrowed
-        return bool(poser.sample is not Verifier.sample or poser.sample_at is not Verifier.sample_at)
 
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         """Return a problem of one level, 1 to `levels`; override it if there is more than one level."""
@@ -286,44 +263,12 @@ class Verifier:
         rng = random.Random(0)
         return [self.sample_at(rng, 1 + index % self.levels) for index in range(16)]
 
-    def probes(self, problem: Problem) -> Probes:
-        """Return right and wrong completions of its own, for lint."""
-        return Probes()
-
     def dialogue(self, problem: Problem) -> Dialogue | None:
         """Return the other side of an episode in which the environment answers; None for one completion, then judged.
 
         Override it for tasks of several turns.
         """
         return None
-
-    @property
-    def has_dialogues(self) -> bool:
-        """Whether it answers what the model says, at least for some problems."""
-        return type(self).dialogue is not Verifier.dialogue
-
-    def opened(self, problem: Problem) -> Problem:
-        """Return a listed problem with the prompt that its episodes begin with; by default, its own.
-
-        Override it if the other side of a dialogue speaks first. Equal problems must stay equal.
-        """
-        return problem
-
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
-        batched = type(self).verify_batch is not Verifier.verify_batch
-        if not batched and self.has_dialogues and (dialogue := self.dialogue(problem)) is not None:
-            with closing(dialogue):
-                reply = dialogue.reply(completion)
-                verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
-            return replace(verdict, reward=reply.reward + verdict.reward)
-        if not batched:
-            raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
-        return self.verify_batch([problem], [completion])[0]
-
-    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge many completions, in order; override it if a batch is cheaper than one at a time."""
-        return [self.verify(problem, completion) for problem, completion in zip(problems, completions, strict=True)]
 
     def demonstration(self, problem: Problem) -> str:
         """Return a right completion for the supervised warm start; the reference answer by default."""
@@ -335,7 +280,7 @@ class Verifier:
         The dialogue is asked for the replies in between. By default, the turns are those in the problem's column
         `turns`, else `demonstration` alone.
         """
-        turns = problem.metadata.get("turns") if self.has_dialogues else None
+        turns = problem.metadata.get("turns") if has_dialogues(self) else None
         if turns is None:
             return [self.demonstration(problem)]
         if not isinstance(turns, (list, tuple)) or not all(isinstance(turn, str) for turn in turns):
@@ -356,54 +301,76 @@ class Verifier:
         """
         return problem.text
 
+
+class Scorer:
+    """Judges completions: the other half of a verifier.
+
+    Attributes:
+        success_reward: the least reward that counts as a success, if the verdict does not say whether it is one.
+        reward_range: lowest and highest possible reward of an episode, which in a dialogue is the sum over its turns;
+            a reward outside is an error of the verifier.
+        part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
+        execution: how it is run; see `Execution`.
+        does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `probes`, or
+            "wrong-answer", and why wrong completions of that kind are rewarded.
+        inputs: what it judges by, beside prompt, answer and text: names of metadata, without which problems are
+            refused, and "completion.token_ids", "completion.progress" and "completion.calls"; see `Completion`.
+        request: a sentence that asks a model to put its answer where this verifier looks for it; empty if it does not.
+    """
+
+    success_reward: float = 1.0
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    part_weights: Mapping[str, float] = {}
+    execution: Execution = Execution()
+    does_not_catch: Mapping[str, str] = {}
+    inputs: tuple[str, ...] = ()
+    request: str = ""
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion."""
+        if type(self).verify_batch is Scorer.verify_batch:
+            raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
+        return self.verify_batch([problem], [completion])[0]
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions, in order; override it if a batch is cheaper than one at a time."""
+        return [self.verify(problem, completion) for problem, completion in zip(problems, completions, strict=True)]
+
+    def probes(self, problem: Problem) -> Probes:
+        """Return right and wrong completions of its own, for lint."""
+        return Probes()
+
     def close(self) -> None:
         """Release what the verifier holds, such as worker processes or a model."""
 
-    def is_success(self, verdict: Verdict) -> bool:
-        """Tell whether a verdict counts as solved."""
-        return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
 
+class Verifier(Poser, Scorer):
+    """Poses problems and judges completions; subclass it and override what you need.
 
-class Held:
-    """An attribute or a method of a verifier that is that of another one, which it holds; instances may have their own.
-
-    Args:
-        holder: the attribute in which it holds the other one.
+    It returns a verdict for every text, however bad (reward 0), and raises an exception for its own bugs. `Poser` and
+    `Scorer` say what its attributes are.
     """
 
-    def __init__(self, holder: str) -> None:
-        self.holder, self.name = holder, ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return getattr(Verifier if instance is None else getattr(instance, self.holder), self.name)
-
-
-def held(holder: str = "poser") -> Any:
-    """Return a `Held`, which a type checker takes for anything."""
-    return Held(holder)
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
+        batched = type(self).verify_batch is not Scorer.verify_batch
+        if batched or (dialogue := self.dialogue(problem)) is None:
+            return super().verify(problem, completion)
+        with closing(dialogue):
+            reply = dialogue.reply(completion)
+            verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
+        return replace(verdict, reward=reply.reward + verdict.reward)
 
 
-class WithPoser(Verifier):
-    """A verifier that judges problems which another one makes.
+def has_dialogues(poser: Poser) -> bool:
+    """Tell whether it answers what the model says, at least for some problems."""
+    return type(poser).dialogue is not Poser.dialogue
 
-    Attributes:
-        poser: makes the problems, and knows right answers; by default one that makes none.
-    """
 
-    poser = Verifier()
-    alphabet: str = held()
-    prompt_length: int | None = held()
-    answer_length: int | None = held()
-    levels: int = held()
-    sample = held()
-    sample_at = held()
-    examples = held()
-    demonstration = held()
-    extract = held()
-    split_key = held()
+def is_success(scorer: Scorer, verdict: Verdict) -> bool:
+    """Tell whether a verdict counts as solved: as it says itself, else by the scorer's `success_reward`."""
+    solved = verdict.reward >= scorer.success_reward if verdict.success is None else verdict.success
+    return verdict.status == "ok" and bool(solved)
 
 
 class MiscountError(ValueError):
@@ -413,7 +380,7 @@ class MiscountError(ValueError):
     """
 
 
-def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
+def checked(verifier: Scorer, verdicts: object, count: int) -> list[Verdict]:
     """Check what `verify_batch` returned and return it as a list of `count` verdicts.
 
     A verdict whose reward is outside the verifier's `reward_range`, by more than rounding, becomes an error.
@@ -431,7 +398,7 @@ def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
     return [in_range(verifier, verdict) for verdict in right]
 
 
-def in_range(verifier: Verifier, verdict: Verdict, paid: float = 0.0) -> Verdict:
+def in_range(verifier: Scorer, verdict: Verdict, paid: float = 0.0) -> Verdict:
     """Return a verdict, or an error in its place if the reward of the episode is outside the `reward_range`.
 
     Args:

@@ -11,10 +11,11 @@ from typing_extensions import override
 
 from rlenv._status import VERIFIER_FAILED
 
-from .base import MAX_REWARD, Execution, Problem, Verdict, Verifier, WithPoser, checked, held
+from .base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
 from .function import in_their_loop
 from .plugins.registry import make_verifier, register_verifier
 from .sandbox.pool import Isolated, isolate
+from .wrapping import WithPoser, makes_problems
 
 
 @register_verifier("weighted")
@@ -38,8 +39,6 @@ class Weighted(WithPoser):
             verifier or part, or unknown arguments.
     """
 
-    probes = held()
-
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise ValueError(f"weighted: parts maps names to weights, as in {{'arith': 1}}; got {parts!r}")
@@ -54,13 +53,13 @@ class Weighted(WithPoser):
             weight = settings.pop("weight", None)
             self.weights[name] = _weight(name, weight)
             part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
-            if part.has_dialogues:
+            if has_dialogues(part):
                 raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
             self.judges[name] = isolate(part) or part
         self.part_weights = self.weights
         members = list(self.parts.values())
         self.request = next((member.request for member in members if member.request), "")
-        self.poser = next((part for part in members if part.makes_problems), members[0])
+        self.poser = self.posing = next(filter(makes_problems, members), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
         runs = [part.execution for part in members]
@@ -85,13 +84,9 @@ class Weighted(WithPoser):
                 columns[name] = checked(part, made, len(completions))
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
 
-    def is_success(self, verdict: Verdict) -> bool:
-        """Tell whether the parts that decide count their own rewards as a success; see the class."""
-        if verdict.status != "ok":
-            return False
-        decide = [name for name, weight in self.weights.items() if weight > 0]
-        wanted = [name for name in ([self.success_of] if self.success_of else decide) if name in verdict.parts]
-        return bool(wanted) and all(self.parts[name].is_success(_part(verdict, name)) for name in wanted)
+    @override
+    def probes(self, problem: Problem) -> Probes:  # what is right for this part may be wrong for another one
+        return Probes(wrong=self.posing.probes(problem).wrong)
 
     def _sum(self, verdicts: dict[str, Verdict]) -> Verdict:
         for status in VERIFIER_FAILED:
@@ -108,7 +103,10 @@ class Weighted(WithPoser):
         if not abs(reward) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason="the weighted sum is beyond float32")
         reason = "; ".join(verdict.reason for verdict in applicable.values() if verdict.reason)
-        return Verdict(reward, parts, reason=reason)
+        decide = [name for name, weight in self.weights.items() if weight > 0]
+        wanted = [name for name in ([self.success_of] if self.success_of else decide) if name in applicable]
+        success = bool(wanted) and all(is_success(self.parts[name], applicable[name]) for name in wanted)
+        return Verdict(reward, parts, reason=reason, success=success)
 
     @override
     def close(self) -> None:
@@ -141,9 +139,3 @@ def _range(parts: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
     all_ends = [sorted(weight * end if weight else 0.0 for end in part.reward_range) for weight, part in parts]
     lows, highs = [low for low, _ in all_ends], [high for _, high in all_ends]
     return sum(min(low, 0.0) for low in lows) or min(lows), sum(max(high, 0.0) for high in highs) or max(highs)
-
-
-def _part(verdict: Verdict, name: str) -> Verdict:
-    """Return the verdict of one part, from the named parts that `_sum` wrote."""
-    inner = {key.removeprefix(f"{name}/"): value for key, value in verdict.parts.items() if key.startswith(f"{name}/")}
-    return Verdict(verdict.parts[name], inner)

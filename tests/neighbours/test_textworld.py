@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlenv.verifiers import make_verifier
+from rlenv.verifiers.base import is_success
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("textworld")
@@ -26,4 +27,4 @@ def test_a_quest_is_paid_and_other_commands_are_not(monkeypatch, tmp_path):
     assert [reply.reward for reply in first] == [0, 0, 0]
     assert first[1].content == "You are carrying nothing.\n"
     last = dialogue.reply("unlock safe with latchkey")
-    assert last.reward + last.verdict.reward == 1 and verifier.is_success(last.verdict)
+    assert last.reward + last.verdict.reward == 1 and is_success(verifier, last.verdict)

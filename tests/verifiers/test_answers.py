@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlenv.verifiers import Problem, make_verifier
+from rlenv.verifiers.base import is_success
 from rlenv.verifiers.sandbox.run import unavailable
 
 FOLDER, AT_ONCE = Path(__file__).parent / "answers", 10
@@ -30,7 +31,7 @@ def earns_what_is_kept(verifier, row):
         return (verdict.reward, verdict.status) == (0.0, "error") and row["error"] in verdict.reason
     paid = row.get("paid", row["right"])
     reward = row.get("reward", float(paid))
-    return (verdict.status, verdict.reward, verifier.is_success(verdict)) == ("ok", reward, paid)
+    return (verdict.status, verdict.reward, is_success(verifier, verdict)) == ("ok", reward, paid)
 
 
 @pytest.mark.parametrize(("name", "rows"), ROWS)

@@ -3,12 +3,14 @@ import math
 import pytest
 
 from rlenv.verifiers import Verdict, Verifier
-from rlenv.verifiers.base import checked
+from rlenv.verifiers.base import checked, is_success
 
 
 def test_success_needs_the_reward_and_a_verdict_that_was_reached():
     verdicts = Verdict(1.0), Verdict(0.99), Verdict(1.0, status="timeout")
-    assert [Verifier().is_success(verdict) for verdict in verdicts] == [True, False, False]
+    assert [is_success(Verifier(), verdict) for verdict in verdicts] == [True, False, False]
+    said = Verdict(1.0, success=False), Verdict(0.0, success=True), Verdict(0.0, status="error", success=True)
+    assert [is_success(Verifier(), verdict) for verdict in said] == [False, True, False]
 
 
 class Between(Verifier):

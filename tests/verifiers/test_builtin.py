@@ -25,6 +25,7 @@ from rlenv.verifiers import (
     isolate,
     make_verifier,
 )
+from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.builtin.countdown import evaluate
 from rlenv.verifiers.builtin.json_schema import MOST_DIGITS, read_json
 from rlenv.verifiers.dialogues import begin, reply_to
@@ -62,7 +63,7 @@ def test_a_problem_keeps_to_what_is_declared_and_its_demonstration_is_right(name
         assert len(turns) <= verifier.turns.max_turns
         for text in (turns[-1], *verifier.probes(problem).right):
             assert verifier.verify(problem, text).reward == 1.0
-        if verifier.has_dialogues:
+        if has_dialogues(verifier):
             dialogue = begin(verifier, problem)
             *replies, last = [reply_to(dialogue, turn) for turn in turns]
             assert last.verdict.reward == 1 and [reply.verdict for reply in replies] == [None] * len(replies)

@@ -16,6 +16,7 @@ from rlenv.verifiers.code.verifier import program_of
 from rlenv.verifiers.dialogues import begin, reply_to
 from rlenv.verifiers.sandbox import run as sandbox
 from rlenv.verifiers.sandbox.run import SandboxError
+from rlenv.verifiers.wrapping import makes_problems
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "def add(a, b): return a + b", {"tests": ["assert add(1, 2) == 3"]})
@@ -204,7 +205,7 @@ def test_a_mended_program_is_right():
     assert reply_to(dialogue, "pass").verdict is None
     assert reply_to(dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
     assert dialogue.out_of_budget().reward == 0 and verifier.verify(CLAMP, CLAMP.answer).reward == 1
-    assert verifier.turns.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
+    assert verifier.turns.max_turns == 3 and makes_problems(verifier) and len(verifier.examples()) > 8
 
 
 HUMAN_EVAL = {

@@ -4,6 +4,7 @@ import pytest
 from dialogues import Echoing, Hashing
 
 from rlenv.verifiers import Arith, Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate
+from rlenv.verifiers.base import has_dialogues
 from rlenv.verifiers.conversation import text_of
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 
@@ -52,7 +53,7 @@ def saying(reply, **attributes):
 def test_a_completion_is_a_dialogue_of_one_turn_which_is_closed_whatever_happens():
     problem = Problem("?", "7")
     guess, closed = saying(lambda turn: Reply("no", 0.25, Verdict(0.5) if turn == "7" else None))
-    assert guess.has_dialogues and not Verifier().has_dialogues and Verifier().dialogue(problem) is None
+    assert has_dialogues(guess) and not has_dialogues(Verifier()) and Verifier().dialogue(problem) is None
     assert [guess.verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25] and len(closed) == 2
     failing, closed = saying(lambda turn: {}[turn])
     with pytest.raises(KeyError):

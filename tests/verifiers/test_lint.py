@@ -74,8 +74,7 @@ PAYS = {  # each attack is the one that finds a verifier
 CALLS, SEEDS = itertools.count(), itertools.count()
 BAD = {
     differing("Leaves", reward=leaves): "failed",
-    differing("UnknownField", verify=lambda self, problem, text: Verdict(1.0, success=True)): "failed",
-    differing("NoSuccess", is_success=lambda self, verdict: verdict.parts["answer"] > 0): "failed",
+    differing("UnknownField", verify=lambda self, problem, text: Verdict(1.0, correct=True)): "failed",
     differing("TimesOut", verify=lambda self, problem, text: Verdict(0.0, status="timeout")): "failed",
     paying("OutOfRange", lambda answer, text: 2 * (text == "?")): "failed",
     differing("Remembers", reward=lambda *case: Sums.reward(*case) - next(CALLS) % 7 / 70, reward_range=(-1.0, 1.0),

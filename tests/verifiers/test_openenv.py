@@ -13,6 +13,7 @@ from openenv_servers import TEXT, URL, PretendServer
 
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import make_verifier
+from rlenv.verifiers.base import is_success
 from rlenv.verifiers.dialogues.openenv import ActionForm, text_of
 from rlenv.verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
 
@@ -66,7 +67,7 @@ def test_an_episode_with_its_rewards(server):
     assert said.content == "no <|im_end|" and said.counts["cut_observations"] == 1, "what it says is data"
     assert [said.reward, other.reply("x").verdict.reward] == [0.25, 0.25]
     reply = right.reply(str(problem.metadata["seed"] % 10))
-    assert made.is_success(reply.verdict) and reply.reward == 0
+    assert is_success(made, reply.verdict) and reply.reward == 0
     assert len(server.sessions) == 2
     made.close()
     assert not server.sessions

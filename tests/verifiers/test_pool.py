@@ -178,6 +178,15 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_this_one(judged):
     assert judged(Scribbles(), ["fine", "late", "fine"]) == [Verdict(1.0)] * 3
 
 
+class Solves(Verifier):
+    def verify(self, problem, completion):
+        return Verdict(0.0, success={"yes": True, "no": False}.get(completion))
+
+
+def test_a_verdict_says_in_another_process_too_whether_it_is_a_success(judged):
+    assert [verdict.success for verdict in judged(Solves(), ["yes", "no", "-"])] == [True, False, None]
+
+
 class Exact(Verifier):
     def verify(self, problem, completion):
         return Verdict(float(completion == problem.answer))

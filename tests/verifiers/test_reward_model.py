@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, LlamaConfig,
 
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import Arith, Problem, RewardModel, make_verifier
+from rlenv.verifiers.wrapping import makes_problems
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")
@@ -152,10 +153,10 @@ def test_problems_come_from_another_verifier():
     settings = {"problems_of": "arith", "problem_args": {"digits": 1}}
     verifier = judge("gpt2", 1, **settings)
     arith = Arith(digits=1)
-    assert verifier.makes_problems and verifier.prompt_length == arith.prompt_length
+    assert makes_problems(verifier) and verifier.prompt_length == arith.prompt_length
     problem = verifier.sample(random.Random(3))
     assert problem == arith.sample(random.Random(3)) and verifier.demonstration(problem) == problem.answer
     listed = judge("gpt2", 1)
-    assert not listed.makes_problems
+    assert not makes_problems(listed)
     with pytest.raises(NotImplementedError):
         listed.sample(random.Random(0))

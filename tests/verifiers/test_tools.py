@@ -21,6 +21,7 @@ from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, read_calls
 from rlenv.verifiers.dialogues.toolbox import NO_OUTPUT, make_tool
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
+from rlenv.verifiers.wrapping import makes_problems
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -231,13 +232,13 @@ def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
 def test_a_wrapped_verifier_keeps_its_own_ways():
     inner = Arith(digits=3, levels=2)
     around = pickle.loads(pickle.dumps(WithTools(inner, ["calculator"])))
-    assert around.levels == 2 and around.makes_problems
+    assert around.levels == 2 and makes_problems(around)
     assert around.split_key(PROBLEM) == inner.split_key(PROBLEM) and around.demonstration(PROBLEM) == "46"
     assert set(inner.alphabet) < set(around.alphabet)
     turns = ["calc(1+1)", "2"]
     assert around.demonstration_turns(Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
     assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
-    assert not WithTools(Verifier(), ["calculator"]).makes_problems
+    assert not makes_problems(WithTools(Verifier(), ["calculator"]))
     assert WithTools(Asking(), [add], turns=3).turns.max_turns == 5, "beside those of the verifier"
     assert not around.execution.isolated and WithTools(Arith(), ["calculator", add]).execution.isolated
 

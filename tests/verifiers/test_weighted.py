@@ -8,6 +8,7 @@ import pytest
 
 from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Arith, Execution, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
+from rlenv.verifiers.base import is_success
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
@@ -70,7 +71,7 @@ SUMS = [  # parts, a completion, the reward and whether it is a success, named p
 def test_the_parts_make_the_reward_and_those_with_a_positive_weight_the_success(parts, text, reward, success, named):
     weighted = Weighted(parts)
     verdict = weighted.verify(SUM, text)
-    assert (verdict.status, verdict.reward, weighted.is_success(verdict)) == ("ok", reward, success)
+    assert (verdict.status, verdict.reward, is_success(weighted, verdict)) == ("ok", reward, success)
     assert named is None or verdict.parts == named
 
 
@@ -85,7 +86,7 @@ def test_the_parts_make_the_reward_and_those_with_a_positive_weight_the_success(
 def test_a_sum_without_all_its_parts_or_beyond_a_float_is_no_reward(parts, text, status, reason):
     weighted = Weighted(parts)
     verdict = weighted.verify(SUM, text)
-    assert verdict == Verdict(0.0, status=status, reason=reason) and not weighted.is_success(verdict)
+    assert verdict == Verdict(0.0, status=status, reason=reason) and not is_success(weighted, verdict)
 
 
 class Floor(Says):

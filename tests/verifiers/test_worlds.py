@@ -12,6 +12,7 @@ from environment_classes import Numbers, by_guesses
 
 import rlenv  # noqa: F401
 from rlenv.verifiers import Problem, isolate, make_verifier
+from rlenv.verifiers.base import is_success
 from rlenv.verifiers.dialogues import replay
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -230,7 +231,7 @@ def test_rewards_are_those_of_the_steps_and_an_exception_is_an_error_of_the_epis
     first = game.reply(problem.prompt.strip())
     assert again.reply(problem.prompt.strip()) == first and first.reward == 0.5
     last = game.reply(first.content.strip())
-    assert last.reward + last.verdict.reward == 0.5 and verifier.is_success(last.verdict)
+    assert last.reward + last.verdict.reward == 0.5 and is_success(verifier, last.verdict)
     env = gymnasium.make("TextGen-v0", verifier=verifier, flag_errors=True, disable_env_checker=True).unwrapped
     env.reset(seed=0)
     for token in [*env.task.encoding.encoder.ids(["x"])[0], env.task.encoding.eos_token_id]:

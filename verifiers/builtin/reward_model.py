@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import Execution, Problem, Verdict, WithPoser, first_line
+from ..base import Execution, Problem, Verdict, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag, require, whole_number
 from ..plugins.registry import make_verifier, register_verifier
+from ..wrapping import WithPoser
 
 ADAPTER = "adapter_config.json"  # of peft
 CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conversations in training

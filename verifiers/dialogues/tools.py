@@ -10,7 +10,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import CALLED, Dialogue, Problem, Reply, Turns, Verdict, Verifier, WithPoser, held
+from ..base import CALLED, Dialogue, Problem, Reply, Turns, Verdict, Verifier
+from ..wrapping import WithPoser, held
 from .calls import Call
 from .running import begin
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox, make_tool
@@ -40,14 +41,12 @@ class WithTools(WithPoser):
         ValueError: for no tools, two of the same name, and as `make_tool` says.
     """
 
-    success_reward: float = held()
-    reward_range: tuple[float, float] = held()
-    part_weights: Mapping[str, float] = held()
-    does_not_catch: Mapping[str, str] = held()
-    request: str = held()
-    probes = held()
-    opened = held()
-    is_success = held()
+    success_reward: float = held("verifier")
+    reward_range: tuple[float, float] = held("verifier")
+    part_weights: Mapping[str, float] = held("verifier")
+    does_not_catch: Mapping[str, str] = held("verifier")
+    request: str = held("verifier")
+    probes = held("verifier")
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class WithTools(WithPoser):
             raise ValueError(f"{type(verifier).__name__} has tools of its own ({own}) and takes no others: omit them")
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
-        self.poser = verifier
+        self.poser = self.verifier = verifier
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
         longest = max(result_length, verifier.turns.reply_length or 0)
         functions = [tool.function for tool in made]
@@ -81,20 +80,20 @@ class WithTools(WithPoser):
 
     @override
     def close(self) -> None:
-        self.poser.close()
+        self.verifier.close()
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
-        return Calling(self, begin(self.poser, problem))
+        return Calling(self, begin(self.verifier, problem))
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
         if "turns" in problem.metadata:  # of a file, whose turns may call tools
             return super().demonstration_turns(problem, rng)
-        return self.poser.demonstration_turns(problem, rng)
+        return self.verifier.demonstration_turns(problem, rng)
 
     def _instead(self, turn: str, fault: str) -> Reply | None:
-        return self.box.instead(turn, fault) or self.poser.turns.in_place(turn, fault)
+        return self.box.instead(turn, fault) or self.verifier.turns.in_place(turn, fault)
 
     def calls(self, turn: str) -> Sequence[Call]:
         """Return the calls in a turn."""

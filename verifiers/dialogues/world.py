@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from typing_extensions import override
 
-from ..base import Dialogue, Problem, Verifier
+from ..base import Dialogue, Poser, Problem, Verifier
+from ..wrapping import WithPoser
 
 SEEDS = 2**31  # what every library takes
 SIMILAR = {
@@ -45,6 +46,10 @@ class World(Verifier):
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement playing")
 
+    def opened(self, problem: Problem) -> Problem:
+        """Return a listed problem with the prompt that its episodes begin with; equal problems stay equal."""
+        return problem
+
     def opening(self, seed: int) -> str:
         """Return the environment's text after a reset with a seed; the same for the same seed."""
         playing = self.playing(seed)
@@ -63,6 +68,15 @@ class World(Verifier):
     @override
     def split_key(self, problem: Problem) -> str:
         return str(problem.metadata["seed"])
+
+
+def opened(poser: Poser, problems: Sequence[Problem]) -> Sequence[Problem]:
+    """Return listed problems with the prompts that their episodes begin with: of most verifiers, the same ones."""
+    if isinstance(poser, WithPoser):
+        return opened(poser.poser, problems)
+    if not isinstance(poser, World) or type(poser).opened is World.opened:
+        return problems
+    return [poser.opened(problem) for problem in problems]
 
 
 class Randomness:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import Problem, Verdict, Verifier, checked, describe
+from ..base import Problem, Verdict, Verifier, checked, describe, is_success
 from ..conversation import last_of
 from ..sandbox.pool import Isolated, isolate
 from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of, shorten
@@ -187,7 +187,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
     nothing, judged = max(0.0, verifier.reward_range[0]), [trial for trial in trials if trial.verdicts]
     for trial in judged:
         verdict = trial.verdicts[0]
-        trial.success = verdict.status == "ok" and verifier.is_success(verdict)
+        trial.success = is_success(verifier, verdict)
         trial.earned = verdict.status == "ok" and verdict.reward > nothing
     _set_gains(judged)
     return judged
@@ -209,11 +209,7 @@ def _judged(
         with _limit(longest):
             problems, texts = [case.problem for case in cases], [case.text for case in cases]
             made = [judge.verify(problems[0], texts[0])] if alone else judge.verify_batch(problems, texts)
-            verdicts = checked(verifier, made, len(cases))
-            for verdict in verdicts:
-                if verdict.status == "ok":
-                    verifier.is_success(verdict)  # must not raise
-            return verdicts
+            return checked(verifier, made, len(cases))
     except _TooLongError:
         failed = Verdict(0.0, status="timeout", reason=f"no verdict after {longest:g} seconds")
     except (Exception, SystemExit) as error:

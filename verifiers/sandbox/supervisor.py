@@ -195,6 +195,7 @@ def _plain(verdict: Any) -> dict[str, object]:
         "parts": {str(name): float(value) for name, value in verdict.parts.items()},
         "status": verdict.status,
         "reason": verdict.reason[:REASON_LENGTH],
+        "success": None if verdict.success is None else bool(verdict.success),
     }
 
 
