@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
+
+from rlenv._json import read_table
 
 try:
     import fcntl
@@ -187,23 +188,6 @@ def checking(file: Path) -> Iterator[None]:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
     except KeyError as error:
         raise ValueError(f"{str(file)!r} is damaged: it has no {error}") from error
-
-
-def read_table(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        ValueError: if the file is missing, or holds anything else.
-    """
-    if not file.is_file():
-        raise ValueError(f"{str(file)!r} is damaged: it is missing")
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError) as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if not isinstance(table, dict):
-        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
-    return table
 
 
 def seal(folder: Path) -> None:

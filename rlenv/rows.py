@@ -12,18 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlenv._json import check_tables
 from rlenv.verifiers.base import first_line
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.problem import NAMED_SPLITS
 
-from .json_files import check_objects, damaged
-
 Row = Mapping[str, Any]
 Made = TypeVar("Made")
 PlacedRow = tuple[str, Row | ValueError]  # its place in the file, and its columns or what is wrong with it
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
-_STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"  # of a folder of `datasets`
 BLOCK = 1000  # mapped rows in memory at once
 
 
@@ -258,28 +256,9 @@ def _read_datasets(path: Path) -> MappedRows:
     except IndexError as error:
         raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        parts = sorted({path, *(file.parent for name in (_STATE, _INFO) for file in path.glob(f"*/{name}"))})
-        check_objects(part / name for part in parts for name in (_DICT, _STATE, _INFO))
-        for part in parts:
-            _check_dataset(part)
+        check_tables(path)
         raise ValueError(f"{str(path)!r} cannot be read: {first_line(error)}") from error
     return split_rows(saved)
-
-
-def _check_dataset(folder: Path) -> None:
-    """Load a data set alone, and say which of its files is damaged."""
-    datasets = require("datasets", "data", f"the folder {str(folder)!r}")
-    if not ((folder / _STATE).exists() and (folder / _INFO).exists()):
-        return
-    faults = (KeyError, TypeError, AttributeError)  # those of the tables are others
-    try:
-        datasets.DatasetInfo.from_directory(str(folder))
-    except (*faults, ValueError) as error:
-        raise damaged(folder / _INFO, error) from error
-    try:
-        datasets.load_from_disk(str(folder))
-    except faults as error:
-        raise damaged(folder / _STATE, error) from error
 
 
 def split_rows(found: Any) -> MappedRows:

@@ -12,12 +12,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
+from rlenv._json import check_tables
 from rlenv.verifiers.base import first_line
 from rlenv.verifiers.conversation import shown
 
-from .json_files import check_objects, damaged
-
-GENERATION_CONFIG, TOKENIZER = "generation_config.json", "tokenizer.json"
+GENERATION_CONFIG = "generation_config.json"
 _ABSENT_IS_FINE = {
     f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
 }
@@ -128,27 +127,14 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
         except Exception as error:  # of whatever kind: transformers trusts the files, and tokenizers raises plain ones
-            _check_files(Path(spec))
-            if type(error) is not Exception and not isinstance(error, (OSError, ValueError, TypeError, AttributeError)):
-                raise
+            check_tables(Path(spec))
             how = "pass a folder; a preset has its own: --model PRESET, in Python policies.tokenizer_of(PRESET)"
             raise ValueError(
                 f"tokenizer {str(spec)!r} cannot be loaded: {first_line(error).rstrip('.')}; {how}"
-            ) from None
+            ) from error
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
     return tokenizer
-
-
-def _check_files(folder: Path) -> None:
-    """Check the files of a tokenizer; see `check_objects` about errors."""
-    names = (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-    check_objects(folder / name for name in names)
-    try:
-        if (folder / TOKENIZER).exists():
-            Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:
-        raise damaged(folder / TOKENIZER, error) from error
 
 
 def decode(

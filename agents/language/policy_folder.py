@@ -14,9 +14,11 @@ from typing import Any
 
 from transformers import GenerationConfig
 
+from rlenv._json import read_table
+
 from ..checks import check_choice, check_flag, check_number
 from ..devices import HALVES
-from ..files import checking, read_table
+from ..files import checking
 from ..policies.base import MODEL
 from . import adapters
 from .critic import CRITICS

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from rlenv._json import read_table
+
 from ..checks import first_line
-from ..files import read_table
 from ..policies.presets import PRESETS, preset_config
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .gguf import model_folder

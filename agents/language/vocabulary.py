@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
+from rlenv._json import check_tables
+
 from ..checks import first_line
-from ..files import read_table
 from .adapters import base_of, has_adapter
 from .gguf import model_folder
 from .loading import find_config
 
-TOKENIZER = "tokenizer.json"
-FILES = ("tokenizer_config.json", TOKENIZER, "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
+FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
 
 
 def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
@@ -146,27 +145,13 @@ def _read(source: str) -> Any:
     """Return the tokenizer in a folder, or of an id.
 
     Raises:
-        ValueError: if it cannot be loaded, with the file that is damaged.
+        ValueError: if it cannot be loaded, with the first file that holds no JSON object, if any.
     """
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # of whatever kind: transformers trusts the files, and tokenizers raises plain ones
-        _check_files(Path(source))
-        if type(error) is not Exception and not isinstance(error, (OSError, ValueError, TypeError, AttributeError)):
-            raise
+        check_tables(Path(source))
         raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
-
-
-def _check_files(folder: Path) -> None:
-    """Check the files of a tokenizer; see `read_table` about errors."""
-    for name in (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
-        if (folder / name).exists():
-            read_table(folder / name)
-    try:
-        if (folder / TOKENIZER).exists():
-            Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:
-        raise ValueError(f"{str(folder / TOKENIZER)!r} is damaged: {first_line(error)}") from error
 
 
 def _is_cached(name: str) -> bool:

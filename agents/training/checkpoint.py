@@ -22,8 +22,10 @@ from zipfile import is_zipfile
 
 from gymnasium.vector import VectorEnv
 
+from rlenv._json import read_table
+
 from ..errors import DivergedError
-from ..files import check_seal, read_table, reading, seal, whole_folder, write_folder
+from ..files import check_seal, reading, seal, whole_folder, write_folder
 from ..fsdp import frozen_from
 from ..policies import KINDS, Policy, SavedPolicy
 from .state import read_state, write_state

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..files import read_table
+from rlenv._json import read_table
 
 
 def write_state(state: Any, path: Path) -> None:

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import click
 import torch
 
+from rlenv._json import read_table
 from rlenv.agents import AGENTS
-from rlenv.agents.files import Lock, read_table
+from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
 from ..config.arguments import is_text

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import torch
 
+from rlenv._json import read_table
 from rlenv.agents import make_envs, processes
-from rlenv.agents.files import read_table
 from rlenv.agents.fsdp import check_shard
 from rlenv.agents.language import memory
 from rlenv.agents.language.adapters import base_of, has_adapter

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlenv.agents.files import is_locked, read_table
+from rlenv._json import read_table
+from rlenv.agents.files import is_locked
 
 from ..config.names import resume_command, short_name
 from ..process.terminal import plain

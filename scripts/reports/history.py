@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.agents.files import read_table
+from rlenv._json import read_table
 
 from ..run.folder import CONFIG, CSV, RunFolder, read_rows, runs_in
 from .tokens import Row

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlenv.agents.files import read_table
+from rlenv._json import read_table
 from rlenv.agents.training.checkpoint import read_facts
 from rlenv.version import __version__
 

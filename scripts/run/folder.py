@@ -30,7 +30,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from rlenv.agents.files import MANIFEST, Lock, read_table, sync, versions, whole_folder
+from rlenv._json import read_table
+from rlenv.agents.files import MANIFEST, Lock, sync, versions, whole_folder
 
 from ..process import torchrun
 from ..process.progress import say

@@ -343,7 +343,7 @@ def whole_folders(tmp_path_factory):
 
 @pytest.mark.parametrize("read", [load_problems, partial(load_tokenizer, alphabet="")], ids=["rows", "tokenizer"])
 def test_a_damaged_file_of_a_folder_is_named(read, whole_folders, tmp_path):
-    """In whatever way: the libraries that read them raise errors of all kinds, without the file."""
+    """If it holds no JSON object; else the folder: the libraries that read them raise errors of all kinds."""
     for number, (folder, name, held) in enumerate(FOLDERS):
         if (folder == "tokenizer") != (read is not load_problems):
             continue
@@ -352,7 +352,8 @@ def test_a_damaged_file_of_a_folder_is_named(read, whole_folders, tmp_path):
         file.write_text(held if isinstance(held, str) else json.dumps(json.loads(file.read_text()) | held))
         with pytest.raises(ValueError, match=r"\A[^\n]+\Z") as refused:
             read(tmp_path / str(number))
-        assert f"{str(file)!r} is damaged: " in str(refused.value), (name, held, str(refused.value))
+        said = f"{str(file)!r} is damaged: " if held in DAMAGED else f"{str(tmp_path / str(number))!r} cannot be "
+        assert said in str(refused.value), (name, held, str(refused.value))
 
 
 def test_files_of_other_libraries_are_refused_by_row(tmp_path):

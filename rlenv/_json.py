@@ -1,0 +1,35 @@
+"""Files with a JSON object, read so that errors name them; the module imports nothing of rlenv."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ValueError: if the file is missing, or holds anything else.
+    """
+    if not file.is_file():
+        raise ValueError(f"{str(file)!r} is damaged: it is missing")
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
+    return table
+
+
+def check_tables(folder: Path) -> None:
+    """Read each JSON file of a folder that another library could not load, since its errors do not name files.
+
+    Raises:
+        ValueError: in one line, for the first that holds no object.
+    """
+    for pattern in ("*.json", "*/*.json"):
+        for file in sorted(folder.glob(pattern)):
+            read_table(file)
