@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TextIO
 from rlenv.verifiers import Isolated, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.answer import document_in
 from rlenv.verifiers.code.cases import read_tests
-from rlenv.verifiers.sandbox.run import Limits, run
+from rlenv.verifiers.sandbox.run import ProgramLimits, run
 
 from .public_data import DATA, Row
 
@@ -116,7 +116,7 @@ def _passes(item: Item) -> bool:
     if not item.row.official:
         return False
     script = f"{document_in(item.completion)}\n{item.row.official}\nprint('passed all')"
-    return run({"main.py": script}, limits=Limits(seconds=10)).output.endswith(b"passed all\n")
+    return run({"main.py": script}, limits=ProgramLimits(seconds=10)).output.endswith(b"passed all\n")
 
 
 def _as_line(name: str, item: Item, verdict: Verdict) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def bearer(variable: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A server's answer.
 
     Attributes:
@@ -152,7 +152,7 @@ def _shut_down(connection: socket.socket) -> None:
 
 def ask(
     url: str, body: Any = None, *, headers: Mapping[str, str], seconds: float, most_bytes: int = 2**20
-) -> Answer:  # fmt: skip
+) -> Response:  # fmt: skip
     """Return the answer to a request: GET, or POST with JSON.
 
     A server that is busy (429, 503) is asked three times, after the pauses that it asks for; if a pause would outlast
@@ -212,7 +212,7 @@ def _certificates() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _ask_once(client: httpx.Client, url: str, data: bytes | None, seconds: float, most_bytes: int) -> Answer:
+def _ask_once(client: httpx.Client, url: str, data: bytes | None, seconds: float, most_bytes: int) -> Response:
     import httpx
 
     def traced(event: str, info: Mapping[str, Any]) -> None:
@@ -238,7 +238,7 @@ def _ask_once(client: httpx.Client, url: str, data: bytes | None, seconds: float
             if deadline.passed:  # a body without a length ends when its connection is shut down
                 raise TimeoutError
             reason = printable(answer.reason_phrase)
-            return Answer(status, reason, bytes(found[:most]), answer.headers.get("Retry-After"))
+            return Response(status, reason, bytes(found[:most]), answer.headers.get("Retry-After"))
     except httpx.InvalidURL as error:
         raise ValueError(f"has an address that cannot be asked ({printable(str(error))})") from error
     except (httpx.TransportError, OSError) as error:

@@ -116,7 +116,7 @@ def _observed(content: str | list[Message], **fields: Any) -> TurnObservation:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Limits of a server.
 
     Args:
@@ -141,7 +141,7 @@ class Gate:
         limits: what is allowed.
     """
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limits: Limits) -> None:
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limits: ServerLimits) -> None:
         self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +222,7 @@ def _is_mcp(text: str | None) -> bool:
     return isinstance(message, dict) and message.get("type") == "mcp"
 
 
-def make_app(posed: Posed, limits: Limits) -> Gate:
+def make_app(posed: Posed, limits: ServerLimits) -> Gate:
     """Return the ASGI application of a verifier."""
     app = create_fastapi_app(
         partial(VerifierEnvironment, posed), TurnAction, TurnObservation,

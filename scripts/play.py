@@ -42,13 +42,13 @@ def play(config: PlayConfig, run: Path | None) -> None:
     from rlenv.agents.rollouts.action_probabilities import Choices
 
     from .config.task_options import with_task
-    from .jobs.games import Game, open_subject, play_episodes
+    from .jobs.games import PlayedGame, open_subject, play_episodes
 
     _check(run, config)
     config = with_task(config)
     env, onlooker = open_subject(run, config)
     try:
-        game = Game(env, config.top)
+        game = PlayedGame(env, config.top)
         draw = None
         if config.watch:
             generator = torch.Generator().manual_seed(config.seed)

@@ -30,12 +30,12 @@ def serve(config: ServeConfig) -> None:
 
     judge = make_verifier(config.verifier, **config.verifier_args)  # before the imports, which take seconds
     require("openenv.core.env_server", "openenv", "rlenv serve")
-    from rlenv.openenv_server import Limits, listen, make_app
+    from rlenv.openenv_server import ServerLimits, listen, make_app
     from rlenv.openenv_server import serve as run
     from rlenv.posing import Posed
 
     bound = listen(config.host, config.port, for_others=bool(config.token) or config.insecure)
-    limits = Limits(config.max_sessions, config.idle_timeout, config.max_message_bytes, config.token or None)
+    limits = ServerLimits(config.max_sessions, config.idle_timeout, config.max_message_bytes, config.token or None)
     posed = Posed(judge, from_file(config))
     try:
         posed.problem(0)  # whatever is wrong with the problems is said before anybody connects

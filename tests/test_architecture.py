@@ -139,6 +139,17 @@ def test_no_package_imports_one_above_it(sources):
         assert not set(map(owner, names_in(path) - SHARED)) & forbidden, place
 
 
+def test_a_class_has_a_name_of_its_own(sources):
+    """Labs and benchmarks are programs by themselves."""
+    places = {}
+    for path in sources:
+        if path.relative_to(ROOT).parts[0] in ("rlenv", "agents", "verifiers", "scripts"):
+            for node in nodes(path):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_what_every_folder_may_import_imports_nothing_of_ours(name):
     assert not set(map(owner, names_in(MODULES[name]))) & {*PACKAGES, "torch", "numpy", "gymnasium"}

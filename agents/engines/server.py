@@ -22,7 +22,7 @@ from typing import Any
 from safetensors.torch import save_file
 from typing_extensions import override
 
-from rlenv._http import BUSY, Answer, ask, bearer, is_address, printable
+from rlenv._http import BUSY, Response, ask, bearer, is_address, printable
 
 from .. import processes
 from ..checks import check_number, first_line
@@ -217,7 +217,7 @@ class ServerEngine(Engine):
             raise EngineError(f"the engine at {self.url}, asked for /{path}, {what}; start it with: {START}")
         return fields
 
-    def _refusal(self, answer: Answer, path: str) -> EngineError:
+    def _refusal(self, answer: Response, path: str) -> EngineError:
         engine, said = f"the engine at {self.url}", ""
         with suppress(ValueError, LookupError, TypeError):
             said = printable(str(answer.json()["error"]["message"]))

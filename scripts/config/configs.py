@@ -19,9 +19,9 @@ from .names import Name, verifiers
 from .options import (
     FOLDER,
     MODEL,
-    Adapter,
+    AdapterOptions,
     Budget,
-    Engine,
+    EngineOptions,
     Environment,
     EveryRun,
     Folder,
@@ -116,7 +116,9 @@ class Checkpoints(Folder):
     )
 
 
-class TrainConfig(Environment, Training, Learner, Adapter, Sft, Engine, Evaluation, Checkpoints, Processes, EveryRun):
+class TrainConfig(
+    Environment, Training, Learner, AdapterOptions, Sft, EngineOptions, Evaluation, Checkpoints, Processes, EveryRun
+):
     """A training run: task, agent, policy, warm start, budget, evaluation, checkpoints, engine and run folder.
 
     The fields are the options of `rlenv train` by the names that config.json has; `rlenv train --help-all` describes
@@ -127,7 +129,7 @@ class TrainConfig(Environment, Training, Learner, Adapter, Sft, Engine, Evaluati
     declares: ClassVar[str] = "train"
 
 
-class SftConfig(Environment, Training, Adapter, Sft, Folder, Processes, EveryRun):
+class SftConfig(Environment, Training, AdapterOptions, Sft, Folder, Processes, EveryRun):
     """Supervised training on demonstrations; the fields are the options of `rlenv sft`."""
 
     declares: ClassVar[str] = "sft"
@@ -188,7 +190,7 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     overwrite: bool = option(default=False, help="Replace the file of --out.", heading="Options")
 
 
-class CompareConfig(Environment, Training, Budget, Settings, Adapter, Sft, Folder, EveryRun):
+class CompareConfig(Environment, Training, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
     declares: ClassVar[str] = "compare"
@@ -223,7 +225,7 @@ class CompareConfig(Environment, Training, Budget, Settings, Adapter, Sft, Folde
     overwrite: bool = option(default=False, help="Delete an existing comparison and start again.")
 
 
-class RewardModelConfig(Adapter, Folder, EveryRun):
+class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     """The training of a reward model on preference pairs; the fields are the options of `rlenv reward-model`."""
 
     heading = "Reward model"

@@ -65,7 +65,7 @@ class Environment(Config):
     env_args: dict[str, Any] = option(default={}, help="Argument of the environment.", flag="--env-arg")
 
 
-class Task(Config):
+class TaskOptions(Config):
     """A task by its name."""
 
     heading = "Task (text)"
@@ -84,7 +84,7 @@ class VerifierArguments(Config):
     verifier_args: dict[str, Any] = option(default={}, help="Argument of the verifier.", flag="--verifier-arg")
 
 
-class Judging(VerifierArguments):
+class VerifierOptions(VerifierArguments):
     """The verifier, and the processes that run it."""
 
     heading = "Verifier (text)"
@@ -128,7 +128,7 @@ class ProblemFile(Config):
     )
 
 
-class Problems(ProblemFile):
+class ProblemOptions(ProblemFile):
     """The problems that an environment of text poses."""
 
     heading = "Problems (text)"
@@ -183,7 +183,7 @@ class Tokens(Config):
     )
 
 
-class Text(Task, Judging, Problems, Tokens):
+class Text(TaskOptions, VerifierOptions, ProblemOptions, Tokens):
     """The problems and the judge of an environment of text."""
 
 
@@ -230,7 +230,7 @@ class Sft(Config):
 MODEL = "Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run."
 
 
-class Adapter(Config):
+class AdapterOptions(Config):
     """A LoRA adapter."""
 
     heading = "LoRA adapter (text)"
@@ -241,7 +241,7 @@ class Adapter(Config):
     )
 
 
-class Engine(Config):
+class EngineOptions(Config):
     """Arguments of the engine that writes completions."""
 
     heading = "Engine (text)"
@@ -288,9 +288,9 @@ class Budget(Config):
 
 
 B = TypeVar("B", bound=Budget)
-ADAPTER = names_of(Adapter)
-_ENGINE = [name for name, one in declared("train").items() if one.heading == Engine.heading]  # type: ignore[attr-defined]
-TEXT_ONLY = (*names_of(Training, Sft, Adapter, Engine), *_ENGINE)
+ADAPTER = names_of(AdapterOptions)
+_ENGINE = [name for name, one in declared("train").items() if one.heading == EngineOptions.heading]  # type: ignore[attr-defined]
+TEXT_ONLY = (*names_of(Training, Sft, AdapterOptions, EngineOptions), *_ENGINE)
 as_json = as_decorator(Json)
 agent_arg = as_decorator(Settings)
 

@@ -75,7 +75,7 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
     return env
 
 
-class Game:
+class PlayedGame:
     """A game: TextGen-v0, where an action is a token, or another environment with discrete actions.
 
     Args:
@@ -172,7 +172,7 @@ class Game:
 
 
 def play_episodes(
-    game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int, wanted: int | None
+    game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, seed: int, wanted: int | None
 ) -> dict[str, Any]:
     """Play so many episodes, or until somebody stops; return what --json prints.
 
@@ -204,7 +204,7 @@ def play_episodes(
     }
 
 
-def _episode(game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int | None) -> dict[str, Any]:
+def _episode(game: PlayedGame, onlooker: Onlooker | None, draw: Draw | None, seed: int | None) -> dict[str, Any]:
     observation, info = game.env.reset(seed=seed)
     game.begin(info)
     if draw is not None:
@@ -231,7 +231,7 @@ def _episode(game: Game, onlooker: Onlooker | None, draw: Draw | None, seed: int
     return {"reward": total, "steps": steps, "is_success": None if success is None else bool(success), "truncated": cut}
 
 
-def _tell(game: Game, step: int, action: int, choices: Choices) -> None:
+def _tell(game: PlayedGame, step: int, action: int, choices: Choices) -> None:
     """Show an action of the policy, and the likeliest others."""
     others = [(other, p) for other, p in choices.likeliest(4) if other != action and p > 0][:3]
     instead = "  ".join(f"{game.name(other)} {p:.3f}" for other, p in others)
@@ -239,7 +239,7 @@ def _tell(game: Game, step: int, action: int, choices: Choices) -> None:
     click.echo(f"  {step:>4}  {name:<11}  {p:11.3f}  {choices.entropy:14.3f}  {instead}".rstrip())
 
 
-def _asked(game: Game, observation: Any, choices: Choices | None) -> list[int]:
+def _asked(game: PlayedGame, observation: Any, choices: Choices | None) -> list[int]:
     """Return the actions of a line that somebody types."""
     game.offer(observation, choices)
     while True:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rlenv.verifiers.code.verifier as code_module
 from rlenv.verifiers import Code, CodeFeedback, Problem, Verdict
-from rlenv.verifiers.code.cases import Call, read_tests
+from rlenv.verifiers.code.cases import CallCase, read_tests
 from rlenv.verifiers.code.verifier import program_of
 from rlenv.verifiers.dialogues import begin, reply_to
 from rlenv.verifiers.sandbox import run as sandbox
@@ -99,7 +99,7 @@ PARTS = ["[", "]", "{", "}", '"set"', '"dict"', '"Decimal"', '"Fraction"', ": ",
 @given(st.binary() | st.text().map(str.encode) | st.lists(st.sampled_from(PARTS)).map("".join).map(str.encode))
 @drawn(40)
 def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
-    call = Call("f", [], {}, "token-38147")
+    call = CallCase("f", [], {}, "token-38147")
     for each in (line, b"[" + line + b"]"):
         assert call.is_passed_by(each) is (each == b'["token-38147"]')
 
@@ -115,9 +115,9 @@ def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
 )  # fmt: skip
 @pytest.mark.timeout(60)
 def test_a_value_that_would_take_for_ever_to_read_is_another_value(line):
-    assert not Call("f", [], {}, 1).is_passed_by(line)
-    assert not Call("f", [], {}, {1}).is_passed_by(line)
-    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
+    assert not CallCase("f", [], {}, 1).is_passed_by(line)
+    assert not CallCase("f", [], {}, {1}).is_passed_by(line)
+    assert CallCase("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
 
 
 @pytest.mark.parametrize("partial", [False, True])

@@ -19,7 +19,7 @@ from processes import eventually
 
 from rlenv import verifiers
 from rlenv.verifiers.sandbox import run as sandbox
-from rlenv.verifiers.sandbox.run import Limits, SandboxError
+from rlenv.verifiers.sandbox.run import ProgramLimits, SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="no sandbox here: programs are refused")
 MARK = f"probe{os.getpid()}"
@@ -35,7 +35,7 @@ ENDLESS = [
 
 
 def run(files, stdin=b"", isolated=True, **limits):
-    return sandbox.run(files, stdin, Limits(**limits), isolated)
+    return sandbox.run(files, stdin, ProgramLimits(**limits), isolated)
 
 
 def run_at_once(programs, isolated=True, **limits):
@@ -144,7 +144,7 @@ class TestRunning:
         """As on a busy machine, where a program waits for its turn."""
         waits = "import time\ntime.sleep(0.3)\nprint('done')"
         assert run({"main.py": waits}, isolated=isolated, seconds=0.2, clock=60).output == b"done\n"
-        assert Limits(seconds=2).deadline == 20
+        assert ProgramLimits(seconds=2).deadline == 20
         spends = ["while True: pass", "import signal\nsignal.signal(24, signal.SIG_IGN)\nprint(1)\nwhile True: pass"]
         if isolated:
             ends = run_at_once(spends, seconds=1, clock=300)
@@ -187,7 +187,7 @@ os.kill(0, 9)
     ("program", "limits", "output"),
     [
         (THREADS, {"processes": 10, "memory": 1 << 30}, "9\n"),
-        (THREADS, {}, f"{Limits().processes - 1}\n"),  # whatever memory allocators reserve per thread
+        (THREADS, {}, f"{ProgramLimits().processes - 1}\n"),  # whatever memory allocators reserve per thread
         (LARGE, {"memory": 64 << 20}, ""),
         (LARGE, {"memory": 256 << 20}, "GOT\n"),
         (TOTAL, {"memory": 128 << 20}, ""),
@@ -435,7 +435,7 @@ def test_the_guard_is_out_of_reach(attack):
 
 TRAINER = (
     "import sys\nfrom rlenv.verifiers.sandbox import run as sandbox\nsandbox._STOP_S = 0.3\n"
-    "print(sandbox.run({'main.py': sys.argv[1]}, b'', sandbox.Limits(clock=float(sys.argv[2]))).ended)\n"
+    "print(sandbox.run({'main.py': sys.argv[1]}, b'', sandbox.ProgramLimits(clock=float(sys.argv[2]))).ended)\n"
 )
 
 

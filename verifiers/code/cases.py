@@ -49,7 +49,7 @@ _SLACK = 400  # characters: the digits of the largest float, were it written as 
 
 
 @dataclass(frozen=True)
-class Call:
+class CallCase:
     """A function call and the value expected of it.
 
     Args:
@@ -82,7 +82,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Case:
+class InputCase:
     """A text on standard input and the text expected on standard output."""
 
     input: str
@@ -93,7 +93,7 @@ class Case:
         return _lines(output.decode("utf-8", "replace")) == _lines(self.output)
 
 
-def read_tests(problem: Problem) -> list[Call] | list[Case]:
+def read_tests(problem: Problem) -> list[CallCase] | list[InputCase]:
     """Return the tests of a problem.
 
     Raises:
@@ -140,9 +140,9 @@ def _says_nothing(statement: ast.stmt) -> bool:
     return False
 
 
-def _case(row: Any) -> Case:
+def _case(row: Any) -> InputCase:
     try:
-        case = Case(row["input"], row["output"])
+        case = InputCase(row["input"], row["output"])
     except (KeyError, TypeError):
         case = None
     if case is None or not isinstance(case.input, str) or not isinstance(case.output, str):
@@ -152,7 +152,7 @@ def _case(row: Any) -> Case:
     return case
 
 
-def _call(row: Any) -> Call:
+def _call(row: Any) -> CallCase:
     try:
         [statement] = _Folding().visit(ast.parse(row.strip())).body
         if not isinstance(statement, ast.Assert):
@@ -165,7 +165,7 @@ def _call(row: Any) -> Call:
     return call
 
 
-def _call_in(test: ast.expr) -> Call:
+def _call_in(test: ast.expr) -> CallCase:
     match test:
         case ast.Compare(ast.Call(ast.Name(kind), [ast.Call() as call], []), [ast.Eq()], [expected]) if kind in _KINDS:
             return _made(call, _value(expected), lambda value, wanted: _KINDS[kind](value) == wanted)
@@ -188,11 +188,11 @@ def _call_in(test: ast.expr) -> Call:
     raise ValueError("another form")
 
 
-def _made(call: ast.Call, expected: Any, comparison: Callable[[Any, Any], Any]) -> Call:
+def _made(call: ast.Call, expected: Any, comparison: Callable[[Any, Any], Any]) -> CallCase:
     if not isinstance(call.func, ast.Name):
         raise ValueError("another form")
     arguments = [ast.literal_eval(each) for each in call.args]
-    return Call(call.func.id, arguments, _named(call.keywords), expected, comparison)
+    return CallCase(call.func.id, arguments, _named(call.keywords), expected, comparison)
 
 
 def _named(keywords: list[ast.keyword]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import re
 import signal
 
 from ..dialogues.toolbox import Tool
-from ..sandbox.run import Limits, run, unavailable
+from ..sandbox.run import ProgramLimits, run, unavailable
 
-LIMITS = Limits(seconds=4.0, clock=4.0)  # less than a verdict may take, so that the model reads about it
+LIMITS = ProgramLimits(seconds=4.0, clock=4.0)  # less than a verdict may take, so that the model reads about it
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*")
 
 

@@ -18,9 +18,9 @@ from ..answer import document_in
 from ..base import Execution, Problem, Verdict, Verifier
 from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier, require_trust
-from ..sandbox.run import Limits, Outcome, SandboxError, run, unavailable
+from ..sandbox.run import Outcome, ProgramLimits, SandboxError, run, unavailable
 from . import harness
-from .cases import Call, Case, read_tests
+from .cases import CallCase, InputCase, read_tests
 from .faults import fault_of
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ class Code(Verifier):
             )
         self.partial = partial
         self.isolating = not reason
-        self._limits = Limits(seconds=timeout, memory=whole_number("code", "memory", memory, 64, 1 << 20) << 20)
+        self._limits = ProgramLimits(seconds=timeout, memory=whole_number("code", "memory", memory, 64, 1 << 20) << 20)
 
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""
@@ -135,20 +135,20 @@ class Code(Verifier):
             return list(pool.map(lambda pair: self.verify(*pair), pairs))
 
     def tried(
-        self, tests: list[Call] | list[Case], program: str
-    ) -> Iterator[tuple[Call | Case, bool, bytes | None, Outcome]]:
+        self, tests: list[CallCase] | list[InputCase], program: str
+    ) -> Iterator[tuple[CallCase | InputCase, bool, bytes | None, Outcome]]:
         """Yield each test, whether a program passes it, what came back for it, and how that run ended.
 
         The calls share a run (see `harness`), a case has its own, which begins when it is asked for.
         """
-        calls = [test for test in tests if isinstance(test, Call)]
+        calls = [test for test in tests if isinstance(test, CallCase)]
         if calls:
             stdin = marshal.dumps([call.request() for call in calls])
             outcome = run({"main.py": _HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
             lines: list[bytes | None] = [*outcome.output.split(b"\n")[:-1], *[None] * len(calls)]
             for call, line in zip(calls, lines, strict=False):
                 yield call, call.is_passed_by(line), line, outcome
-        for case in (test for test in tests if isinstance(test, Case)):
+        for case in (test for test in tests if isinstance(test, InputCase)):
             files = {"main.py": _SCRIPT, "solution.py": program}
             outcome = run(files, case.input.encode(), self._limits, self.isolating)
             right = outcome.ended == "itself" and case.is_passed_by(outcome.output)

@@ -23,7 +23,7 @@ from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ..plugins.arguments import whole_number
 from ..plugins.registry import find_verifier, register_verifier
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
-from .world import Randomness, World
+from .world import Randomness, WorldVerifier
 
 OWN = ("reset", "get_reward")  # methods that are not tools
 PROBED = 4  # openings that the length of prompts is read off
@@ -32,7 +32,7 @@ EMPTY = [{"role": "user", "content": ""}]  # what TRL passes for a prompt where 
 
 
 @register_verifier("environment")
-class EnvironmentClass(World):
+class EnvironmentClass(WorldVerifier):
     """An environment class as TRL's GRPOTrainer takes it for `environment_factory`, whose methods are tools.
 
     - `reset(**columns)` begins an episode. It gets the columns of the problem, the prompt among them, as far as it has
@@ -123,7 +123,7 @@ class EnvironmentClass(World):
 
     def _observation(self, problem: Problem) -> str:
         try:
-            playing = Playing(self, problem)
+            playing = EnvironmentEpisode(self, problem)
         except Exception as error:  # whatever `reset` raises
             asked = ", ".join(name for name in _columns(problem))
             raise ValueError(f"{self.name}.reset failed with the columns {asked}: {_raised(error)}") from error
@@ -132,7 +132,7 @@ class EnvironmentClass(World):
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
-        playing = Playing(self, problem)
+        playing = EnvironmentEpisode(self, problem)
         if _is_opened(problem) and not last_of(problem.prompt).endswith(playing.observation):
             playing.close()
             raise ValueError(
@@ -208,7 +208,7 @@ class Instance:
         return as_verdict(f"{self.name}.get_reward", paid)
 
 
-class Playing(Dialogue):
+class EnvironmentEpisode(Dialogue):
     """An episode.
 
     Attributes:

@@ -20,8 +20,8 @@ from ..answer import document_in
 from ..base import Dialogue, Execution, Problem, Reply, Turns, Verdict
 from ..plugins.arguments import not_negative, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
-from .openenv_client import InvalidActionError, Server, ServerError, Session, Step
-from .world import SEEDS, World
+from .openenv_client import InvalidActionError, Server, ServerError, ServerStep, Session
+from .world import SEEDS, WorldVerifier
 
 FAULT = "fault"  # the column that says why the reset of a problem failed
 PAUSE = 0.2  # seconds between attempts
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 @register_verifier("openenv")
-class OpenEnv(World):
+class OpenEnv(WorldVerifier):
     """An environment on an OpenEnv server: what it says is the prompt, and a turn is an action.
 
     A turn states an action as JSON, alone or in a fenced block; if the action has one required field, its value alone
@@ -86,7 +86,7 @@ class OpenEnv(World):
         self.patience = float(not_negative("openenv", "patience", patience))
         self.server, self._is_down = Server(url, self.execution.timeout), True
         self.form = ActionForm(self.server.schema())
-        self._open: WeakSet[Episode] = WeakSet()
+        self._open: WeakSet[OpenEnvEpisode] = WeakSet()
         used = set().union(*(self.opening(seed) for seed in range(PROBED)))
         self.alphabet = string.printable + "".join(sorted(used - set(string.printable)))
 
@@ -101,7 +101,7 @@ class OpenEnv(World):
 
     @override
     def opening(self, seed: int) -> str:
-        def attempt() -> Step:
+        def attempt() -> ServerStep:
             session = Session(self.server)
             try:
                 return session.reset(seed)
@@ -134,7 +134,7 @@ class OpenEnv(World):
         """Close the session that has been idle for longest; its episode repeats its actions in another one later."""
         return any(episode.pause() for episode in sorted(self._open, key=lambda one: one.used))
 
-    def shown(self, step: Step) -> tuple[str, bool]:
+    def shown(self, step: ServerStep) -> tuple[str, bool]:
         """Return an observation as text, and whether it was cut.
 
         Raises:
@@ -148,7 +148,7 @@ class OpenEnv(World):
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
-        episode = Episode(self, problem)
+        episode = OpenEnvEpisode(self, problem)
         self._open.add(episode)
         return episode
 
@@ -165,7 +165,7 @@ class OpenEnv(World):
         self._open = WeakSet()
 
 
-class Episode(Dialogue):
+class OpenEnvEpisode(Dialogue):
     """An episode on a server, which outlives its session: a new one repeats the actions taken so far.
 
     Args:
@@ -217,7 +217,7 @@ class Episode(Dialogue):
             return Reply(text, verdict=Verdict(step.reward), counts=counts)
         return Reply(text, step.reward, counts=counts)
 
-    def _step(self, action: dict[str, Any]) -> Step:
+    def _step(self, action: dict[str, Any]) -> ServerStep:
         """Take an action in the session, or in a new one if it was lost."""
         if self._fault or self._closed:
             raise ServerError(self._fault or "the episode was given up")

@@ -47,7 +47,7 @@ class InvalidActionError(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class ServerStep:
     """A server's answer to a reset or an action."""
 
     observation: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Step:
     done: bool
 
     @classmethod
-    def of(cls, data: Any) -> Step:
+    def of(cls, data: Any) -> ServerStep:
         """Return the step that the data of a message describe.
 
         Raises:
@@ -160,7 +160,7 @@ class Session:
         self.server, self._stack = server, ExitStack()
         self._socket = server.connect(self._stack)
 
-    def reset(self, seed: int) -> Step:
+    def reset(self, seed: int) -> ServerStep:
         """Begin the episode of a seed.
 
         Raises:
@@ -171,7 +171,7 @@ class Session:
         except InvalidActionError as error:
             raise ServerError(f"the server refuses reset(seed={seed}): {error}") from error
 
-    def step(self, action: Mapping[str, Any]) -> Step:
+    def step(self, action: Mapping[str, Any]) -> ServerStep:
         """Take an action.
 
         Raises:
@@ -180,7 +180,7 @@ class Session:
         """
         return self._ask("step", action)
 
-    def _ask(self, kind: str, data: Mapping[str, Any]) -> Step:
+    def _ask(self, kind: str, data: Mapping[str, Any]) -> ServerStep:
         """Send a message and return the answer to it."""
         client: Any = require("websockets", "openenv", "verifier 'openenv'")
         deadline = time.monotonic() + self.server.timeout
@@ -205,7 +205,7 @@ class Session:
             failed, content = message["type"] == "error", message["data"]
             if failed:
                 raise _error(content if isinstance(content, dict) else {})
-            return Step.of(content)
+            return ServerStep.of(content)
         except ServerError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -12,14 +12,14 @@ from typing_extensions import override
 from ..base import Execution, Reply, Turns, Verdict, first_line
 from ..plugins.arguments import hint, require, whole_number
 from ..plugins.registry import register_verifier, require_trust
-from .world import Playing, Randomness, World, spelled
+from .world import Playing, Randomness, WorldVerifier, spelled
 
 PROBED = 4  # games whose openings the lengths are read off
 RESET, STEP = "(observation, info)", "(observation, reward, terminated, truncated, info)"
 TEXT_ONLY = "its observations and actions must be gymnasium.spaces.Text"
 
 
-class SteppedWorld(World):
+class SteppedWorld(WorldVerifier):
     """An environment whose observations and actions are texts, with the rewards of its steps.
 
     Subclasses implement `make`.

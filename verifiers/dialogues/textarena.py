@@ -16,7 +16,7 @@ from typing_extensions import override
 from ..base import Execution, Problem, Reply, Turns, Verdict
 from ..plugins.arguments import flag, hint, require, whole_number
 from ..plugins.registry import register_verifier
-from .world import Playing, Randomness, World, spelled
+from .world import Playing, Randomness, WorldVerifier, spelled
 
 PROBED = 8  # games whose openings the lengths are read off
 GAME = -1  # what messages of the game have for a sender; three games mix up the fields of the player's
@@ -118,7 +118,7 @@ REFUSED: Mapping[str, str] = {
 
 
 @register_verifier("textarena")
-class TextArena(World):
+class TextArena(WorldVerifier):
     """A game of TextArena; its reward is the player's at the end, mostly 1.0 for a win, and less for a part of one.
 
     A problem is a seed, and the prompt is the game's rules and its first board. A turn is an action such as `[7]`; the

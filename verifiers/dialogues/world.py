@@ -31,7 +31,7 @@ class Playing(Dialogue):
     opening: str
 
 
-class World(Verifier):
+class WorldVerifier(Verifier):
     """An environment of another library, as a verifier.
 
     A problem is a seed: all episodes of a group, in every process, begin from `reset` with the same one. The prompt is
@@ -74,7 +74,7 @@ def opened(poser: Poser, problems: Sequence[Problem]) -> Sequence[Problem]:
     """Return listed problems with the prompts that their episodes begin with: of most verifiers, the same ones."""
     if isinstance(poser, WithPoser):
         return opened(poser.poser, problems)
-    if not isinstance(poser, World) or type(poser).opened is World.opened:
+    if not isinstance(poser, WorldVerifier) or type(poser).opened is WorldVerifier.opened:
         return problems
     return [poser.opened(problem) for problem in problems]
 

@@ -39,7 +39,7 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class BrokenRule:
     """A rule that a verifier broke, and the first completion of a kind with which it did."""
 
     rule: str
@@ -56,7 +56,7 @@ class Report:
     """The findings of lint: the broken rules, and counts."""
 
     verifier: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[BrokenRule] = field(default_factory=list)
     problems: int = 0
     without_demonstration: int = 0  # problems without a right answer to try
     attacks: int = 0
@@ -114,7 +114,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     except NoProblemsError:
         raise
     except Exception as error:
-        report.findings.append(Finding("problems", describe(error)))
+        report.findings.append(BrokenRule("problems", describe(error)))
         return report
     if not chosen:
         raise NoProblemsError(f"no problems to try verifier {report.verifier} with")
@@ -252,12 +252,12 @@ def _count(report: Report, verifier: Verifier, trials: Sequence[Trial]) -> None:
     report.median = statistics.median(trial.seconds for trial in trials if trial.seconds is not None)
 
 
-def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[Finding]:
+def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[BrokenRule]:
     """Return the findings about verdicts: one per rule and family, or per fault."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], BrokenRule] = {}
     for rule, explanation, trial in sorted(_broken(verifier, trials), key=lambda each: list(RULES).index(each[0])):
         case, reward = trial.case, trial.verdicts[0].reward
-        finding = Finding(rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), reward)
+        finding = BrokenRule(rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), reward)
         key = rule, explanation if rule == "failed" else case.family
         found[key] = replace(found[key], times=found[key].times + 1) if key in found else finding
     return list(found.values())
@@ -285,10 +285,10 @@ def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, 
         yield "speed", f"half take {1000 * usual:.1f} ms or more, this one {1000 * longest:.1f} ms", trials[number]
 
 
-def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Finding]:
+def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[BrokenRule]:
     """Yield the findings about the problems that a verifier makes; of their texts only the first."""
     if sampled != _sampled(verifier):
-        yield Finding("problems", "two generators with one seed give different problems")
+        yield BrokenRule("problems", "two generators with one seed give different problems")
     for problem in sampled:
         texts = last_of(problem.prompt), verifier.demonstration(problem)
         limits = ("prompt", verifier.prompt_length), ("demonstration", verifier.answer_length)
@@ -297,7 +297,7 @@ def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Fin
             if outside or (longest is not None and len(text) > longest):
                 declared = f"characters outside the alphabet: {outside!r}" if outside else f"{longest} are declared"
                 said = f"the {what} {shorten(text)} has {len(text)} characters; {declared}"
-                yield Finding("problems", said, problem=shorten(problem.text))
+                yield BrokenRule("problems", said, problem=shorten(problem.text))
                 return
 
 
@@ -309,12 +309,12 @@ def _sampled(verifier: Verifier) -> list[Problem]:
         return []
 
 
-def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[Finding]:
+def _of_declarations(verifier: Verifier, trials: Sequence[Trial], own: bool) -> Iterator[BrokenRule]:
     """Yield the findings about `does_not_catch`; only the verifier's own problems have to show each hole."""
     known = dict.fromkeys([*ATTACKS, WRONG, *(trial.case.family for trial in trials if not trial.case.honest)])
     paid = {trial.case.family for trial in trials if trial.paid or trial.listed}
     for family in verifier.does_not_catch:
         if family not in known:
-            yield Finding("declared", f"does_not_catch names an unknown attack; known: {', '.join(known)}", family)
+            yield BrokenRule("declared", f"does_not_catch names an unknown attack; known: {', '.join(known)}", family)
         elif own and family not in paid:
-            yield Finding("declared", "does_not_catch names it, yet none of it was paid for", family)
+            yield BrokenRule("declared", "does_not_catch names it, yet none of it was paid for", family)

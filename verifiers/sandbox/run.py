@@ -37,7 +37,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProgramLimits:
     """Limits of a program.
 
     Args:
@@ -83,7 +83,9 @@ class Outcome:
     code: int | None = None
 
 
-def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = None, isolated: bool = True) -> Outcome:
+def run(
+    files: Mapping[str, str], stdin: bytes = b"", limits: ProgramLimits | None = None, isolated: bool = True
+) -> Outcome:
     """Run a Python program until it ends or reaches a limit; none of its processes survives.
 
     The program sees the standard library and a /tmp that holds only its files; no network, no installed packages, no
@@ -100,7 +102,7 @@ def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = No
     Raises:
         SandboxError: if the program cannot be started, or it is unclear whether it ended.
     """
-    limits = limits or Limits()
+    limits = limits or ProgramLimits()
     times = {"seconds": math.ceil(limits.seconds), "clock": limits.deadline}
     job = asdict(limits) | times | {"files": dict(files), "isolated": isolated}
     text = marshal.dumps(job)
@@ -125,7 +127,7 @@ def unavailable() -> str:
     if sys.platform != "linux":
         return f"namespaces need Linux, this is {sys.platform}"
     try:
-        outcome = run({"main.py": "print('inside')"}, limits=Limits(seconds=_START_S, clock=_START_S))
+        outcome = run({"main.py": "print('inside')"}, limits=ProgramLimits(seconds=_START_S, clock=_START_S))
     except SandboxError as error:
         return str(error)
     return "" if outcome.output == b"inside\n" else f"Python does not run in it: {_last_line(outcome.errors)}"
@@ -147,7 +149,11 @@ def _launch(folder: str, status: int) -> subprocess.Popen[bytes]:
 
 
 def _talk(
-    process: subprocess.Popen[bytes], channel: socket.socket, namespace: list[int], message: bytes, limits: Limits
+    process: subprocess.Popen[bytes],
+    channel: socket.socket,
+    namespace: list[int],
+    message: bytes,
+    limits: ProgramLimits,
 ) -> Outcome:
     """Send the job and collect the output until all pipes are closed or a limit is reached."""
     assert process.stdin and process.stdout and process.stderr
