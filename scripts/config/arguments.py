@@ -1,4 +1,4 @@
-"""From the options of a command to the arguments of the agent, its policy and its environment."""
+"""From the config of a job to its agent: the arguments of the agent, its policy and its environment."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any
 from rlenv.agents import Agent, peer_names
 from rlenv.agents.checks import check_choice
 from rlenv.agents.language.adapters import has_adapter, library
-from rlenv.agents.policies import tokenizer_of
+from rlenv.agents.language.gguf import model_folder
+from rlenv.agents.policies import NAMES, tokenizer_of
 from rlenv.agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
+from ..process.progress import say
 from ..run.folder import config_of, model_of
-from .base import Config, check_free, field_names, parameters
+from .base import Config, check_free, field_names, named, parameters
 from .defaults import NOT_SETTINGS, as_option, by_agent
+from .names import agent_class
 from .options import ADAPTER, TEXT_ONLY, Text, Training, problem_file_arguments
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
@@ -34,6 +37,32 @@ def is_text(env_id: str) -> bool:
         ValueError: for an unknown id, with the closest match.
     """
     return find_spec(env_id).name == "TextGen"
+
+
+def build_agent(name: str | type[Agent], config: Any) -> Agent:
+    """Return the agent of this name, or class, that a config describes.
+
+    Raises:
+        ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
+    """
+    cls, model = agent_class(name), model_of(config.model)
+    arguments = {
+        "policy_kwargs": policy_arguments(config),
+        "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
+        "engine_kwargs": dict(getattr(config, "engine_args", {})) or None,
+        **agent_arguments(config, cls, named(name)),
+    }
+    if model not in NAMES and not Path(model_folder(model)).is_dir():
+        say(f"loading {model}; the first time its files are downloaded")
+    agent = cls(model, config.env_id, **arguments)
+    name_class(agent, name)
+    return agent
+
+
+def name_class(agent: Agent, name: str | type[Agent]) -> None:
+    """Have checkpoints name a class of the user's, so that the commands find it."""
+    if ":" in named(name):
+        agent.origin["agent"] = named(name)
 
 
 def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import ast
 import copy
 import difflib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -374,22 +374,6 @@ def _is_object(cls: type[Config], name: str, value: Any) -> bool:
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, (tuple, list, dict)) and not value
-
-
-def as_decorator(cls: type[Config], *names: str) -> Callable[[Any], Any]:
-    """Return a decorator that adds these options of a config to a command that has no config."""
-
-    def decorate(function: Any) -> Any:
-        own = [parameters(cls)[name] for name in reversed(names or [*parameters(cls)])]
-        function.__click_params__ = [*getattr(function, "__click_params__", ()), *own]
-        return function
-
-    return decorate
-
-
-def names_of(*groups: type[Config]) -> tuple[str, ...]:
-    """Return the names of the options of groups."""
-    return tuple(name for group in groups for name in parameters(group))
 
 
 def check_free(flag: str, values: Iterable[str], options: Collection[str]) -> None:

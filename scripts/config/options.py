@@ -11,7 +11,7 @@ import click
 from rlenv.agents.checks import MOST_SLOTS
 from rlenv.agents.settings import Converted
 
-from .base import Config, as_decorator, declared, names_of, option
+from .base import Config, declared, option, parameters
 from .names import Name, tasks, verifiers
 from .parameters import ProblemSource, StopToken
 
@@ -187,14 +187,7 @@ class Text(TaskOptions, VerifierOptions, ProblemOptions, Tokens):
     """The problems and the judge of an environment of text."""
 
 
-class Recomputing(Config):
-    """Memory against time."""
-
-    heading = "Prompts, tokens and precision (text)"
-    activation_checkpointing: bool = option(default=False, help="Compute layers twice: less memory, a third more time.")
-
-
-class Training(Text, Recomputing):
+class Training(Text):
     """An environment of text in which a policy is trained."""
 
     heading = "Problems (text)"
@@ -203,6 +196,9 @@ class Training(Text, Recomputing):
     )
     prompt_choice: str | None = option(
         default=None, help="thompson: prefer problems solved half of the time.", shown="every problem in turn"
+    )
+    activation_checkpointing: bool = option(
+        default=False, help="Compute layers twice: less memory, a third more time.", heading=Tokens.heading
     )
     temperature: float = option(
         default=1.0, help="Temperature of the softmax, in acting and training.", heading=Tokens.heading
@@ -288,11 +284,15 @@ class Budget(Config):
 
 
 B = TypeVar("B", bound=Budget)
-ADAPTER = names_of(AdapterOptions)
+ADAPTER = tuple(parameters(AdapterOptions))
 _ENGINE = [name for name, one in declared("train").items() if one.heading == EngineOptions.heading]  # type: ignore[attr-defined]
-TEXT_ONLY = (*names_of(Training, Sft, AdapterOptions, EngineOptions), *_ENGINE)
-as_json = as_decorator(Json)
-agent_arg = as_decorator(Settings)
+TEXT_ONLY = (*parameters(Training), *parameters(Sft), *ADAPTER, *parameters(EngineOptions), *_ENGINE)
+
+
+def as_json(function: Any) -> Any:
+    """Add --json to a command that has no config."""
+    function.__click_params__ = [*getattr(function, "__click_params__", ()), parameters(Json)["as_json"]]
+    return function
 
 
 def problem_file_arguments(config: ProblemFile) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
-from ..config.arguments import is_text
+from ..config.arguments import build_agent, is_text
 from ..config.base import field_names, named
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
@@ -131,7 +131,7 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
             )
     resolve_device(config.device, config.env_id)
     for name in agents:
-        agent = session.build_agent(name, config.but(device="cpu"))
+        agent = build_agent(name, config.but(device="cpu"))
         if agent.needs_teacher and not agent.teaches_itself:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
     env_id, env_kwargs = config.env_id, agent.origin["env_kwargs"]

@@ -18,7 +18,7 @@ from rlenv.agents.checks import check_count
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
-from ..config.arguments import is_text
+from ..config.arguments import build_agent, is_text
 from ..config.base import named
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import short_name
@@ -161,7 +161,7 @@ def _agent(config: SftConfig) -> tuple[Agent, SftConfig]:
         check_count("eval_episodes", config.eval_episodes, low=processes.size())
     config = config.set(micro_batch_tokens=model_defaults.passes_of_imitation(config))
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
-        agent = session.build_agent("reinforce", config.but(device=device))
+        agent = build_agent("reinforce", config.but(device=device))
     processes.same_start(agent.policy)
     model_defaults.announce(agent, config)
     return agent, config

@@ -14,13 +14,12 @@ from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
-from ..config.arguments import agent_arguments, env_arguments
+from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, field_names, named, read_table
 from ..config.configs import TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
 from ..run.folder import CONFIG, RunFolder, runs_in
-from . import session
 
 # These may differ from what the run began with.
 CHANGEABLE = (
@@ -91,7 +90,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
         say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
-        return session.build_agent(config.agent, config), run
+        return build_agent(config.agent, config), run
     if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
     return _loaded(checkpoint, config), run
@@ -123,7 +122,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     changed["engine_kwargs"] = dict(config.engine_args) or None
     changed |= own_env | {"env_kwargs": env_kwargs}
     agent: Agent = cls.load(checkpoint, continue_env=True, trust=trust, **changed)
-    session.name_class(agent, config.agent)
+    name_class(agent, config.agent)
     return agent
 
 

@@ -1,10 +1,9 @@
-"""Steps of several commands: build an agent from options, warm it up, evaluate it, show samples."""
+"""Steps of several commands: demonstrations for an agent, evaluations, samples."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,54 +13,24 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from rlenv.agents import Agent, Rollout, make_envs, processes
-from rlenv.agents.language.gguf import model_folder
-from rlenv.agents.policies import NAMES
 from rlenv.agents.rollouts.envs import LOOP_SETTINGS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 from rlenv.verifiers.conversation import text_of
 
-from ..config.arguments import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
-from ..config.base import named
+from ..config.arguments import IN_TURN, is_text
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
-from ..config.names import agent_class
 from ..process.progress import Rate, Show, before_first_end, say
 from ..process.terminal import console, plain
 from ..reports.held_out import problem_figures
-from ..run.folder import completion_of, model_of
+from ..run.folder import completion_of
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
 Job = TrainConfig | SftConfig | CompareConfig
-
-
-def build_agent(name: str | type[Agent], config: Job) -> Agent:
-    """Return the agent of this name, or class, that a config describes.
-
-    Raises:
-        ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
-    """
-    cls, model = agent_class(name), model_of(config.model)
-    arguments = {
-        "policy_kwargs": policy_arguments(config),
-        "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
-        "engine_kwargs": dict(getattr(config, "engine_args", {})) or None,
-        **agent_arguments(config, cls, named(name)),
-    }
-    if model not in NAMES and not Path(model_folder(model)).is_dir():
-        say(f"loading {model}; the first time its files are downloaded")
-    agent = cls(model, config.env_id, **arguments)
-    name_class(agent, name)
-    return agent
-
-
-def name_class(agent: Agent, name: str | type[Agent]) -> None:
-    """Have checkpoints name a class of the user's, so that the commands find it."""
-    if ":" in named(name):
-        agent.origin["agent"] = named(name)
 
 
 def task_of(env: Any) -> TextGenTask:

@@ -16,7 +16,7 @@ from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, proce
 from rlenv.agents.checks import first_line
 from rlenv.verifiers.plugins.registry import trusting
 
-from ..config.arguments import is_text
+from ..config.arguments import build_agent, is_text
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import resume_command, short_name
@@ -214,7 +214,7 @@ def _report(folder: Path) -> bool:
 
 def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
     """Return the agent of a new run, and its folder; writes nothing."""
-    agent = session.build_agent(config.agent, config)
+    agent = build_agent(config.agent, config)
     agent.check_ready()  # before the warm start
     if config.log_kl and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")

@@ -7,7 +7,7 @@ import pytest
 from loaded import loaded
 from tiny_models import write_chat_model
 
-from rlenv._scripts.jobs import session
+from rlenv._scripts.config.arguments import build_agent
 from rlenv._scripts.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
         options += ["--problems", problems]
     with train.make_context("train", options) as context:
         config = context.params["config"]
-        agent = session.build_agent(config.agent, config)
+        agent = build_agent(config.agent, config)
         first = agent.env.reset(seed=0)[0]
         agent.env.close()
     assert config.episodes or config.timesteps
