@@ -9,8 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from rlenv.verifiers import Problem
-from rlenv.verifiers.base import Poser
+from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import last_of, shown
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 from rlenv.verifiers.wrapping import makes_problems
@@ -37,7 +36,7 @@ class Lengths:
         ValueError: if the verifier cannot make problems.
     """
 
-    def __init__(self, verifier: Poser, encoder: Encoder, first: Problem | None) -> None:
+    def __init__(self, verifier: Verifier, encoder: Encoder, first: Problem | None) -> None:
         if first is None and not makes_problems(verifier):
             raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
         self.verifier, self.encoder = verifier, encoder
@@ -108,7 +107,7 @@ def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bo
     return kept, int(lengths[lengths <= limit].max())
 
 
-def longest_demonstration(listed: Problems, verifier: Poser, encoder: Encoder) -> int:
+def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
     """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
     limit, longest = MOST_NEW_TOKENS - 1, 0
     turns = (text[: limit * encoder.longest_token] for problem in listed for text in turns_of(verifier, problem))

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.verifiers import Problem
-from rlenv.verifiers.base import Poser
+from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.dialogues import opened
 from rlenv.verifiers.problem import NAMED_SPLITS, template_parts
@@ -103,7 +102,7 @@ class Problems(Sequence[Problem]):
         """
         return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
-    def surveyed(self, verifier: Poser) -> Problems:
+    def surveyed(self, verifier: Verifier) -> Problems:
         """Return all problems with the facts about them, after one pass; the verifier has their split keys.
 
         Raises:
@@ -166,9 +165,9 @@ class Problems(Sequence[Problem]):
         return hashlib.blake2b(self._digest_of_all.encode() + self.facts["row"].tobytes(), digest_size=16).hexdigest()
 
 
-def turns_of(verifier: Poser, problem: Problem) -> Sequence[str]:
+def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
     """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
-    own = getattr(verifier.demonstration_turns, "__func__", None) is not Poser.demonstration_turns
+    own = getattr(verifier.demonstration_turns, "__func__", None) is not Verifier.demonstration_turns
     return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
 
 
@@ -193,7 +192,7 @@ def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
-    verifier: Poser,
+    verifier: Verifier,
 ) -> Problems | None:
     """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
 
@@ -211,7 +210,7 @@ def listed_problems(
     return _opened(Problems.of(problems), verifier).surveyed(verifier)
 
 
-def _opened(found: Problems, verifier: Poser) -> Problems:
+def _opened(found: Problems, verifier: Verifier) -> Problems:
     made = opened(verifier, found)
     return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 
@@ -287,7 +286,7 @@ def in_test_split(key: str, test_fraction: float) -> bool:
     return hash_of(key) < test_fraction * 2**64
 
 
-def hashed_side(problem: Problem, verifier: Poser, test_fraction: float) -> str:
+def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
     """Return the split that the hash of a problem's split key assigns it to."""
     return "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
 

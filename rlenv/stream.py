@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.verifiers import Problem
-from rlenv.verifiers.base import Poser
+from rlenv.verifiers import Problem, Verifier
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SIDES, SPLITS, Problems, Prompt, hashed_side, level_of
@@ -81,7 +80,7 @@ class ProblemStream:
 
     def __init__(
         self,
-        verifier: Poser,
+        verifier: Verifier,
         split: str = "train",
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem, Verdict, Verifier
-from rlenv.verifiers.base import CARRIED, Scorer, has_dialogues
+from rlenv.verifiers.base import CARRIED, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -157,7 +157,7 @@ class TextGenTask:
         return self.stream.curriculum if self.share[1] > 1 else None
 
 
-def _check_columns(verifier: Scorer, there: Collection[str]) -> None:
+def _check_columns(verifier: Verifier, there: Collection[str]) -> None:
     """Refuse a verifier that asks for columns which no problem has."""
     if lacking := [name for name in verifier.inputs if name not in (*there, *CARRIED)]:
         allowed = ", ".join(["answer", *sorted(there)])

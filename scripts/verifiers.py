@@ -20,7 +20,7 @@ from .config.options import ProblemFile, as_json, problem_file_arguments
 from .process.terminal import console, plain
 
 if TYPE_CHECKING:
-    from rlenv.verifiers import Isolated, Problem, Verifier
+    from rlenv.verifiers import Problem
     from rlenv.verifiers.lint.report import Report
 
 
@@ -50,25 +50,13 @@ def verifiers() -> None:
 @as_json
 def list_command(as_json: bool) -> None:  # fmt: skip
     """List the verifiers that have a name, also those of installed packages."""
-    import importlib.util
+    from rlenv.verifiers.lint.shown import summaries
 
-    from rlenv.verifiers import list_verifiers
-    from rlenv.verifiers.plugins.registry import find_verifier, verifier_origin
-
-    rows = []
-    for name in list_verifiers():
-        try:
-            found: Any = find_verifier(name)
-            summary = ((found.__doc__ or "").strip().splitlines() or [""])[0]
-        except ValueError as error:
-            found, summary = None, str(error)
-        needs = found.execution.needs.items() if hasattr(found, "execution") else ()
-        missing = dict.fromkeys(extra for module, extra in needs if not importlib.util.find_spec(module))
-        rows.append({"name": name, "summary": summary, "from": verifier_origin(name), "missing": ",".join(missing)})
+    rows = summaries()
     if as_json:
         click.echo(json.dumps(rows))
-        return
-    _show(rows, "name", "summary", "from", "missing")
+    else:
+        _show(rows, "name", "summary", "from", "missing")
 
 
 def _show(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
@@ -103,35 +91,19 @@ def show(
     config: Judged, name: str, count: int, seed: int, completions: tuple[str, ...], as_json: bool
 ) -> None:  # fmt: skip
     """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
-    import inspect
-    import random
-
     from rlenv.verifiers import make_verifier
     from rlenv.verifiers.dialogues import opened
-    from rlenv.verifiers.function import FunctionVerifier
-    from rlenv.verifiers.lint.report import examples
-    from rlenv.verifiers.sandbox.pool import isolate
+    from rlenv.verifiers.lint.shown import arguments_of, some_problems, verdicts_on
 
-    verifier, rng = make_verifier(name, **config.verifier_args), random.Random(seed)
+    verifier = make_verifier(name, **config.verifier_args)
     problems = list(opened(verifier, list(islice(from_file(config) or (), count))))
-    if not problems:
-        try:
-            problems = [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
-        except NotImplementedError:
-            problems = examples(verifier, name)[:count]
-    judge = isolate(verifier) or verifier
-    try:
-        rows = [row for problem in problems for row in _judged(verifier, judge, problem, problems, completions)]
-    finally:
-        judge.close()
+    rows = verdicts_on(verifier, problems or some_problems(verifier, name, count, seed), completions)
     if as_json:
         click.echo(json.dumps(rows))
         return
     _show(rows, "prompt", "kind", "completion", "reward", "success", "status", "reason")
-    if not isinstance(verifier, FunctionVerifier):
-        taken = inspect.signature(type(verifier)).parameters.values()
-        shown = [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
-        click.echo(f"--verifier-arg, with defaults: {', '.join(shown) or 'none'}")
+    if arguments := arguments_of(verifier):
+        click.echo(f"--verifier-arg, with defaults: {arguments}")
 
 
 def from_file(config: ProblemFile) -> Sequence[Problem] | None:
@@ -142,29 +114,6 @@ def from_file(config: ProblemFile) -> Sequence[Problem] | None:
     from rlenv.problems import load_problems  # slow
 
     return load_problems(arguments["problems"], arguments["columns"], arguments["template"])
-
-
-def _judged(
-    verifier: Verifier,
-    judge: Verifier | Isolated,
-    problem: Problem,
-    problems: list[Problem],
-    completions: tuple[str, ...],
-) -> Iterator[dict[str, Any]]:
-    from rlenv.verifiers.base import is_success
-    from rlenv.verifiers.lint.attacks import wrong_cases
-
-    demonstration = verifier.demonstration(problem)
-    texts = [("demonstration", demonstration)] if demonstration else []
-    texts += [("wrong", case.text) for case in wrong_cases(verifier, problems, problem)[:1]]
-    texts += [("empty", ""), *(("yours", text) for text in completions)]
-    verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
-    for (kind, text), verdict in zip(texts, verdicts, strict=True):
-        yield {
-            "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
-            "success": is_success(verifier, verdict), "status": verdict.status, "reason": verdict.reason,
-            "parts": dict(verdict.parts),
-        }  # fmt: skip
 
 
 @verifiers.command(

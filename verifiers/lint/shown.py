@@ -1,0 +1,76 @@
+"""Verifiers as people look at them: who they are, and what they say of a few answers to their problems."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from ..base import Problem, Verifier, is_success
+from ..function import FunctionVerifier
+from ..plugins.registry import find_verifier, list_verifiers, verifier_origin
+from ..sandbox.pool import isolate
+from .attacks import wrong_cases
+from .report import examples
+
+
+def summaries() -> list[dict[str, str]]:
+    """Return the name, the summary, the origin and the missing packages of every verifier that has a name."""
+    rows = []
+    for name in list_verifiers():
+        try:
+            verifier: Any = find_verifier(name)
+            summary = ((verifier.__doc__ or "").strip().splitlines() or [""])[0]
+        except ValueError as error:
+            verifier, summary = None, str(error)
+        needs = verifier.execution.needs.items() if hasattr(verifier, "execution") else ()
+        missing = dict.fromkeys(extra for module, extra in needs if not importlib.util.find_spec(module))
+        rows.append({"name": name, "summary": summary, "from": verifier_origin(name), "missing": ",".join(missing)})
+    return rows
+
+
+def some_problems(verifier: Verifier, name: str, count: int, seed: int) -> list[Problem]:
+    """Return problems that the verifier poses, of all its levels; else the examples of the verifier of this name."""
+    rng = random.Random(seed)
+    try:
+        return [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+    except NotImplementedError:
+        return examples(verifier, name)[:count]
+
+
+def verdicts_on(verifier: Verifier, problems: Sequence[Problem], completions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the verdicts on a right, a wrong and an empty answer to each problem, and on these completions."""
+    judge = isolate(verifier) or verifier
+    rows = []
+    try:
+        for problem in problems:
+            right, wrong = verifier.demonstration(problem), wrong_cases(verifier, problems, problem)[:1]
+            texts = [("demonstration", right)] if right else []
+            texts += [
+                *(("wrong", case.text) for case in wrong),
+                ("empty", ""),
+                *(("yours", text) for text in completions),
+            ]
+            verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
+            rows += [
+                {
+                    "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
+                    "success": is_success(verifier, verdict), "status": verdict.status, "reason": verdict.reason,
+                    "parts": dict(verdict.parts),
+                }
+                for (kind, text), verdict in zip(texts, verdicts, strict=True)
+            ]  # fmt: skip
+    finally:
+        judge.close()
+    return rows
+
+
+def arguments_of(verifier: Verifier) -> str:
+    """Return the arguments of a verifier with their defaults; empty for a reward function, which takes none."""
+    if isinstance(verifier, FunctionVerifier):
+        return ""
+    parameters = inspect.signature(type(verifier)).parameters.values()
+    named = [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in parameters]
+    return ", ".join(named) or "none"
