@@ -193,21 +193,18 @@ def own_rows(costs: torch.Tensor) -> slice:
     return slice(sum(each < rank() for each in owner), sum(each <= rank() for each in owner))
 
 
-def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Rollout]) -> Rollout:
-    """Return a rollout with tensors [N, ...] that `evaluate` adds or changes, computed by each process for its rows.
+def with_parts(rollout: Rollout, own: Rollout, evaluated: Rollout) -> Rollout:
+    """Return a rollout with tensors [N, ...] that each process has made for its rows.
 
     Args:
         rollout: the same in every process.
-        rows: this process's, from `own_rows`.
-        evaluate: returns the rollout with more.
+        own: this process's rows, from `own_rows`.
+        evaluated: the same rows, in which tensors were added or replaced.
     """
     if size() == 1:
-        return evaluate(rollout)
-    mine: dict[str, torch.Tensor] = {}
-    if rows.stop > rows.start:
-        own = rollout.select(rows)
-        before, after = own.tensors(), evaluate(own).tensors()
-        mine = {name: value.cpu() for name, value in after.items() if value is not before.get(name)}
+        return evaluated
+    before = own.tensors()
+    mine = {name: value.cpu() for name, value in evaluated.tensors().items() if value is not before.get(name)}
     parts = [part for part in gather(mine) if part]
     made = {name: torch.cat([part[name] for part in parts]).to(rollout.mask.device) for name in next(iter(parts), ())}
     return rollout.with_tensors(made)

@@ -30,6 +30,7 @@ from ..rollout import Rollout
 from ..rollouts.collector import OnStep
 from ..training.extras import in_passes
 from ..training.player import Part, Player
+from ..training.saving import own_parts_of
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
 from .vllm import check_temperature, check_vllm
@@ -102,8 +103,8 @@ class EnginePlayer(Player):
         )
 
     @override
-    def collect(self, on_step: OnStep) -> list[Part]:
-        """Return each process's episodes of the next update, written with the policy's weights.
+    def collect_parts(self, on_step: OnStep) -> list[Part]:
+        """Return the episodes of each process, written with the policy's weights.
 
         Raises:
             EngineError: if the engine does not write with the policy's weights, also after they were sent again.
@@ -164,7 +165,7 @@ class EnginePlayer(Player):
 
     def _played(self) -> dict[str, Any]:
         """Return the parts of an agent that playing changes."""
-        parts = self.agent.own_parts()
+        parts = own_parts_of(self.agent)
         return {name: parts[name] for name in ("actions", "envs")}
 
     # The guard.

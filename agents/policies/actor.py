@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from typing_extensions import override
+
+from ..devices import to_device
+from ..rollout import map_obs
+from .draws import EpisodeDraws
 
 
 class Actor(ABC):
@@ -40,6 +46,40 @@ class Actor(ABC):
             starts: where a new episode begins with this observation, bool [B].
             playing: the slots that take the coming step, bool [B]; the others may get any action.
         """
+
+
+@dataclass
+class PolicyActor(Actor):
+    """Acts with a policy's `act`, on tensors where the policy is."""
+
+    policy: Any
+    state: Any
+    action_space: gym.Space
+    env_takes_tensors: bool
+    device: torch.device
+    deterministic: bool
+    source: torch.Generator | EpisodeDraws | None  # of randomness
+
+    @override
+    def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
+        more: dict[str, Any] = {"appended": self.appended} if self.policy.takes_appended else {}
+        numbers: Any = self._numbers(starts, playing)
+        actions, log_probs, self.state = self.policy.act(
+            seen, self.state, begins, self.deterministic, numbers, playing=plays, **more
+        )
+        taken = actions if self.env_takes_tensors else actions.cpu().numpy()
+        return for_env(taken, self.action_space, self.policy.squashes), actions, log_probs
+
+    def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
+        if not isinstance(self.source, EpisodeDraws):
+            return self.source
+        acting = playing if self.waiting is None else playing & ~self.waiting
+        return to_device(self.source.take(starts, acting), self.device)
+
+    def _seen(self, values: Any) -> torch.Tensor:
+        tensor = torch.as_tensor(values)
+        return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
 def for_env(actions: Any, space: gym.Space, squashed: bool = False) -> Any:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import gymnasium as gym
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from typing_extensions import override
 
-from ..devices import to_device
 from ..fsdp import local
 from ..rollout import Obs, Rollout, map_obs
-from .actor import Actor, for_env
+from .actor import Actor, PolicyActor
 from .choosing import LOG_PROBS, Evaluated, Want
 from .draws import EpisodeDraws
 
@@ -180,40 +176,6 @@ class Policy(nn.Module):
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` of a frozen copy of this policy wrote."""
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
-
-
-@dataclass
-class PolicyActor(Actor):
-    """Acts with a policy's `act`, on tensors where the policy is."""
-
-    policy: Policy
-    state: State
-    action_space: gym.Space
-    env_takes_tensors: bool
-    device: torch.device
-    deterministic: bool
-    source: torch.Generator | EpisodeDraws | None  # of randomness
-
-    @override
-    def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
-        seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
-        more: dict[str, Any] = {"appended": self.appended} if self.policy.takes_appended else {}
-        numbers: Any = self._numbers(starts, playing)
-        actions, log_probs, self.state = self.policy.act(
-            seen, self.state, begins, self.deterministic, numbers, playing=plays, **more
-        )
-        taken = actions if self.env_takes_tensors else actions.cpu().numpy()
-        return for_env(taken, self.action_space, self.policy.squashes), actions, log_probs
-
-    def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
-        if not isinstance(self.source, EpisodeDraws):
-            return self.source
-        acting = playing if self.waiting is None else playing & ~self.waiting
-        return to_device(self.source.take(starts, acting), self.device)
-
-    def _seen(self, values: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(values)
-        return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
 def critic_parameters(policy: nn.Module) -> list[nn.Parameter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from .. import processes
-from ..checks import check_count, first_line
-from ..fsdp import check_whole, gathered
-from ..policies import Policy
+from ..checks import check_count
+from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
 from ..rollouts.collector import OnStep
@@ -24,10 +22,8 @@ from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, see
 from ..rollouts.sb3_envs import as_vec_env
 from ..settings import declared_by
 from . import evaluation, saving
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import Checkpoint
 from .loop import Loop
-
-POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
 
 
 class Agent(Loop):
@@ -239,8 +235,7 @@ class Agent(Loop):
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
-        check_whole(self.policy, "get_parameters")
-        return copy.deepcopy({POLICY: dict(self.policy.state_dict()), OPTIMIZER: self.policy_optimizer.state_dict()})
+        return saving.parameters_of(self)
 
     def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
         """Replace weights and the optimizer's state.
@@ -252,49 +247,7 @@ class Agent(Loop):
         Raises:
             ValueError: for names or shapes that the agent does not have.
         """
-        check_whole(self.policy, "set_parameters")
-        if not isinstance(given, Mapping):
-            spaces = (self.env.single_observation_space, self.env.single_action_space)
-            given = _parameters_of_checkpoint(Path(given), self.policy.kind, *spaces)
-        known = {POLICY, OPTIMIZER}
-        if given.keys() - known or (exact_match and given.keys() != known):
-            raise ValueError(
-                f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
-                f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
-            )
-        if POLICY in given:
-            self.policy.load_state_dict(_fitting(self.policy, given[POLICY], exact_match), strict=False)
-        if OPTIMIZER in given:
-            try:
-                self.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
-            except (LookupError, RuntimeError, TypeError, ValueError) as error:
-                raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
-
-
-def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:
-    """Return the given weights if they fit the policy's own; nothing has been changed if they do not."""
-    own = policy.state_dict()
-    wrong = [name for name in given if name not in own or not isinstance(given[name], torch.Tensor)]
-    wrong += [name for name in own if exact_match and name not in given]
-    wrong += [name for name in own if name in given and name not in wrong and given[name].shape != own[name].shape]
-    if wrong:
-        raise ValueError(
-            f"set_parameters: {wrong[0]!r} does not fit the policy: give the weights that get_parameters returns, or "
-            "some of them with exact_match=False"
-        )
-    return dict(given)
-
-
-def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
-    """Return the parameters in a checkpoint of an agent with this kind of policy.
-
-    Raises:
-        ValueError: if it has another kind.
-    """
-    saved = read_checkpoint(path)
-    if saved.policy.kind != kind:
-        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
-    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
+        saving.set_parameters(self, given, exact_match)
 
 
 def _is_single(space: spaces.Space, observation: Any) -> bool:

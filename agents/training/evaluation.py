@@ -18,7 +18,7 @@ from ..rollouts.collector import Collector, OnStep
 from ..rollouts.env_state import env_state, load_env_state
 from ..rollouts.envs import LOOP_SETTINGS, check_replays, make_envs, seed_of, shares_stream
 from .metrics import evaluation_metrics
-from .player import Part, Player, played
+from .player import Part, Player, played, whole_of
 
 
 @contextmanager
@@ -104,12 +104,6 @@ def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
     found = [part for part, _ in parts if part is not None]
     whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
     return processes.on(whole, agent.device).select(rows)
-
-
-def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
-    """Return the rollouts of all processes as one; see `processes.merge_rollouts`."""
-    numbered = env.metadata.get("group_size") is None or shares_stream(env)
-    return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)
 
 
 def record_verdicts(env: VectorEnv, rollout: Rollout) -> None:

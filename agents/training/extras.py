@@ -14,7 +14,8 @@ import torch
 
 from .. import processes
 from ..fsdp import gather_weights, release_weights
-from ..rollout import Rollout, RolloutT
+from ..policies.choosing import Evaluated
+from ..rollout import Batch, Rollout, RolloutT
 
 PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent and some episodes, [N, T]
     "score_norms": lambda agent, part: agent.policy.evaluate(part, ("score_norms",))["score_norms"],
@@ -24,11 +25,14 @@ PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent a
 
 
 def check_extras(agent: Any) -> None:
-    """Check the names that an agent's class declares.
+    """Check what an agent asks to be made.
 
     Raises:
-        ValueError: for one that nothing makes.
+        ValueError: for a name in its class's `extras` that nothing makes, or replies to a policy that reads none.
     """
+    if agent.reply_coef and agent.policy.kind != "language-model":
+        kind = type(agent.policy).__name__
+        raise ValueError(f"reply_coef={agent.reply_coef:g}: a {kind} reads no replies; leave it at 0")
     for name in agent.extras:
         if name not in PER_STEP:
             allowed = ", ".join(PER_STEP)
@@ -41,8 +45,8 @@ def with_extras(agent: Any, rollout: Rollout) -> Rollout:
         rollout = agent.teaching.hinted(rollout)
     policies = [each for each in (agent.policy, agent.anchor.reference) if each is not None]
     gather_weights(*policies)  # here, where no process is without rows
-    own = processes.own_rows(agent.policy.costs(rollout))
-    rollout = processes.with_parts(rollout, own, lambda part: _evaluated(agent, part))
+    own = rollout.select(processes.own_rows(agent.policy.costs(rollout)))
+    rollout = processes.with_parts(rollout, own, _evaluated(agent, own) if len(own) else own)
     release_weights(*policies)
     if agent.reply_coef and rollout.positions is not None:
         rollout = rollout.with_extras(reply_weights=_reply_weights(rollout))
@@ -77,6 +81,16 @@ def _reply_weights(rollout: Rollout) -> torch.Tensor:
     whole, _ = rollout.with_replies()
     replies = (whole.lengths - rollout.lengths).where(rollout.ok, 0).sum()
     return rollout.ok / replies.clamp(min=1).to(rollout.log_probs.dtype)
+
+
+def with_reply_loss(agent: Any, batch: Batch, want: tuple[str, ...]) -> tuple[Evaluated, torch.Tensor]:
+    """Return the evaluated quantities of each step [N, T], and the mean of -log π over the tokens of replies."""
+    whole, place = batch.with_replies()
+    evaluated = agent.policy.evaluate(whole, want, agent.anchor.reference)
+    replies = whole.mask & ~torch.zeros_like(whole.mask).scatter(1, place, True)
+    weights = batch.extras["reply_weights"][:, None]
+    surprise = -(weights * evaluated["log_probs"]).where(replies, 0).sum()
+    return {name: values.gather(1, place).where(batch.mask, 0) for name, values in evaluated.items()}, surprise
 
 
 @torch.no_grad()

@@ -42,13 +42,12 @@ from ..rollouts.envs import (
     takes_tokenizer,
 )
 from ..settings import Converted, argument, declared_by, default_of
-from ..stateful import DictState, Stateful
 from . import evaluation, log_entry, saving
 from .algorithm import Algorithm
 from .callbacks import as_callback
 from .checkpoint import COUNTERS
 from .extras import check_extras
-from .generators import Generators, GeneratorState
+from .generators import Generators
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
 from .metrics import is_logged, rollout_metrics
@@ -141,9 +140,6 @@ class Loop(Algorithm):
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.usual(name)))
-        if self.reply_coef and self.policy.kind != "language-model":
-            kind = type(self.policy).__name__
-            raise ValueError(f"reply_coef={self.reply_coef:g}: a {kind} reads no replies; leave it at 0")
         check_extras(self)
         self.policy_optimizer = PolicyOptimizer(
             self.policy,
@@ -353,9 +349,8 @@ class Loop(Algorithm):
 
         callback.on_rollout_start()
         before = self.num_timesteps
-        parts = self.player.collect(on_step)
-        self.num_timesteps = before + sum(taken for _, taken in parts)
-        rollout: Rollout | None = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
+        rollout, taken = self.player.collect(on_step)
+        self.num_timesteps = before + taken
         if rollout is None:
             release_weights(self.policy)
             return None
@@ -400,28 +395,3 @@ class Loop(Algorithm):
                 self.episodes_per_update = before
                 self.use_env(self.env)
                 raise
-
-    # What is saved; `saving.py` walks it.
-
-    def parts(self) -> dict[str, Stateful]:
-        """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
-        return {
-            "optimizer": self.policy_optimizer,
-            "order": GeneratorState(self.generators.order),
-            "reward_scale": self.reward_scale,
-            "unwritten": self.unwritten,
-            "extra": DictState(self, "extra_state"),
-            **({} if self.teaching is None else {"teaching": self.teaching}),
-            **{f"carried/{name}": part for name, part in self.carried.items()},
-        }
-
-    def own_parts(self) -> dict[str, Stateful]:
-        """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
-        return {
-            "actions": GeneratorState(self.generators.actions),
-            "envs": self.collector,
-            "failures": self.failure_watch,
-            "stability": self.stability_watch,
-            "start": self.start_watch,
-            "metrics": DictState(self, "last_metrics"),
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,9 +14,11 @@ from rlenv._status import FAILURES, OK, STATUSES
 
 from ..devices import to_device, to_floats, to_host
 from ..errors import VerifierError
+from ..estimators.mismatch import effective_share
 from ..rollout import COUNTS, GREEDY_RETURN, PARTS, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
+WEIGHTS = ("ess/weights", "ess/squares", "ess/episodes")  # sums over episodes, of which `train/ess` is made
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
 
 
@@ -33,6 +35,21 @@ class Reduce(Enum):
         if self is Reduce.MAX:
             return a if a >= b or a != a else b
         return a + b
+
+
+def combined(
+    reductions: Mapping[str, Reduce], parts: list[dict[str, float]], counted: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the metrics of an optimizer step, given those of all micro-batches and the numbers of steps."""
+    totals: dict[str, float] = {}
+    for name, value in (item for part in parts for item in part.items()):
+        add = reductions.get(name, Reduce.SUM).add
+        totals[name] = add(totals[name], value) if name in totals else value
+    totals["train/ess"] = effective_share(*(totals.pop(name, 0.0) for name in WEIGHTS))
+    for name, reduction in reductions.items():
+        if name in totals and reduction.name in counted:
+            totals[name] /= max(counted[reduction.name], 1)
+    return totals
 
 
 def thinned(interval: int, updates: int) -> int:

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from gymnasium.vector import VectorEnv
+
 from .. import processes
 from ..fsdp import gather_weights, gathered
+from ..policies import Policy
 from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
+from ..rollouts.envs import shares_stream
 
-Part = tuple[Rollout | None, int]  # episodes of one process, and how many steps they took
+Part = tuple[Rollout | None, int]  # episodes, and how many steps they took
 
 
 class Player:
@@ -36,8 +41,14 @@ class Player:
         with gathered(self.agent.policy):
             yield self.agent.policy
 
-    def collect(self, on_step: OnStep) -> list[Part]:
-        """Return each process's episodes of the next update; None in place of episodes if `on_step` ended it."""
+    def collect(self, on_step: OnStep) -> Part:
+        """Return the episodes of the next update, those of all processes; None in their place if `on_step` ended it."""
+        agent, parts = self.agent, self.collect_parts(on_step)
+        whole = whole_of(agent.env, [part for part, _ in parts], agent.policy, agent.device)
+        return whole, sum(taken for _, taken in parts)
+
+    def collect_parts(self, on_step: OnStep) -> list[Part]:
+        """Return the episodes of each process."""
         gather_weights(self.agent.policy)
         return processes.on_all(lambda: self.play(self.agent.policy, on_step, self.agent.progress))
 
@@ -60,3 +71,9 @@ def played(agent: Any, collector: Collector, *how: Any) -> Part:
     for part, spent in collector.seconds.items():
         agent.seconds[part] += spent
     return processes.on_host(rollout), collector.steps
+
+
+def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
+    """Return the rollouts of all processes as one; see `processes.merge_rollouts`."""
+    numbered = env.metadata.get("group_size") is None or shares_stream(env)
+    return processes.merge_rollouts(parts, policy.obs_from_actions, device, numbered)

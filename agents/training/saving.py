@@ -1,11 +1,11 @@
-"""An agent as a checkpoint, and a checkpoint as an agent; `checkpoints/checkpoint.py` writes and reads the folder.
+"""An agent as a checkpoint, and a checkpoint as an agent; `checkpoint.py` writes and reads the folder.
 
-The state is nested: every part of an agent says for itself what it carries from update to update (`Agent.parts` and
-`Agent.own_parts`), and is asked and told here.
+The state is nested: every part of an agent says for itself what it carries from update to update.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
@@ -14,22 +14,52 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from .. import processes
-from ..checks import check_optional_count
+from ..checks import check_optional_count, first_line
 from ..files import reading
-from ..fsdp import has_part, unsharded
-from ..policies.base import MODEL, weights_digest
+from ..fsdp import check_whole, has_part, unsharded
+from ..policies.base import MODEL, Policy, weights_digest
 from ..rollouts.envs import MissingEnv, named_by_checkpoint, seed_of, shares_stream
 from ..settings import check_names, functions_of, is_kept
-from .checkpoint import COUNTERS, Checkpoint, while_unchanged, write_checkpoint
+from ..stateful import DictState, Stateful
+from .checkpoint import COUNTERS, Checkpoint, read_checkpoint, while_unchanged, write_checkpoint
+from .generators import GeneratorState
 from .saved_spaces import described, space_of
+
+POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
+
+
+def parts_of(agent: Any) -> dict[str, Stateful]:
+    """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
+    return {
+        "optimizer": agent.policy_optimizer,
+        "order": GeneratorState(agent.generators.order),
+        "reward_scale": agent.reward_scale,
+        "unwritten": agent.unwritten,
+        "extra": DictState(agent, "extra_state"),
+        **({} if agent.teaching is None else {"teaching": agent.teaching}),
+        **{f"carried/{name}": part for name, part in agent.carried.items()},
+    }
+
+
+def own_parts_of(agent: Any) -> dict[str, Stateful]:
+    """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
+    return {
+        "actions": GeneratorState(agent.generators.actions),
+        "envs": agent.collector,
+        "failures": agent.failure_watch,
+        "stability": agent.stability_watch,
+        "start": agent.start_watch,
+        "metrics": DictState(agent, "last_metrics"),
+    }
 
 
 def moment_of(agent: Any) -> dict[str, Any]:
-    """Return the counters of an agent and the states of its `own_parts` as they are now."""
+    """Return the counters of an agent and the states of its own parts as they are now."""
     counters = {name: getattr(agent, name) for name in COUNTERS}
-    before, parts = agent.player.moment, agent.own_parts()
+    before, parts = agent.player.moment, own_parts_of(agent)
     return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}
 
 
@@ -45,7 +75,7 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
         processes.check_equal(weights_digest(agent.policy))
     moment = agent.before_rollout or moment_of(agent)
     agent.collector.warn_of_loss()
-    state = {name: part.state_dict() for name, part in agent.parts().items()}
+    state = {name: part.state_dict() for name, part in parts_of(agent).items()}
     state["moments"] = processes.gather(moment)
     reference = None if agent.anchor.reference is agent.policy else agent.anchor.reference
     policy, reference, state = unsharded((agent.policy, reference, state))
@@ -127,7 +157,7 @@ def _restore(
     if continue_env is None:
         continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     with reading(saved.path):
-        for name, part in agent.parts().items():
+        for name, part in parts_of(agent).items():
             if name != "order" or "seed" not in given:  # which was drawn from the seed that is given
                 part.load_state_dict(state[name])
         _go_on(agent, state["moments"], continue_env, "seed" in given)
@@ -142,7 +172,7 @@ def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own
     they sampled is not continued.
     """
     own_process = len(moments) == processes.size()
-    moment, parts = moments[processes.rank() if own_process else 0], agent.own_parts()
+    moment, parts = moments[processes.rank() if own_process else 0], own_parts_of(agent)
     fresh = int(np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)[0] >> 1)
     if own_seed or not own_process:
         del parts["actions"]
@@ -239,3 +269,59 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
     size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
     return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
+
+
+# Weights and the optimizer's state by name, as stable-baselines3 gives and takes them.
+
+
+def parameters_of(agent: Any) -> dict[str, dict[str, Any]]:
+    """Return copies of the weights and of the optimizer's state; see `Agent.get_parameters`."""
+    check_whole(agent.policy, "get_parameters")
+    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict()})
+
+
+def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
+    """Replace weights and the optimizer's state; see `Agent.set_parameters`."""
+    check_whole(agent.policy, "set_parameters")
+    if not isinstance(given, Mapping):
+        spaces = (agent.env.single_observation_space, agent.env.single_action_space)
+        given = _parameters_of_checkpoint(Path(given), agent.policy.kind, *spaces)
+    known = {POLICY, OPTIMIZER}
+    if given.keys() - known or (exact_match and given.keys() != known):
+        raise ValueError(
+            f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
+            f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
+        )
+    if POLICY in given:
+        agent.policy.load_state_dict(_fitting(agent.policy, given[POLICY], exact_match), strict=False)
+    if OPTIMIZER in given:
+        try:
+            agent.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
+
+
+def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:
+    """Return the given weights if they fit the policy's own; nothing has been changed if they do not."""
+    own = policy.state_dict()
+    wrong = [name for name in given if name not in own or not isinstance(given[name], torch.Tensor)]
+    wrong += [name for name in own if exact_match and name not in given]
+    wrong += [name for name in own if name in given and name not in wrong and given[name].shape != own[name].shape]
+    if wrong:
+        raise ValueError(
+            f"set_parameters: {wrong[0]!r} does not fit the policy: give the weights that get_parameters returns, or "
+            "some of them with exact_match=False"
+        )
+    return dict(given)
+
+
+def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
+    """Return the parameters in a checkpoint of an agent with this kind of policy.
+
+    Raises:
+        ValueError: if it has another kind.
+    """
+    saved = read_checkpoint(path)
+    if saved.policy.kind != kind:
+        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
+    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}

@@ -8,23 +8,21 @@ acted and `mismatch` corrects for it, or `off_policy_mask` leaves steps out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from .. import processes
 from ..devices import to_floats
-from ..estimators.mismatch import effective_share, episode_weights, off_policy_mask
+from ..estimators.mismatch import episode_weights, off_policy_mask
 from ..fsdp import passes
 from ..policies import ControlPolicy
 from ..rollout import CLIPPED, ENV_RETURN, Batch, Rollout
 from .divergence import check_log_probs, fault_of
-from .extras import micro_batches
-from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
+from .extras import micro_batches, with_reply_loss
+from .metrics import WEIGHTS, Reduce, combined, critic_metrics, mismatch_metrics, sampled_metrics
 
 Figures = dict[str, torch.Tensor]
-WEIGHTS = ("ess/weights", "ess/squares", "ess/episodes")  # sums over episodes, of which `train/ess` is made
 
 
 def take_steps(agent: Any, rollout: Rollout) -> tuple[dict[str, float], int]:
@@ -79,22 +77,7 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
     processes.sum_gradients(optimizer.weights.masters)
     counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: moving.sum()}
     *found, counted = to_floats([*figures, counts])
-    return _combined(agent.reductions, [each for several in processes.gather(found) for each in several], counted)
-
-
-def _combined(
-    reductions: Mapping[str, Reduce], parts: list[dict[str, float]], counted: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the metrics of an optimizer step, given those of all micro-batches and the numbers of steps."""
-    totals: dict[str, float] = {}
-    for name, value in (item for part in parts for item in part.items()):
-        add = reductions.get(name, Reduce.SUM).add
-        totals[name] = add(totals[name], value) if name in totals else value
-    totals["train/ess"] = effective_share(*(totals.pop(name, 0.0) for name in WEIGHTS))
-    for name, reduction in reductions.items():
-        if name in totals and reduction.name in counted:
-            totals[name] /= max(counted[reduction.name], 1)
-    return totals
+    return combined(agent.reductions, [each for several in processes.gather(found) for each in several], counted)
 
 
 def objective(agent: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
@@ -105,7 +88,7 @@ def objective(agent: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
     anchor, reply_loss = agent.anchor, None
     want = ["log_probs"] + ["entropy"] * bool(agent.ent_coef) + [anchor.divergence] * anchor.wants_kl
     if "reply_weights" in batch.extras:
-        evaluated, reply_loss = _with_reply_loss(agent, batch, tuple(want))
+        evaluated, reply_loss = with_reply_loss(agent, batch, tuple(want))
     else:
         evaluated = agent.policy.evaluate(batch, tuple(want), anchor.reference)
     log_probs = evaluated["log_probs"].where(batch.learnable, 0)
@@ -162,16 +145,6 @@ def _correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torc
     acting, most = batch.sampling_log_probs, agent.off_policy_mask
     kept = off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, most)
     return kept.to(log_probs) if weights is None else weights * kept, kept
-
-
-def _with_reply_loss(agent: Any, batch: Batch, want: tuple[str, ...]) -> tuple[Figures, torch.Tensor]:
-    """Return the evaluated quantities of each step [N, T], and the mean of -log π over the tokens of replies."""
-    whole, place = batch.with_replies()
-    evaluated = agent.policy.evaluate(whole, want, agent.anchor.reference)
-    replies = whole.mask & ~torch.zeros_like(whole.mask).scatter(1, place, True)
-    weights = batch.extras["reply_weights"][:, None]
-    surprise = -(weights * evaluated["log_probs"]).where(replies, 0).sum()
-    return {name: values.gather(1, place).where(batch.mask, 0) for name, values in evaluated.items()}, surprise
 
 
 @torch.no_grad()
