@@ -55,19 +55,19 @@ def bench(name: str | None, listed: bool, pairs: int, minutes: float | None, out
     names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
     benchmarks = {each: find_benchmark(each) for each in names}
     torch.set_num_threads(min(THREADS, torch.get_num_threads()))
-    made: dict[str, Any] = {each: [] for each in names}
+    measured: dict[str, Any] = {each: [] for each in names}
     for each, cases in benchmarks.items():
         click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
         command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
         for row in rows(cases(each), pairs, minutes):  # written one by one: some take minutes
-            made[each].append(row.as_dict(command))
+            measured[each].append(row.as_dict(command))
             out.mkdir(parents=True, exist_ok=True)
-            (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
+            (out / f"{each}.json").write_text(json.dumps(measured[each], indent=1) + "\n", encoding="utf-8")
         table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
-        for done in made[each]:
+        for done in measured[each]:
             figures = [f"{done['ratio'][key]:.2f}" for key in ("median", "min", "max")]
             figures += [f"{done[side]:g}" for side in ("ours", "peer")]
             table.add_row(done["name"], *figures, done["unit"], done["quality"])
         console(error=True).print(table)
     if as_json:
-        click.echo(json.dumps(made))
+        click.echo(json.dumps(measured))

@@ -48,30 +48,30 @@ def check_gradient(config: GradientConfig, agent_names: tuple[str, ...]) -> None
     tokens, steps, turns = config.tokens, config.steps, config.turns
     chosen = tokens is not None or steps is not None or turns > 1
     world = World(tokens or 2, steps or (3 if turns == 1 else 2), end=0, turns=turns) if chosen else None
-    found = {}
+    checks = {}
     for name in agent_names:
         cls = agent_class(name)
         settings = agent_arguments(config.into(Discounted), cls, name)
         one = check(cls, config.group_size, config.episodes, world, seed=config.seed, **settings)
-        found[short_name(name)] = one
+        checks[short_name(name)] = one
         if not config.as_json:
             click.echo(f"{short_name(name):<20} {one}\n{'':<20} {one.update}")
     if config.as_json:
-        click.echo(json.dumps({name: one.as_dict() for name, one in found.items()}))
+        click.echo(json.dumps({name: one.as_dict() for name, one in checks.items()}))
     else:
-        click.echo(f"checked: {_listed({name: one.checked for name, one in found.items()})}")
-        click.echo(f"not checked: {_listed({name: one.unchecked for name, one in found.items()})}")
-    if any(one.faults for one in found.values()):
+        click.echo(f"checked: {_listed({name: one.checked for name, one in checks.items()})}")
+        click.echo(f"not checked: {_listed({name: one.unchecked for name, one in checks.items()})}")
+    if any(one.faults for one in checks.values()):
         raise SystemExit(1)
 
 
-def _listed(said: Mapping[str, Sequence[str]]) -> str:
+def _listed(by_agent: Mapping[str, Sequence[str]]) -> str:
     """Return the items of all agents, then each other item with its agents."""
-    items = dict.fromkeys(item for items in said.values() for item in items)
-    lacking = {item: [name for name, items in said.items() if item not in items] for item in items}
+    items = dict.fromkeys(item for items in by_agent.values() for item in items)
+    lacking = {item: [name for name, items in by_agent.items() if item not in items] for item in items}
     listed = []
     for item, others in sorted(lacking.items(), key=lambda each: len(each[1])):  # of most agents first
-        names = [name for name in said if name not in others]
+        names = [name for name in by_agent if name not in others]
         of = f"all but {', '.join(others)}" if len(others) < len(names) else ", ".join(names)
         listed.append(f"{item} ({of})" if others else item)
     return "; ".join(listed)

@@ -30,15 +30,15 @@ def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:
 
     RUNS are run folders of rlenv train, which may be over, stopped or still running.
     """
-    found = {str(run): findings_of(read_run(run)) for run in dict.fromkeys(runs)}
+    by_run = {str(run): findings_of(read_run(run)) for run in dict.fromkeys(runs)}
     if as_json:
-        click.echo(json.dumps({run: [asdict(finding) for finding in findings] for run, findings in found.items()}))
+        click.echo(json.dumps({run: [asdict(finding) for finding in findings] for run, findings in by_run.items()}))
     else:
-        for run, findings in found.items():
+        for run, findings in by_run.items():
             click.echo(f"{run}:" if findings else f"{run}: nothing found")
             for each in findings:
                 click.echo(f"  {each.severity}: {each.title}  [{each.rule}]")
                 shown = "".join(f"              {sample}\n" for sample in each.samples)
                 click.echo(f"    evidence  {each.evidence}\n{shown}    fix       {each.fix}\n")
-    severities = {finding.severity for findings in found.values() for finding in findings}
+    severities = {finding.severity for findings in by_run.values() for finding in findings}
     sys.exit(fail_on in severities or (fail_on == "warning" and "error" in severities))

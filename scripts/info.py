@@ -43,11 +43,11 @@ def info(as_json: bool) -> None:
     for extra, names in needed.items():
         missing = [name for name in names if _version(name) == MISSING]
         extras[extra] = f"missing: {', '.join(missing)}" if missing else "complete"
-    found = {"versions": versions, "extras": extras, "machine": machine(), "environment": environment()}
+    sections = {"versions": versions, "extras": extras, "machine": machine(), "environment": environment()}
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(sections))
         return
-    for title, facts in found.items():
+    for title, facts in sections.items():
         click.echo(title)
         for name, value in facts.items():
             click.echo(f"  {name}: {value}")
@@ -82,9 +82,9 @@ def machine() -> dict[str, Any]:
 
 def environment() -> dict[str, str]:
     """Return the variables that change what rlenv does; "(set)" for a value that may be a path or a secret."""
-    found = {name: value for name, value in sorted(os.environ.items()) if SETTINGS.fullmatch(name)}
-    harmless = {name for name, value in found.items() if PLAIN.fullmatch(value) and not SECRET.search(name)}
-    return {name: value if name in harmless else "(set)" for name, value in found.items()}
+    variables = {name: value for name, value in sorted(os.environ.items()) if SETTINGS.fullmatch(name)}
+    harmless = {name for name, value in variables.items() if PLAIN.fullmatch(value) and not SECRET.search(name)}
+    return {name: value if name in harmless else "(set)" for name, value in variables.items()}
 
 
 def _version(name: str) -> str:

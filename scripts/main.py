@@ -55,8 +55,8 @@ class Commands(Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        found: click.Command = getattr(import_module(f".{name}", __package__), name)
-        return found
+        command: click.Command = getattr(import_module(f".{name}", __package__), name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -82,8 +82,8 @@ class Commands(Group):
         except click.ClickException as error:
             _fail(_message(error), error.exit_code)
         except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
-            said = error.__cause__.args if error.__cause__ else ()
-            _fail("aborted", 128 + (said[0] if said else signal.SIGINT))
+            numbers = error.__cause__.args if error.__cause__ else ()
+            _fail("aborted", 128 + (numbers[0] if numbers else signal.SIGINT))
         except Exception as error:
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
@@ -100,8 +100,8 @@ def _message(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         from .config.defaults import advice
 
-        if said := advice(error.option_name, [str(each.name) for each in error.ctx.command.params]):
-            return f"No such option {error.option_name!r}: {said}"
+        if hint := advice(error.option_name, [str(each.name) for each in error.ctx.command.params]):
+            return f"No such option {error.option_name!r}: {hint}"
     return error.format_message()
 
 

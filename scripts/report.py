@@ -36,5 +36,5 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 
     if out is None:
         out = runs[0] / REPORT if len(runs) == 1 and runs[0].is_dir() else Path(REPORT)
-    made = write_report(runs, out)
-    click.echo(json.dumps(made) if as_json else f"Report: {out}")
+    result = write_report(runs, out)
+    click.echo(json.dumps(result) if as_json else f"Report: {out}")

@@ -290,12 +290,12 @@ def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
             return tuple(one.type.convert(member, one, None) for member in each)
         if isinstance(value, (list, tuple, dict)):
             raise ValueError(f"{where}{name} is a list or table, {value!r}; allowed: a value")
-        found = one.type.convert(value, one, None)
+        plain = one.type.convert(value, one, None)
     except click.BadParameter as error:
         raise ValueError(f"{where}{name}={value!r}: {error.message}") from error
-    if reason := no_value(found):
+    if reason := no_value(plain):
         raise ValueError(f"{where}{name} {reason}")
-    return found
+    return plain
 
 
 def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def read_file(cls: type[Config], path: Path) -> dict[str, Any]:
 
 def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the values of a table, by the names of fields and settings; see `read_file`."""
-    known, found = _spellings(cls), {}
+    known, values = _spellings(cls), {}
     for key, value in table.items():
         name = known.get(str(key).replace("-", "_"))
         if name is None:
@@ -327,8 +327,8 @@ def read_table(cls: type[Config], table: Mapping[str, Any], where: str) -> dict[
             hint = advice(str(key), parameters(cls)) or (f"did you mean {close[0]!r}?" if close else "see --help-all")
             raise ValueError(f"{where}the unknown option {key!r}; {hint}")
         if value is not None:
-            found[name] = converted(cls, name, value, where)
-    return found
+            values[name] = converted(cls, name, value, where)
+    return values
 
 
 def _spellings(cls: type[Config]) -> dict[str, str]:

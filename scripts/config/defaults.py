@@ -63,11 +63,11 @@ def as_option(known: Collection[str], here: str, value: str) -> str:
 
 def about(of_agents: dict[str, Setting]) -> str:
     """Return the help of an option, with what is allowed, and the agents that have the setting if others do not."""
-    said = " ".join(dict.fromkeys(one.help for one in of_agents.values()))
+    help = " ".join(dict.fromkeys(one.help for one in of_agents.values()))
     if len(of_agents) == len(SETTINGS):
-        return said + next((f" One of {', '.join(one.one_of)}." for one in of_agents.values() if one.one_of), "")
+        return help + next((f" One of {', '.join(one.one_of)}." for one in of_agents.values() if one.one_of), "")
     named = (f"{agent}: {', '.join(one.one_of)}" if one.one_of else agent for agent, one in of_agents.items())
-    return f"{said} For {'; '.join(named)}."
+    return f"{help} For {'; '.join(named)}."
 
 
 def shown_default(of_agents: Mapping[str, Setting]) -> str:
@@ -78,5 +78,5 @@ def shown_default(of_agents: Mapping[str, Setting]) -> str:
 
 
 def _usual(one: Setting) -> str:
-    by_kind = (f"{one.by_kind.get(kind, one.by_kind.get(ANY)):g} for {said}" for kind, said in KINDS.items())
+    by_kind = (f"{one.by_kind.get(kind, one.by_kind.get(ANY)):g} for {name}" for kind, name in KINDS.items())
     return one.shown or (", ".join(by_kind) if one.by_kind else str(one.default))

@@ -34,8 +34,8 @@ class Name(click.ParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that fit, also at the end of a list; else what the shell itself knows: files."""
         before, comma, last = incomplete.rpartition(",")
-        found = [CompletionItem(before + comma + name) for name in self.offered() if name.startswith(last)]
-        return found or [CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(before + comma + name) for name in self.offered() if name.startswith(last)]
+        return items or [CompletionItem(incomplete, type="file")]
 
 
 def verifiers() -> list[str]:
@@ -92,14 +92,14 @@ def agent_class(name: str | type[Agent]) -> type[Agent]:
                 raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
             return agents.find_agent(name)
         try:
-            found = getattr(import_user_module(module), attribute)
+            cls = getattr(import_user_module(module), attribute)
         except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
             raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
     else:
-        found = name
-    if not (isinstance(found, type) and issubclass(found, agents.Agent)):
+        cls = name
+    if not (isinstance(cls, type) and issubclass(cls, agents.Agent)):
         raise ValueError(f"agent {name!r} is not a class of agents: it must be a subclass of agents.Agent, or of GRPO")
-    return found
+    return cls
 
 
 def class_saved(name: str | None, trust: bool) -> type[Agent]:

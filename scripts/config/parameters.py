@@ -31,10 +31,10 @@ class KeyValue(click.ParamType):
         if not equals or not key:
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         try:
-            found = json.loads(literal)
+            parsed = json.loads(literal)
         except json.JSONDecodeError:
             return key, literal
-        return key, literal if self.text and not isinstance(found, str) else found
+        return key, literal if self.text and not isinstance(parsed, str) else parsed
 
 
 class Size(click.ParamType):
@@ -46,10 +46,10 @@ class Size(click.ParamType):
         """Return the bytes."""
         if isinstance(value, int):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if found is None or not float(found[1]):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if match is None or not float(match[1]):
             self.fail(f"{value!r} is not a size such as 80G or 512M", param, ctx)
-        return int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2].upper()])
+        return int(float(match[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[match[2].upper()])
 
 
 class ProblemSource(click.Path):

@@ -143,8 +143,8 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
     else:
         stream = session.task_of(session.evaluation_envs(env_id, env_kwargs, "cpu", 1, "test")).stream
         check_enough(stream)
-    asked = config.eval_episodes or session.evaluation_episodes(True, stream.sizes)
-    few_problems = problem_figures(stream, asked).get("few_problems", "")
+    episodes = config.eval_episodes or session.evaluation_episodes(True, stream.sizes)
+    few_problems = problem_figures(stream, episodes).get("few_problems", "")
     return session.demonstrations_if_any(agent, config) is not None, few_problems
 
 

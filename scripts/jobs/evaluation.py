@@ -57,10 +57,10 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
     config = config.but(device=join(config.device, config.process_timeout))
     results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(runs)}
-    for name, found in results.items():
-        if found.get("truncated_share", 0.0) > MOST_CUT:
-            say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
-        if line := found.get("few_problems"):
+    for name, figures in results.items():
+        if figures.get("truncated_share", 0.0) > MOST_CUT:
+            say(f"{name}: {figures['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
+        if line := figures.get("few_problems"):
             say(f"{name}: {line}")
     return results
 

@@ -48,16 +48,16 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooke
         elif "split" in config.chosen:
             raise ValueError(f"--split has no meaning for {config.env_id}")
         return _make(config.env_id, chosen), None
-    found = subject.find(run, config)
-    loaded = found.load(config)
+    of_run = subject.find(run, config)
+    loaded = of_run.load(config)
     loaded.env.close()
-    policy, env_kwargs = loaded.policy, found.env_kwargs
-    if arguments.is_text(found.env_id):
+    policy, env_kwargs = loaded.policy, of_run.env_kwargs
+    if arguments.is_text(of_run.env_id):
         env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer}
         policy = SampledPolicy(policy, config.temperature, config.top_p)
     elif useless := next((name for name in ("temperature", "top_p", "top") if name in config.chosen), None):
-        raise ValueError(f"{config.flag(useless)} has no meaning for {found.env_id}")
-    return _make(found.env_id, env_kwargs), Onlooker(policy, loaded.device)
+        raise ValueError(f"{config.flag(useless)} has no meaning for {of_run.env_id}")
+    return _make(of_run.env_id, env_kwargs), Onlooker(policy, loaded.device)
 
 
 def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
@@ -158,8 +158,8 @@ class PlayedGame:
             click.echo(f"turns   {info['turns']}")
         click.echo(f"answer  {self._names()}{'  (cut off)' if cut else ''}")
         ok = info["verdict_status"] == "ok"
-        said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
-        click.echo(f"reward  {said}")
+        outcome = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
+        click.echo(f"reward  {outcome}")
         for part, value in info["verdict"].items():
             click.echo(f"        {plain(part)} {value:g}")
         if info["verdict_reason"]:

@@ -265,7 +265,7 @@ class TrainJob:
 
     def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the result that `--json` prints; `final` has the figures of the last evaluation, if it was made."""
-        asked = self.interrupt.signal
+        number = self.interrupt.signal
         agent, warm_start = self.agent, self.state.get("warm_start", {})
         return {
             "run_dir": str(self.run.path),
@@ -284,8 +284,8 @@ class TrainJob:
             **({"best": self.state["best"]} if "best" in self.state else {}),
             "eval": final,
             "failures": failures(agent),
-            "interrupted": bool(asked),
-            **({"signal": signal.Signals(asked).name} if asked else {}),
+            "interrupted": bool(number),
+            **({"signal": signal.Signals(number).name} if number else {}),
         }
 
 

@@ -72,17 +72,17 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     policy = policy_arguments(config)  # it asks for peft, if needed
     envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
     task = session.task_of(envs)
-    asked = agent_arguments(config, cls, named(config.agent))
-    if "engine" in asked:
-        import_module("rlenv.agents.engines.player").check_named(asked["engine"], asked.get("engine_url"))
+    chosen = agent_arguments(config, cls, named(config.agent))
+    if "engine" in chosen:
+        import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
-    settings = usual | asked
+    settings = usual | chosen
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
     steps = settings.get("num_minibatches") or 1
     group_size = settings.get("group_size") or cls.default_group_size
     if config.dry_run:
         processes.check_episodes(episodes, group_size, ranks)
-    slots = asked.get("num_envs") or min(settings["num_envs"], episodes)
+    slots = chosen.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
         "prompt_length": task.encoding.max_prompt_tokens,

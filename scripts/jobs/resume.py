@@ -54,10 +54,10 @@ def begun_config(config: TrainConfig) -> TrainConfig:
         raise ValueError(
             f"{where!r} is a run of rlenv sft; continue with: rlenv train --model {shlex.quote(where)} --sft-steps 0"
         )
-    given = {name: config.value(name) for name in config.chosen if name != "settings"}
+    changes = {name: config.value(name) for name in config.chosen if name != "settings"}
     begun = read_table(TrainConfig, kept, f"{config.resume / CONFIG} sets ")
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
-    return TrainConfig.of(own | given, config.typed)
+    return TrainConfig.of(own | changes, config.typed)
 
 
 def _objects(config: TrainConfig) -> dict[str, Any]:

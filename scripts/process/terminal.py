@@ -16,12 +16,12 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 def plain(text: str) -> str:
     """Return a text with its control characters spelled out, so that it cannot move the cursor or change colors."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def console(error: bool = False) -> Console:
     """Return a console for standard output, or for standard error, as they are now."""
-    made = Console(stderr=error, highlight=False)
-    if not made.file.isatty():
-        made.width = WIDE
-    return made
+    screen = Console(stderr=error, highlight=False)
+    if not screen.file.isatty():
+        screen.width = WIDE
+    return screen

@@ -57,7 +57,7 @@ def write_curve(kinds: Sequence[Kind], stem: Path) -> list[Path]:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(color=GRID, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = max((axes.get_legend_handles_labels() for axes in plots), key=lambda found: len(found[1]))
+    handles, labels = max((axes.get_legend_handles_labels() for axes in plots), key=lambda legend: len(legend[1]))
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
     files = [stem.with_suffix(ending) for ending in (".svg", ".png")]
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": stem.name}):  # equal runs, equal files

@@ -81,12 +81,12 @@ def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[st
         `mean_reward`, the interquartile mean over the runs, and for text `problems`, the fewest that a run was asked.
     """
     if agent == BEFORE:
-        found = list({result["seed"]: result["initial_eval"] for result in results}.values())
+        evaluations = list({result["seed"]: result["initial_eval"] for result in results}.values())
     else:
-        found = [result["eval"] for result in results if result["agent"] == agent]
-    asked = [figures["problems"] for figures in found if "problems" in figures]
-    reward = float(interquartile_mean([figures["mean_reward"] for figures in found]))
-    return {"mean_reward": reward, **({"problems": min(asked)} if asked else {})}
+        evaluations = [result["eval"] for result in results if result["agent"] == agent]
+    problems = [figures["problems"] for figures in evaluations if "problems" in figures]
+    reward = float(interquartile_mean([figures["mean_reward"] for figures in evaluations]))
+    return {"mean_reward": reward, **({"problems": min(problems)} if problems else {})}
 
 
 def _of_few_problems(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:

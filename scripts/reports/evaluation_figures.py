@@ -29,8 +29,8 @@ def with_intervals(figures: dict[str, Any], rows: Sequence[Row], seed: int) -> d
     judged = [row for row in rows if row["status"] == "ok"]
     rates = [float(np.mean([row["success"] for row in group])) for group in by_problem(judged)]
     counted = [parts for row in judged if "instructions" in (parts := row.get("parts", {}))]
-    if asked := sum(parts["instructions"] for parts in counted):
-        figures = figures | {"instruction_success": sum(parts["followed"] for parts in counted) / asked}
+    if instructions := sum(parts["instructions"] for parts in counted):
+        figures = figures | {"instruction_success": sum(parts["followed"] for parts in counted) / instructions}
     if without := len(by_problem(rows)) - len(rates):
         figures = figures | {"unjudged_problems": without}
     return figures | {
@@ -44,14 +44,14 @@ def of_attempts(rows: Sequence[Row], samples: int, seed: int) -> dict[str, Any]:
 
     A problem with fewer than k verdicts does not count at k.
     """
-    found: dict[str, Any] = {"pass_at_k": {}, "maj_at_k": {}}
+    figures: dict[str, Any] = {"pass_at_k": {}, "maj_at_k": {}}
     problems = by_problem([row for row in rows if row["status"] == "ok"])
     for k in attempts(samples):
         if groups := [group for group in problems if len(group) >= k]:
             passed = [pass_at_k(len(group), sum(row["success"] for row in group), k) for group in groups]
-            found["pass_at_k"][str(k)] = _with_bounds(passed, seed)
-            found["maj_at_k"][str(k)] = _with_bounds([_majority(group, k) for group in groups], seed)
-    return found
+            figures["pass_at_k"][str(k)] = _with_bounds(passed, seed)
+            figures["maj_at_k"][str(k)] = _with_bounds([_majority(group, k) for group in groups], seed)
+    return figures
 
 
 def by_problem(rows: Sequence[Row]) -> list[list[Row]]:
@@ -63,10 +63,10 @@ def by_problem(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _majority(group: Sequence[Row], k: int) -> float:
-    given = Counter(row["extracted"] for row in group)
+    answers = Counter(row["extracted"] for row in group)
     right = Counter(row["extracted"] for row in group if row["success"])
-    silent = given.pop(None, 0)
-    votes = tuple(sorted((count, right[answer]) for answer, count in given.items()))
+    silent = answers.pop(None, 0)
+    votes = tuple(sorted((count, right[answer]) for answer, count in answers.items()))
     return maj_at_k(votes, silent, (k,))[0]
 
 
@@ -99,11 +99,11 @@ def _cells(figures: Mapping[str, Any]) -> dict[str, str]:
         "sampled success": _interval(sampled.get("success_rate"), sampled.get("success_interval")),
     }
     for name in ("pass", "maj"):
-        for k, found in sampled.get(f"{name}_at_k", {}).items():
-            cells[f"{name}@{k}"] = _interval(found["value"], (found["low"], found["high"]))
-    for number, found in figures.get("by_turns", {}).items():
-        if found["success_rate"] is not None:
-            cells[f"success in {number} turns"] = f"{found['success_rate']:.3f} of {found['episodes']}"
+        for k, part in sampled.get(f"{name}_at_k", {}).items():
+            cells[f"{name}@{k}"] = _interval(part["value"], (part["low"], part["high"]))
+    for number, part in figures.get("by_turns", {}).items():
+        if part["success_rate"] is not None:
+            cells[f"success in {number} turns"] = f"{part['success_rate']:.3f} of {part['episodes']}"
     return {title: str(cell) for title, cell in cells.items() if cell is not None}
 
 

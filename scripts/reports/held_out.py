@@ -11,21 +11,21 @@ LEAST = 5  # to compare agents by
 LOOKED_AT = 200  # problems, to find the least
 
 
-def problem_figures(stream: ProblemStream, asked: int, ask_trained: str = "--test-fraction 0") -> dict[str, Any]:
+def problem_figures(stream: ProblemStream, episodes: int, ask_trained: str = "--test-fraction 0") -> dict[str, Any]:
     """Return `problems`, how many different ones an evaluation has, and `few_problems`, a line about fewer than `FEW`.
 
     Args:
         stream: of the problems.
-        asked: from the first one; a list that is shorter comes again.
+        episodes: from the first problem; a list that is shorter comes again.
         ask_trained: the option that asks the training problems.
     """
-    count = stream.distinct(asked)
+    count = stream.distinct(episodes)
     if count >= FEW:
         return {"problems": count}
     worth = "says nothing" if count == 1 else f"each is {1 / count:.0%} of the figure"
     if stream.split == "train":
         worth += " about others" if count == 1 else ", and they say nothing about others"
-    if asked < (len(stream.listed) or FEW):
+    if episodes < (len(stream.listed) or FEW):
         advice = "more episodes ask more of them"
     elif stream.names_splits:
         advice = "name more rows test in the column split"

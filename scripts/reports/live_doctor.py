@@ -25,14 +25,14 @@ class LiveDoctor(BetweenRollouts):
     def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
         super().__init__()
         self.run_dir, self.config = run_dir, config
-        self.said: set[str] = set()
+        self.reported: set[str] = set()
         self.next_look = 0.0
 
     def look(self, result: dict[str, Any] | None = None) -> None:
         """Print what is new; of a run that is over, with its result."""
         for finding in findings_of(History(read_columns(self.run_dir / CSV), self.config, result or {}, self.run_dir)):
-            if finding.rule not in self.said:
-                self.said.add(finding.rule)
+            if finding.rule not in self.reported:
+                self.reported.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
                 for sample in finding.samples:
                     say(f"  {sample}")
@@ -43,8 +43,8 @@ class LiveDoctor(BetweenRollouts):
 
     def _on_rollout_start(self) -> None:
         if not self.model.stability_watch.warns:  # agents/training/health.py has said it
-            self.said.add("entropy-collapse")
-        nothing = self.model.start_watch.hopeless and "no-signal" not in self.said
+            self.reported.add("entropy-collapse")
+        nothing = self.model.start_watch.hopeless and "no-signal" not in self.reported
         if self.model.num_updates >= self.next_look or (nothing and self.model.num_updates < WAIT):
             self.next_look = max(self.model.num_updates + WAIT, GROWTH * self.model.num_updates)
             self.look()

@@ -134,11 +134,11 @@ def _outcome(kind: Kind, figure: str) -> dict[str, Any]:
 
 def _problems(runs: Sequence[Run]) -> str:
     """Return of how many problems the evaluations are, such as "4 held-out problems"; empty if they do not say."""
-    found = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
-    asked = sorted({each["problems"] for each in found if "problems" in each})
-    if not asked:
+    evaluations = [each for run in runs if (each := run.result.get("eval") or run.result.get("initial_eval"))]
+    counts = sorted({each["problems"] for each in evaluations if "problems" in each})
+    if not counts:
         return ""
-    return problems_of(str(asked[0]) if len(asked) == 1 else f"{asked[0]} to {asked[-1]}", found[0]["split"])
+    return problems_of(str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}", evaluations[0]["split"])
 
 
 def _few_problems(runs: Sequence[Run]) -> list[str]:
@@ -149,12 +149,12 @@ def _few_problems(runs: Sequence[Run]) -> list[str]:
 
 def _advice(runs: Sequence[Run]) -> list[tuple[Finding, str]]:
     """Return the findings, errors first, each with the runs that it is about; one that several share is there once."""
-    found: dict[str, list[tuple[Path, Finding]]] = {}
+    by_rule: dict[str, list[tuple[Path, Finding]]] = {}
     for run in runs:
         for finding in run.findings:
-            found.setdefault(finding.rule, []).append((run.folder, finding))
+            by_rule.setdefault(finding.rule, []).append((run.folder, finding))
     where = "{} of {} runs, such as {}" if len(runs) > 1 else ""
-    advice = [(own[0][1], where.format(len(own), len(runs), own[0][0])) for own in found.values()]
+    advice = [(own[0][1], where.format(len(own), len(runs), own[0][0])) for own in by_rule.values()]
     return sorted(advice, key=lambda each: each[0].severity)
 
 
@@ -163,8 +163,8 @@ def _settings(kinds: Sequence[Kind]) -> list[tuple[str, list[str], bool]]:
     tables, hidden = [], set() if kinds[0].runs[0].is_text else TEXT_ONLY
     for kind in kinds:
         first = kind.runs[0]
-        given = {name: value for name, value in first.config.items() if value is not None}
-        both = {**dict.fromkeys(first.config), **first.checkpoint.get("settings", {}), **given}
+        chosen = {name: value for name, value in first.config.items() if value is not None}
+        both = {**dict.fromkeys(first.config), **first.checkpoint.get("settings", {}), **chosen}
         seeds = {"seed": ", ".join(str(run.config.get("seed")) for run in kind.runs)}
         tables.append({name: shown_value(value) for name, value in (both | seeds).items() if name not in hidden})
     rows = [(name, [table.get(name, "default") for table in tables]) for name in sorted(set().union(*tables))]
@@ -190,12 +190,12 @@ def training_cards(kind: Kind) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return the first and the last update of which episodes were kept, each with its episodes by prompt."""
     rows = _rows_of(kind, "training")
     updates = list(dict.fromkeys(row["updates"] for row in rows))
-    found = []
+    cards = []
     for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
         own = [row for row in rows if row["updates"] == update]
         credits = [abs(credit or 0.0) for row in own for credit in (row["advantages"] or ())[:MOST_TOKENS]]
-        found.append((update, _cards(_sample(row, scale=max(credits, default=0.0)) for row in own)))
-    return found
+        cards.append((update, _cards(_sample(row, scale=max(credits, default=0.0)) for row in own)))
+    return cards
 
 
 def _sample(row: Row, name: str = "", scale: float | None = None) -> dict[str, Any]:

@@ -319,19 +319,19 @@ def held_out_falls_behind(run: History) -> Finding | None:
         return None
     before, after, peak = fall
     what = "held-out success" if held_out else "success in training"
-    said = f"{what} fell from {before:.1%} at update {peak:.0f} to {after:.1%} at update {run.updates}"
+    evidence = f"{what} fell from {before:.1%} at update {peak:.0f} to {after:.1%} at update {run.updates}"
     rise, (gain, error) = run.success.end - run.success.around(peak), run.reward.since(peak).trend()
     if held_out and rise > FALL:
         return Finding(
             "success rises in training and falls on held-out problems: the policy memorizes the training problems",
-            f"{said}; success in training rose by {rise:.3g}",
+            f"{evidence}; success in training rose by {rise:.3g}",
             "train on more problems, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
         )
     if not gain > 3 * error:
         return None
     return Finding(
         f"the reward rises while {what} falls: the policy games the reward",
-        f"{said}; the reward rose by {gain:.3g}",
+        f"{evidence}; the reward rose by {gain:.3g}",
         "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
         f"or lower the part of the reward that is gamed, or {NEAR_START}",
         "error",
@@ -341,19 +341,19 @@ def held_out_falls_behind(run: History) -> Finding | None:
 def worse_than_before(run: History) -> Finding | None:
     """A policy loses its ability: success, or else the reward, fell to a fraction of its best or of its start."""
     by_success = len(run.success) > 0
-    able, said = (run.success if by_success else run.reward).smooth(), []
+    able, evidence = (run.success if by_success else run.reward).smooth(), []
     if run.updates >= FEW_UPDATES and len(able) >= 3 and (by_success or not run.is_text):
         peak, least = able.values.max(), 0.0 if by_success else able.values.min()
         if peak - least > SEEN and able.last - least < LOST * (peak - least):
             name, best = "success in training" if by_success else "the reward", able.updates[able.values.argmax()]
-            said = [f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"]
-    lost, compared = bool(said), worse(run.result.get("initial_eval"), run.result.get("eval"))
-    said += [f"worse than before: {compared}"] if compared else []
-    if not said:
+            evidence = [f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"]
+    lost, compared = bool(evidence), worse(run.result.get("initial_eval"), run.result.get("eval"))
+    evidence += [f"worse than before: {compared}"] if compared else []
+    if not evidence:
         return None
     return Finding(
         "the policy has lost what it could do" if lost else "training has made the model worse",
-        "; ".join(said),
+        "; ".join(evidence),
         f"lower --learning-rate to a third or less, or leave it out: the default suits the model; or {NEAR_START}. "
         "RUN/checkpoint-000000 is a --model with what the warm start learned; --eval-every keeps RUN/best",
         "error" if lost else "warning",
@@ -394,11 +394,13 @@ EXPLAINS = {  # what a finding explains is not said as well
 
 def findings_of(run: History) -> list[Finding]:
     """Return the findings of the rules in a run, errors first; empty for a healthy one."""
-    found = [replace(finding, rule=name) for name, rule in RULES.items() if (finding := rule(run)) is not None]
-    if len(found) > 1:  # a reward that does not rise has a cause
-        found = [finding for finding in found if (finding.rule, finding.severity) != ("nothing-learned", "warning")]
-    explained = set().union(*(EXPLAINS.get(finding.rule, set()) for finding in found))
-    return sorted((each for each in found if each.rule not in explained), key=lambda each: each.severity)
+    findings = [replace(finding, rule=name) for name, rule in RULES.items() if (finding := rule(run)) is not None]
+    if len(findings) > 1:  # a reward that does not rise has a cause
+        findings = [
+            finding for finding in findings if (finding.rule, finding.severity) != ("nothing-learned", "warning")
+        ]
+    explained = set().union(*(EXPLAINS.get(finding.rule, set()) for finding in findings))
+    return sorted((each for each in findings if each.rule not in explained), key=lambda each: each.severity)
 
 
 def _gained(success: Series) -> bool:
@@ -418,6 +420,6 @@ def _margin(run: History) -> float:
     """Return the fall of held-out success that is not chance: three standard errors of a difference."""
     episodes = run.config.get("eval_episodes") or EVAL_EPISODES
     if run.config.get("eval_every") is None:  # job.py: evaluations in between are as small as an update
-        made = run["time/episodes"].last / run.updates if len(run["time/episodes"]) and run.updates else 0.0
-        episodes = min(episodes, max(made, CURVE_EPISODES))
+        per_update = run["time/episodes"].last / run.updates if len(run["time/episodes"]) and run.updates else 0.0
+        episodes = min(episodes, max(per_update, CURVE_EPISODES))
     return max(FALL, 3 * math.sqrt(2 * 0.25 / episodes))

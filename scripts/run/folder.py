@@ -96,8 +96,8 @@ class RunFolder:
 
     def earlier(self) -> dict[int, Path]:
         """Return the earlier checkpoints by their number of updates, the newest first."""
-        found = {path: re.fullmatch(rf"{CHECKPOINT}-(\d+)", path.name) for path in self.path.glob("checkpoint-*")}
-        return dict(sorted(((int(match[1]), path) for path, match in found.items() if match), reverse=True))
+        matches = {path: re.fullmatch(rf"{CHECKPOINT}-(\d+)", path.name) for path in self.path.glob("checkpoint-*")}
+        return dict(sorted(((int(match[1]), path) for path, match in matches.items() if match), reverse=True))
 
     def checkpoints(self) -> list[Path]:
         """Return all checkpoints but the best, the newest first."""
@@ -116,13 +116,13 @@ class RunFolder:
         faults = []
         for path in self.checkpoints():
             try:
-                found = read_checkpoint(path)
+                checkpoint = read_checkpoint(path)
             except ValueError as error:
                 faults.append(str(error))
                 continue
             for fault in faults:
                 say(f"{fault}; {str(path)!r} is used instead")
-            return found
+            return checkpoint
         if faults:
             raise ValueError(f"no whole checkpoint is left in {str(self.path)!r}: {'; '.join(faults)}")
         return None
@@ -264,8 +264,8 @@ def check_place(folder: Path) -> None:
 
 def runs_in(folder: Path) -> str:
     """Return the error about a folder of runs in the place of a run, which names them; empty for any other folder."""
-    found = sorted(path for form in ("*", "*/seed-*") for path in folder.glob(f"{form}/{CONFIG}"))
-    runs = [path.parent for path in found if b'"env_id"' in path.read_bytes()]  # a model has a config.json as well
+    configs = sorted(path for form in ("*", "*/seed-*") for path in folder.glob(f"{form}/{CONFIG}"))
+    runs = [path.parent for path in configs if b'"env_id"' in path.read_bytes()]  # a model has a config.json as well
     if not runs:
         return ""
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
@@ -349,13 +349,13 @@ def read_rows(table: Path) -> list[dict[str, float]]:
 
 
 def _undamaged(file: Path, lines: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
-    found = []
+    rows = []
     for line in lines:
         with suppress(ValueError, RecursionError, TypeError, KeyError):
-            found.append(read(line))
-    if damaged := len(lines) - len(found):
+            rows.append(read(line))
+    if damaged := len(lines) - len(rows):
         say(f"skipped {damaged} damaged line{'s' * (damaged > 1)} of {str(file)!r}")
-    return found
+    return rows
 
 
 def _number(cell: str) -> float:

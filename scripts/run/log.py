@@ -68,8 +68,8 @@ def open_log(run: RunFolder, place: LogPlace | None = None, name: str = "run") -
         name: of the folder of events, unless there are some.
     """
     run.cut_log(place)
-    found = run.event_files()
-    events = TensorBoardOutputFormat(str(found[0].parent if found else run.path / name))
+    files = run.event_files()
+    events = TensorBoardOutputFormat(str(files[0].parent if files else run.path / name))
     return Logger(str(run.path), [Table(run.path / CSV), events])
 
 

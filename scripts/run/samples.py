@@ -63,7 +63,7 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
     assert isinstance(rollout.observations, dict)
     prompts, sizes = rollout.observations["tokens"].tolist(), rollout.observations["length"].tolist()
     completions = task.encoding.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
-    found = []
+    rows = []
     for i, dialogue in enumerate(turns_of(task, rollout)):
         prompt = prompts[i][: sizes[i]]
         problem = problem_of(task, int(rollout.groups[i]), prompt)
@@ -81,8 +81,8 @@ def outcome_rows(task: TextGenTask, rollout: Rollout) -> list[Row]:
                 name.removeprefix(PARTS): round(v[i], DIGITS) for name, v in parts.items() if math.isfinite(v[i])
             },
         }
-        found.append(row | ({"dialogue": dialogue} if dialogue else {}))
-    return found
+        rows.append(row | ({"dialogue": dialogue} if dialogue else {}))
+    return rows
 
 
 def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]:
@@ -99,7 +99,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]
     """
     lengths, actions, log_probs = rollout.lengths.tolist(), rollout.actions.tolist(), rollout.log_probs.tolist()
     credit = rollout.advantages.tolist() if isinstance(rollout, Batch) else None
-    found = []
+    rows = []
     for i, (outcome, steps) in enumerate(zip(outcome_rows(task, rollout), lengths, strict=True)):
         by_token = {
             "tokens": actions[i][:steps],
@@ -107,8 +107,8 @@ def episode_rows(task: TextGenTask, rollout: Rollout, **facts: Any) -> list[Row]
             "log_probs": list(map(_rounded, log_probs[i][:steps])),
             "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
-        found.append(facts | outcome | by_token)
-    return found
+        rows.append(facts | outcome | by_token)
+    return rows
 
 
 def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
@@ -125,7 +125,7 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     changed = not torch.allclose(earned(rollout), rollout.returns, atol=1e-5)
     actions, columns = rollout.actions.tolist(), rollout.columns.tolist()
     contexts = rollout.observations["tokens"].tolist()
-    found = []
+    dialogues = []
     for row, length in enumerate(lengths):
         own, context = columns[row][:length], contexts[row]
         for column, token in zip(own, actions[row], strict=False):  # without replies, observations are first ones
@@ -142,8 +142,8 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
             turn = {"text": text, "tokens": end - begin}
             turn["reply"] = task.encoding.tokenizer.decode(reply, skip_special_tokens=True)
             turns.append(turn | {"reward": None if changed else sum(rewards[row][begin:end])})
-        found.append(turns)
-    return found
+        dialogues.append(turns)
+    return dialogues
 
 
 def earned(rollout: Rollout) -> torch.Tensor:
@@ -159,8 +159,8 @@ def _rounded(value: float) -> float | None:
 def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:
     """Return the problem of a group; None if the stream has another prompt there: groups that were joined anew."""
     stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
-    found = stream.prompt(task.first_problem + group)
-    return found.problem if found.tokens == prompt else None
+    posed = stream.prompt(task.first_problem + group)
+    return posed.problem if posed.tokens == prompt else None
 
 
 def contrasting(batch: Batch) -> list[int]:
