@@ -18,6 +18,7 @@ from tiny_models import write_chat_model
 
 from rlenv._scripts.main import main
 from rlenv.agents import AGENTS
+from rlenv.verifiers import Verifier
 from rlenv.verifiers.plugins import registry
 
 GUIDES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")]
@@ -38,7 +39,6 @@ LONG = {  # more than half a second each; their commands and their Python are ch
     "docs/tutorials/teach-a-real-model.md",
     "docs/tutorials/your-own-algorithm.md",
     "docs/tutorials/your-own-model-and-data.md",
-    "docs/writing-verifiers.md",
 }
 
 
@@ -87,6 +87,13 @@ def test_the_blocks_of_the_page_could_run_and_its_comments_are_known(name):
     near = re.findall(r"^ *<!-- (?:not run|slow|in test|warns|file|run|output).*", PAGES[name], re.MULTILINE)
     assert all(map(DIRECTIVE.fullmatch, near))
     assert len(near) == sum(len(block.directives) for block in blocks(PAGES[name])), "each stands over a block"
+
+
+def test_a_verifier_has_12_attributes_and_12_methods_each_in_an_example():
+    names = {name: getattr(Verifier, name) for name in dir(Verifier) if not name.startswith("_")}
+    assert sorted(map(callable, names.values())) == [False] * 12 + [True] * 12
+    code = "\n".join(block.text for block in blocks(PAGES["docs/writing-verifiers.md"]) if block.language == "python")
+    assert [name for name in names if not re.search(rf"def {name}\(|\b{name}\b.* = ", code)] == []
 
 
 def test_the_readme_counts_the_verifiers():
