@@ -15,6 +15,7 @@ BENCHMARKS = {  # name: the module with its function `cases`, and what it measur
     "trl-30m": ("against_trl", "an update of a model of 30 million parameters, against TRL"),
     "trl-smollm2": ("against_trl", "an update of SmolLM2-135M on sums, against TRL; four minutes per pair"),
     "trl-smollm2-story": ("against_trl", "an update of SmolLM2-135M on 64-token stories, against TRL"),
+    "one-file": ("one_file", "an update of GRPO, against examples/grpo.py, the same in 300 lines"),
     "generate": ("generate", "tokens per second through reset and step, against Hugging Face's generate"),
     "generate-smollm2": ("generate", "tokens per second of SmolLM2-135M, against generate; with an adapter"),
     "update": ("update", "acting and training of 0.4, 30 and 135 million parameters, against their arithmetic"),

@@ -21,6 +21,7 @@ from rlenv._benchmarks import (
     generate,
     gpu,
     measure,
+    one_file,
     peers,
     record,
     sb3,
@@ -44,6 +45,7 @@ def small(monkeypatch, tmp_path):
         sb3: {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4},
         env: {"TOKENS": 3, "TEXTS": {2: 1}, "SUMS": (8, 1), "POLES": (1,)},
         against_trl: {"product_speed": fast, "JOBS": jobs},
+        one_file: {"GROUPS": 2, "K": 2, "UPDATES": 2},
         update: {"product_speed": lambda model, **how: fast(model), "JOBS": jobs},
         worlds: {"model_folder": lambda name: tmp_path / "chat"},
     }.items():
@@ -57,7 +59,10 @@ def rows_of(cases):
     return [row.name for row in rows]
 
 
-@pytest.mark.parametrize(("module", "name", "count"), [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 3)])
+@pytest.mark.parametrize(
+    ("module", "name", "count"),
+    [(generate, "generate", 1), (sb3, "sb3", 2), (env, "env", 3), (one_file, "one-file", 1)],
+)
 def test_a_benchmark_yields_rows(module, name, count):
     assert len(rows_of(module.cases(name))) == count
 
