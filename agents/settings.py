@@ -32,7 +32,6 @@ from typing import (
     get_type_hints,
 )
 
-from . import peer_names
 from .setting import ANY, Setting, alternatives
 
 Given = TypeVar("Given")
@@ -225,6 +224,8 @@ def check_names(cls: type, given: Mapping[str, Any], allowed: Iterable[str]) -> 
     names = list(allowed)
     unknown = {name: repr(value) for name, value in given.items() if name not in names}
     for name in unknown:
+        from . import peer_names  # for this error alone
+
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else "see docs/stable-baselines3.md, docs/from-trl.md; "
         hint += f"allowed: {', '.join(names)}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -80,17 +79,6 @@ class Picture:
                 line, left = line + 1, MARGIN
             yield line, left, min(left + width, WIDTH - MARGIN), text
             left += width + GAP
-
-
-def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
-    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
-
-    Args:
-        reward: of the last step.
-        info: of that step; without a "verdict_status" the verdict comes later.
-    """
-    status = info.get("verdict_status", "no verdict yet")
-    return (f"reward {reward:g}", bool(info["is_success"])) if status == "ok" else (status, None)
 
 
 def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:

@@ -11,8 +11,7 @@ from rlenv.verifiers import Problem
 
 from .dialogues import Turn
 from .encoder import CUT
-from .judge import Exchange
-from .picture import Picture, outcome_of
+from .judge import Exchange, outcome_of
 from .problems import Prompt
 from .task import TextGenTask
 from .tasks import expanded
@@ -63,9 +62,12 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self._outcome = ""
         self._success: bool | None = None
-        shown = self.task.encoding
-        drawn = shown.tokenizer, shown.stop_token_ids, shown.max_length
-        self._picture = Picture(*drawn) if render_mode == "rgb_array" else None
+        self._picture: Any = None
+        if render_mode == "rgb_array":
+            from .picture import Picture  # pillow is for these alone
+
+            shown = self.task.encoding
+            self._picture = Picture(shown.tokenizer, shown.stop_token_ids, shown.max_length)
 
     @property
     def problem(self) -> Problem | None:

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from .autoreset import Autoreset
 from .dialogues import Turn
 from .encoder import CUT, STOP, STRING
-from .picture import Picture, outcome_of
+from .judge import outcome_of
 from .slots import Slots
 from .task import TextGenTask
 from .tasks import expanded
@@ -128,9 +128,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
         self._again: Iterator[int] | None = None  # groups that are posed again, instead of the next ones
-        shown = self.task.encoding
-        drawn = shown.tokenizer, shown.stop_token_ids, shown.max_length
-        self._picture = Picture(*drawn) if render_mode == "rgb_array" else None
+        self._picture: Any = None
+        if render_mode == "rgb_array":
+            from .picture import Picture  # pillow is for these alone
+
+            shown = self.task.encoding
+            self._picture = Picture(shown.tokenizer, shown.stop_token_ids, shown.max_length)
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:

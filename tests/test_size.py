@@ -30,14 +30,22 @@ CONTROL = (
     "rlenv.agents.policies.numpy_actor",
     "rlenv.agents.policies.token_extractor",
 )
+ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in an error
+    "rlenv.agents.rollouts.sb3_envs",
+    "rlenv.agents.peer_names",
+)
 DOORS = {
     "GRPO on text with a reward function": (
+        *ON_REQUEST,
+        "rlenv.picture",
+        "rlenv.agents.language.hints",
         "rlenv.verifiers.builtin",
         "rlenv.verifiers.dialogues",
         "rlenv.agents.engines",
         *CONTROL,
     ),
     "REINFORCE on CartPole": (
+        *ON_REQUEST,
         "rlenv.textgen",
         "rlenv.vector_env",
         "rlenv.verifiers",

@@ -25,7 +25,6 @@ from .attention import without_cudnn
 from .critic import CRITICS, Critic
 from .cuda_graph import Captures
 from .decoder import Decoder
-from .hints import with_hints
 from .loading import has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
@@ -262,6 +261,8 @@ class LanguageModelPolicy(Policy):
             most: tokens of a right answer that is shown, or of feedback.
         """
         config = self.model.config.get_text_config()
+        from .hints import with_hints  # for teachers alone
+
         return with_hints(rollout, metadata, most, getattr(config, "max_position_embeddings", self.max_length))
 
     @override

@@ -13,14 +13,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.vector import AsyncVectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorWrapper
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
-
-from .sb3_envs import AsVecEnv, FromVecEnv
 
 # What normalizing wrappers carry on: running means, variances and counts, and the return that NormalizeReward divides.
 _STATISTICS = ("obs_rms", "ret_rms", "return_rms", "discounted_reward")
-_LIBRARIES = ("gymnasium", "stable_baselines3", FromVecEnv.__module__)  # whose wrappers carry on nothing else
+_LIBRARIES = ("gymnasium", "stable_baselines3", __package__)  # whose wrappers carry on nothing else
 _GENERATORS = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
 
 
@@ -87,9 +85,9 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
 
 def _parts(env: Any) -> list[Any]:
     """Return the environment in a wrapper, or the environments of slots; nothing for others."""
-    if isinstance(env, (VecEnvWrapper, FromVecEnv)):
+    if isinstance(env, (VecEnvWrapper, VectorEnv)) and "venv" in vars(env):
         return [env.venv]
-    if isinstance(env, (gym.Wrapper, VectorWrapper, AsVecEnv)):
+    if isinstance(env, (gym.Wrapper, VectorWrapper, VecEnv)) and "env" in vars(env):
         return [env.env]
     return list(vars(env).get("envs", ()))
 

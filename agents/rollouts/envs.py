@@ -23,7 +23,6 @@ from ..checks import check_count, first_line
 from ..policies import tokenizer_of
 from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits
-from .sb3_envs import FromVecEnv
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
@@ -145,6 +144,8 @@ def make_envs(
     if isinstance(env, VectorEnv):
         return env
     if isinstance(env, VecEnv):
+        from .sb3_envs import FromVecEnv  # for these alone
+
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
         slots = WaitingVectorEnv if skip_finished else SyncVectorEnv

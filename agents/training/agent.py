@@ -19,7 +19,6 @@ from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs
 from ..rollouts.collector import OnStep
 from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, seed_of
-from ..rollouts.sb3_envs import as_vec_env
 from ..settings import declared_by
 from . import evaluation, saving
 from .checkpoint import Checkpoint
@@ -186,6 +185,8 @@ class Agent(Loop):
 
         None for an agent that was loaded without one.
         """
+        from ..rollouts.sb3_envs import as_vec_env  # for who asks
+
         if isinstance(self.env, MissingEnv):
             return None
         self._vec_env = self._vec_env or as_vec_env(self.env)
