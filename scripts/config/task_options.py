@@ -20,27 +20,24 @@ def with_task(config: T) -> T:
     Raises:
         ValueError: for an unknown task, with the closest ones.
     """
+    from rlenv.tasks import arguments_of, as_lm_eval
+
     lm_eval = bool(getattr(config, "lm_eval", False))
     if lm_eval and config.task is None:
         raise ValueError("--lm-eval poses the problems of a task by its name: pass --task")
+    changes: dict[str, Any] = {}
     if config.task is not None:
-        config = _expanded(config, config.task, lm_eval)
-    if isinstance(config.problems, str) and config.problems.startswith("hf:"):
-        config = config.but(problems=_pinned(config.problems))
-    return config
-
-
-def _expanded(config: T, task: str, lm_eval: bool) -> T:
-    from rlenv.tasks import arguments_of, as_lm_eval
-
-    own: dict[str, Any] = {name: getattr(config, name) for name in ("verifier", "problems") if name in config.chosen}
-    row = arguments_of(task, own) | (as_lm_eval(task) if lm_eval else {})
-    changes: dict[str, Any] = {"task": None}
-    for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
-        if isinstance(value, Mapping):
-            changes[name] = {**value, **getattr(config, name)}
-        elif name not in config.chosen:
-            changes[name] = value
+        own: dict[str, Any] = {name: config.value(name) for name in ("verifier", "problems") if name in config.chosen}
+        row = arguments_of(config.task, own) | (as_lm_eval(config.task) if lm_eval else {})
+        changes["task"] = None
+        for name, value in ((NAMES.get(key, key), value) for key, value in row.items()):
+            if isinstance(value, Mapping):
+                changes[name] = {**value, **config.value(name)}
+            elif name not in config.chosen:
+                changes[name] = value
+    problems = changes.get("problems", config.problems)
+    if isinstance(problems, str) and problems.startswith("hf:"):
+        changes["problems"] = _pinned(problems)
     expanded = config.but(**changes)
     expanded.chosen |= changes.keys()
     return expanded

@@ -42,9 +42,14 @@ def dry_run(config: TrainConfig) -> None:
     if not is_text(config.env_id):
         raise ValueError(f"--dry-run plans the memory of language models; {config.env_id} has no text")
     network, work = workload(config)
-    plan, free, ranks = memory.plan(network, work), free_for(config, work.device), count_of(config)
+    plan, free, ranks = (
+        memory.plan(network, work),
+        free_for(config, work.device),
+        config.plan_processes or processes.size(),
+    )
     over = [name for name, size in plan.phases.items() if free is not None and size > free]
-    remedies = _remedies(network, work, over, free or 0, config) if over else {}
+    anchored = bool(config.settings.get("kl_coef")) and not config.log_kl
+    remedies = _remedies(network, work, over, free or 0, ranks, anchored) if over else {}
     result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
     result |= {"available": free, "remedies": remedies}
     where = f"{'of' if config.plan_memory else 'free on'} {work.device}"
@@ -58,14 +63,9 @@ def dry_run(config: TrainConfig) -> None:
         raise ValueError(f"the run does not fit in the {_shown(free)} {where}{of_each}: {each}")
 
 
-def count_of(config: TrainConfig) -> int:
-    """Return the number of processes of the run that is planned."""
-    return config.plan_processes or processes.size()
-
-
 def workload(config: TrainConfig) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    cls, ranks = agent_class(config.agent), count_of(config)
+    cls, ranks = agent_class(config.agent), config.plan_processes or processes.size()
     if config.settings.get("shard") and config.dry_run and ranks == 1:
         raise ValueError("--shard deals the weights out to several processes: plan for them with --plan-processes N")
     check_shard(bool(config.settings.get("shard")), ranks)
@@ -77,6 +77,10 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}
     settings = usual | chosen
+    if config.plan_memory is None:
+        device = resolve_device(config.device, config.env_id).type
+    else:  # of a device that need not be here: a GPU by default
+        device = "cuda" if config.device == "auto" else config.device.partition(":")[0]
     episodes, vocabulary = settings["episodes_per_update"], int(envs.single_action_space.n)
     steps = settings.get("num_minibatches") or 1
     group_size = settings.get("group_size") or cls.default_group_size
@@ -95,11 +99,11 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "episodes": -(-episodes // (steps * ranks)),
         "slots": -(-slots // ranks),
         "group_size": group_size,
-        "device": _device(config),
+        "device": device,
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
-        "teacher": _teacher_bytes(config, policy),
+        "teacher": _teacher_bytes(config.settings.get("teacher"), model_of(config.model), policy),
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
@@ -109,29 +113,22 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     return config_of(model_of(config.model), vocabulary, task.encoding.max_length), work
 
 
-def _device(config: TrainConfig) -> str:
-    """Return the type of the run's device; with --plan-memory of one that need not be here, by default a GPU."""
-    if config.plan_memory is None:
-        return resolve_device(config.device, config.env_id).type
-    return "cuda" if config.device == "auto" else str(config.device).partition(":")[0]
-
-
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
     """Return whether the run keeps a copy of its own weights as a teacher."""
     return settings.get("teacher") is None and settings.get("teacher_weights", "live") != "live"
 
 
-def _teacher_bytes(config: TrainConfig, policy: dict[str, Any]) -> int:
+def _teacher_bytes(teacher: Any, own: str, policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
-    if config.settings.get("teacher") is None:
+    if teacher is None:
         return 0
-    own, model = model_of(config.model), model_of(config.settings["teacher"])
+    model = model_of(teacher)
     bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
     if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
         return 0
     saved = Path(model).parent / "policy.json"
     dtype = read_table(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
-    with named_teacher(config.settings["teacher"]):
+    with named_teacher(teacher):
         return memory.plan(find_config(model), Workload(1, 2, 1, dtype=dtype)).parts["weights"]
 
 
@@ -161,11 +158,11 @@ def free_for(config: TrainConfig, device: str) -> int | None:
     return free // planned if free is not None and device == "cpu" else free
 
 
-def _remedies(network: Any, work: Any, over: list[str], free: int, config: TrainConfig) -> dict[str, str]:
+def _remedies(network: Any, work: Any, over: list[str], free: int, ranks: int, anchored: bool) -> dict[str, str]:
     """Return what makes each of these phases fit: less at once; if nothing fits, options to plan again with."""
-    most, settings = memory.fitting(network, work, free), config.settings
+    most = memory.fitting(network, work, free)
     unused = {
-        "--kl-coef 0": settings.get("kl_coef") and not config.log_kl,
+        "--kl-coef 0": anchored,
         "--activation-checkpointing": not work.activation_checkpointing,
         "--lora-rank 16": not work.lora_rank,
         "--dtype bfloat16": work.dtype == "float32",
@@ -177,7 +174,7 @@ def _remedies(network: Any, work: Any, over: list[str], free: int, config: Train
         if not most[phase]:
             return f"plan again with {again} or a smaller --model"
         if phase in LOWER:
-            return f"lower {LOWER[phase]} to {most[phase] * count_of(config)}"
+            return f"lower {LOWER[phase]} to {most[phase] * ranks}"
         return f"pass --micro-batch-tokens {most[phase] * (work.context - 1)}"
 
     return {phase: remedy(phase) for phase in over}

@@ -86,7 +86,6 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     if "agent" not in config.typed:
         class_saved(named(config.agent), config.trust_checkpoint)
     _check_options(config, run.config)
-    _check_engine(config)
     checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
         say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
@@ -126,18 +125,8 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     return agent
 
 
-def _check_engine(config: TrainConfig) -> None:
-    """Refuse to contact a server, or to start an engine with arguments, that only config.json names."""
-    for name in ("engine_url", "engine_args"):
-        if config.value(name) and name not in config.typed and not config.trust_checkpoint:
-            flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
-            raise ValueError(
-                f"{file!r} names {flag} {config.value(name)}; if you trust it, pass --trust or {flag} itself"
-            )
-
-
 def _check_options(config: TrainConfig, begun: Mapping[str, Any]) -> None:
-    """Refuse given options that cannot change, and a configuration that lifts the sandbox."""
+    """Refuse options that cannot change, and a server or an unsandboxed run that only config.json names."""
     for name in ("log_dir", "overwrite", "task"):
         if name in config.typed:
             raise ValueError(
@@ -153,3 +142,9 @@ def _check_options(config: TrainConfig, begun: Mapping[str, Any]) -> None:
             )
     if config.unsafe_local_exec and "unsafe_local_exec" not in config.typed:
         raise ValueError(f"'{config.resume}/{CONFIG}' lifts the sandbox; if you agree, pass --unsafe-local-exec")
+    for name in ("engine_url", "engine_args"):
+        if config.value(name) and name not in config.typed and not config.trust_checkpoint:
+            flag, file = config.flag(name), f"{config.resume}/{CONFIG}"
+            raise ValueError(
+                f"{file!r} names {flag} {config.value(name)}; if you trust it, pass --trust or {flag} itself"
+            )
