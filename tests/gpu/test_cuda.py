@@ -20,7 +20,7 @@ def short_envs(slots=8, device="cuda", **kwargs):
 
 def policy_on(envs, kind="llama", dtype="float64", **settings):
     spaces = envs.single_observation_space, envs.single_action_space
-    return LanguageModelPolicy(*spaces, tiny_model(kind, layers=1), dtype=dtype, **settings).cuda()
+    return LanguageModelPolicy(*spaces, tiny_model(kind), dtype=dtype, **settings).cuda()
 
 
 def rollouts(policy, envs, count=1, episodes=8, deterministic=False, device="cuda"):
@@ -137,7 +137,7 @@ def test_an_agent_learns_its_checkpoint_moves_to_the_cpu_and_the_global_generato
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
     settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"})
-    agent = with_teacher(AGENTS[name](tiny_model("llama", layers=1), short_envs(max_new_tokens=12), **settings))
+    agent = with_teacher(AGENTS[name](tiny_model("llama"), short_envs(max_new_tokens=12), **settings))
     learns(agent, lambda: actor_parameters(agent.policy), total_episodes=32)
 
 
@@ -166,7 +166,7 @@ def test_a_policy_moves_to_the_cpu_and_back():
 
 @pytest.mark.parametrize("deterministic", [True, slow(False)])
 def test_a_second_evaluation_captures_nothing(deterministic, captures):
-    agent = PPO(tiny_model("llama", layers=1), short_envs(4), episodes_per_update=4, device="cuda")
+    agent = PPO(tiny_model("llama"), short_envs(4), episodes_per_update=4, device="cuda")
     played = []
     for seed in (0, 1, 1):
         played.append(agent.evaluate(agent.env, 8, deterministic, seed)[1].actions)
@@ -177,7 +177,7 @@ def test_a_second_evaluation_captures_nothing(deterministic, captures):
 
 @pytest.mark.parametrize("starts", ["cpu", "cuda"])
 def test_single_predictions_and_starts_on_either_device(starts):
-    agent = PPO(tiny_model("llama", layers=1), short_envs(4), episodes_per_update=4, device="cuda")
+    agent = PPO(tiny_model("llama"), short_envs(4), episodes_per_update=4, device="cuda")
     obs, _ = agent.env.reset(seed=0)
     actions, state = agent.predict(obs, deterministic=True)
     begun = torch.ones(4, dtype=torch.bool, device=starts)
