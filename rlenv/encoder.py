@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import compress, islice
+from itertools import islice
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from rlenv.verifiers.conversation import Message, shown, text_of
+from rlenv.verifiers.conversation import NOT_UNICODE, Message, is_unicode, shown, text_of
 
 from .chat import Chat, Piece, any_of, chat_tokens, control_tokens
-from .texts import NOT_UNICODE, PromptText, is_unicode, with_cue, with_request
+from .texts import PromptText, with_cue, with_request
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
-BLOCK = 16  # prompts encoded at once, because a long one takes a hundred times its memory
+BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory
 THOUGHTS = {"<think>", "</think>"}  # a system message may ask for them; other messages never have control tokens
 
 
@@ -61,21 +61,24 @@ class Encoder:
         """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
         return [ids for ids, _ in self.encoded(prompts)]
 
-    def encoded(self, prompts: Sequence[PromptText]) -> list[tuple[list[int], str]]:
-        """Return the tokens of prompts, and their texts for the infos: of conversations as the chat template renders.
+    def encoded(self, prompts: Iterable[PromptText]) -> Iterator[tuple[list[int], str]]:
+        """Yield the tokens of prompts, and their texts for the infos: of conversations as the chat template renders.
 
         Raises:
             ValueError: for a prompt that the tokenizer cannot spell, or the chat template cannot render.
         """
-        prompts = list(map(self.asked, prompts))
-        plain = [prompt for prompt in prompts if isinstance(prompt, str) and not self.chats_texts]
-        encoded = self.spell("prompt", plain, add_special_tokens=True)
-        for ids in encoded:
-            if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
-                ids.pop()
-        rest = iter(encoded)
-        read = (self._rendered(each) if self.is_chat(each) else (next(rest), "") for each in prompts)
-        return [(ids, each if isinstance(each, str) else text) for each, (ids, text) in zip(prompts, read, strict=True)]
+        asked = map(self.asked, prompts)
+        while block := list(islice(asked, BLOCK)):
+            plain = [prompt for prompt in block if isinstance(prompt, str) and not self.chats_texts]
+            encoded = iter(self.spell("prompt", plain, add_special_tokens=True))
+            for prompt in block:
+                if self.is_chat(prompt):
+                    ids, text = self._rendered(prompt)
+                else:
+                    ids, text = next(encoded), text_of(prompt)
+                    if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
+                        ids.pop()
+                yield ids, prompt if isinstance(prompt, str) else text
 
     def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
         """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
@@ -122,28 +125,6 @@ class Encoder:
         if ending == STOP and self.end_of_turn in ids:  # the model has written one
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
-
-    def within(self, prompts: Iterable[PromptText], limit: int) -> Iterator[tuple[list[int], str] | None]:
-        """Yield for each prompt what `encoded` returns; None for one of more than `limit` tokens.
-
-        A prompt that is too long in characters is not encoded, which may take a hundred times its memory. Spaces do not
-        count: a tokenizer of words drops them.
-
-        Raises:
-            ValueError: as `encoded`.
-        """
-        rest = iter(prompts)
-        while block := list(islice(rest, BLOCK)):
-            short = [sum(map(len, text_of(each).split())) <= limit * self.longest_token for each in block]
-            encoded = iter(self.encoded(list(compress(block, short))))
-            for each in short:
-                found = next(encoded) if each else None
-                yield found if found is not None and len(found[0]) <= limit else None
-
-    @cached_property
-    def longest_token(self) -> int:
-        """How many characters a token stands for at most."""
-        return max(map(len, self.tokenizer.get_vocab()))
 
     @cached_property
     def _after_answer(self) -> list[int]:

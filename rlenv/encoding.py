@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +23,8 @@ from rlenv.verifiers.dialogues.calls import Call, read_calls
 from .chat import Chat, control_tokens, read_template, written_calls
 from .encoder import STOP, STRING, Encoder
 from .forms import Form, Limits
-from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration, with_short_prompts
-from .problems import Problems, Prompt, hashed_side, named_side, turns_of
+from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration
+from .problems import Problems, Prompt, side_of, turns_of
 from .stream import ProblemStream
 from .tokenizer import decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
@@ -103,8 +104,7 @@ class Encoding:
         self.max_prompt_tokens = whole_number("max_prompt_tokens", prompt, high=LONGEST)
         needed = lengths.of_answers()
         if (listed := self.listed) is not None and len(listed) <= MOST_AT_LOAD:
-            self.listed, self.max_prompt_tokens = with_short_prompts(listed, self.encoder, prompt, self._skips)
-            self.skipped_prompts = len(listed) - len(self.listed)
+            self.listed = self._encoded(listed)
             if new is None:
                 needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
         self.max_new_tokens = whole_number("max_new_tokens", needed if new is None else new, high=LONGEST)
@@ -131,24 +131,46 @@ class Encoding:
         context = most if context is None else context
         self.max_length = min(most, whole_number("max_context_tokens", context, low, LONGEST))
 
+    def _encoded(self, listed: Problems) -> Problems:
+        """Return the problems with short prompts, encoded; the longest of them is the limit from now on."""
+        pairs = zip(listed, self.encoder.encoded(each.prompt for each in listed), strict=True)
+        prompts = [
+            (array("I", ids), text) if self._fits(ids, problem, f"{listed.place(row)}: ") else None
+            for row, (problem, (ids, text)) in enumerate(pairs)
+        ]
+        lengths = [len(each[0]) for each in prompts if each is not None]
+        what = f"{len(listed)} prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
+        if not lengths:
+            raise ValueError(f"all {what}; pass a larger --max-prompt-tokens")
+        if self.skipped_prompts:
+            warnings.warn(f"{self.skipped_prompts} of {what} and are skipped", stacklevel=4)
+        kept = listed.only(np.array([each is not None for each in prompts]))
+        kept.encoded, self.max_prompt_tokens = prompts, max(lengths)
+        return kept
+
     def prompt(self, problem: Problem) -> Prompt | None:
         """Return a problem as the model reads it; None if its prompt is too long and skipped, which is counted.
 
         Raises:
             ValueError: if the prompt is empty, too long, or has characters that the tokenizer does not know.
         """
-        limit = self.max_prompt_tokens
-        (found,) = self.encoder.within([problem.prompt], limit)
-        if found is not None and found[0]:
-            return Prompt(problem, *found)
-        if found is not None or not self._skips:
-            has = f"more than {limit}" if found is None else "0"
-            allowed = f"1 to {limit} (max_prompt_tokens)"
-            raise ValueError(f"prompt {shown(problem.prompt)} has {has} tokens; allowed: {allowed}")
-        self.skipped_prompts += 1
+        ((ids, text),) = self.encoder.encoded([problem.prompt])
+        if self._fits(ids, problem):
+            return Prompt(problem, ids, text)
         if self.skipped_prompts == 1:
-            warnings.warn(f"prompts of more than {limit} tokens (max_prompt_tokens) are skipped", stacklevel=2)
+            said = f"prompts of more than {self.max_prompt_tokens} tokens (max_prompt_tokens) are skipped"
+            warnings.warn(said, stacklevel=2)
         return None
+
+    def _fits(self, ids: Sequence[int], problem: Problem, place: str = "") -> bool:
+        """Tell whether a prompt is not too long, and count it if it is; refuse it, or an empty one."""
+        limit = self.max_prompt_tokens
+        if not ids or (len(ids) > limit and not self._skips):
+            what, allowed = f"{place}prompt {shown(problem.prompt)}", f"1 to {limit} (max_prompt_tokens)"
+            how = "pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out"
+            raise ValueError(f"{what} has {len(ids)} tokens; allowed: {allowed}; {how}")
+        self.skipped_prompts += len(ids) > limit
+        return len(ids) <= limit
 
     def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
         """Return the texts of finished turns, given all their tokens; without special tokens and a last stop token.
@@ -257,8 +279,7 @@ def _training_texts(verifier: Verifier, listed: Problems | None, test_fraction: 
         stream = ProblemStream(verifier, "train", test_fraction)
         problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
     else:
-        sides = ((named_side(each) or hashed_side(each, verifier, test_fraction), each) for each in listed)
-        problems = (problem for side, problem in sides if side == "train")
+        problems = (each for each in listed if side_of(each, verifier, test_fraction) == "train")
     for problem in problems:
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])

@@ -15,9 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers import Problem
-from rlenv.verifiers.conversation import shown
-
-from .texts import NOT_UNICODE, is_unicode
+from rlenv.verifiers.conversation import NOT_UNICODE, is_unicode, shown
 
 LONG_PROMPTS = ("skip", "error")
 

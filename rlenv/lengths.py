@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import warnings
-from array import array
 from itertools import islice
 
-import numpy as np
-
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.conversation import last_of, shown
+from rlenv.verifiers.conversation import last_of
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 from rlenv.verifiers.wrapping import makes_problems
 
@@ -76,41 +72,10 @@ class Lengths:
         return default if characters is None else characters + self._room
 
 
-def with_short_prompts(listed: Problems, encoder: Encoder, limit: int, skips: bool) -> tuple[Problems, int]:
-    """Return the problems with prompts of at most `limit` tokens, encoded, and the length of the longest.
-
-    Args:
-        listed: the problems.
-        encoder: of prompts.
-        limit: tokens of a prompt.
-        skips: whether longer ones are left out, which is said, or refused.
-
-    Raises:
-        ValueError: for a prompt that is refused, or if all are left out.
-    """
-    found = encoder.within((problem.prompt for problem in listed), limit)
-    encoded = [None if each is None else (array("I", each[0]), each[1]) for each in found]
-    lengths = np.array([limit + 1 if each is None else len(each[0]) for each in encoded])
-    long, allowed = np.flatnonzero(lengths > limit), f"{limit} tokens (max_prompt_tokens)"
-    if len(long) and not skips:
-        what = f"{listed.place(long[0])}: prompt {shown(listed[long[0]].prompt)} has more than {allowed}"
-        raise ValueError(f"{what}; pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out")
-    if len(empty := np.flatnonzero(lengths < 1)):
-        prompt = shown(listed[empty[0]].prompt)
-        raise ValueError(f"{listed.place(empty[0])}: prompt {prompt} has 0 tokens; allowed: 1 to {allowed}")
-    if len(long) == len(listed):
-        raise ValueError(f"all {len(listed)} prompts have more than {allowed}; pass a larger --max-prompt-tokens")
-    if len(long):
-        warnings.warn(f"{len(long)} of {len(listed)} prompts have more than {allowed} and are skipped", stacklevel=4)
-    kept = listed.only(lengths <= limit)
-    kept.encoded = encoded
-    return kept, int(lengths[lengths <= limit].max())
-
-
 def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
     """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
     limit, longest = MOST_NEW_TOKENS - 1, 0
-    turns = (text[: limit * encoder.longest_token] for problem in listed for text in turns_of(verifier, problem))
+    turns = (text for problem in listed for text in turns_of(verifier, problem))
     while some := list(islice(turns, BLOCK)):
         longest = max(longest, *map(len, encoder.ids(some)))
     return 1 + min(limit, longest)

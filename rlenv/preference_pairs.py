@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlenv.verifiers.conversation import as_conversation, shown, text_of
-from rlenv.verifiers.problem import NAMED_SPLITS
+from rlenv.verifiers.conversation import NOT_UNICODE, as_conversation, is_unicode, shown, text_of
+from rlenv.verifiers.problem import as_split
 
 from .encoder import Encoder
 from .problems import in_test_split
 from .rows import Row, columns_of, made_of, no_column, read_rows
-from .texts import NOT_UNICODE, PromptText, is_unicode
+from .texts import PromptText
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 
@@ -107,10 +107,7 @@ def _pair(row: Row, columns: Mapping[str, str]) -> Pair:
         raise ValueError("the text is empty")
     if chosen == rejected:
         raise ValueError("chosen and rejected are the same text")
-    split = row.get(columns.get("split", "split"))
-    if split is not None and split not in NAMED_SPLITS:
-        raise ValueError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(split)}")
-    return Pair(prompt, chosen, rejected, None if split is None else NAMED_SPLITS[split])
+    return Pair(prompt, chosen, rejected, as_split(row.get(columns.get("split", "split"))))
 
 
 def _parts(prompt: Any, chosen: Any, rejected: Any) -> tuple[PromptText, str, str]:

@@ -17,7 +17,7 @@ import numpy as np
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.dialogues import opened
-from rlenv.verifiers.problem import NAMED_SPLITS, template_parts
+from rlenv.verifiers.problem import as_split, template_parts
 
 from . import hub
 from .rows import (
@@ -32,18 +32,8 @@ from .rows import (
     read_rows,
     split_rows,
 )
-from .texts import NOT_UNICODE, is_unicode
 
 SPLITS = ("train", "test")
-SIDES = (None, "train", "test")  # the split that a problem names, by its number
-FACTS = np.dtype(
-    [
-        ("row", "i8"),  # its number in the list or file
-        ("key", "u8"),  # the hash of its split key
-        ("side", "i1"),  # the split that it names, as its place in `SIDES`
-        ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
-    ]
-)
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
 
 
@@ -74,8 +64,7 @@ class Problems(Sequence[Problem]):
         make: makes a problem of a mapped row.
 
     Attributes:
-        facts: about the problems in this sequence, `FACTS` [N]; until `surveyed`, only which they are.
-        columns: the names of all metadata; None until `surveyed`.
+        kept: the numbers of their rows [N].
         encoded: of every row the tokens and the text of its prompt, None for one that is left out; None if prompts are
             encoded when they are posed.
     """
@@ -88,9 +77,7 @@ class Problems(Sequence[Problem]):
         make: Callable[[Row], Problem] | None = None,
     ) -> None:
         self.rows, self.path, self._digest, self.make = rows, path, digest, make
-        self.facts = np.zeros(len(rows), FACTS)
-        self.facts["row"] = np.arange(len(rows))
-        self.columns: set[str] | None = None
+        self.kept = np.arange(len(rows))
         self.encoded: Sequence[tuple[Sequence[int], str] | None] | None = None
 
     @classmethod
@@ -102,34 +89,16 @@ class Problems(Sequence[Problem]):
         """
         return cls(made_of(None, ((f"problem {number}", item) for number, item in enumerate(items, 1)), as_problem))
 
-    def surveyed(self, verifier: Verifier) -> Problems:
-        """Return all problems with the facts about them, after one pass; the verifier has their split keys.
-
-        Raises:
-            ValueError: for a malformed row, or a problem with an unknown split.
-        """
-        columns = set[str]()
-
-        def fact(row: int, problem: Problem) -> tuple[int, ...]:
-            columns.update(problem.metadata)
-            level, side = problem.metadata.get("level", 1), SIDES.index(named_side(problem))
-            return row, hash_of(verifier.split_key(problem)), side, level if is_level(level) else 0
-
-        made = copy.copy(self)
-        made.facts = np.fromiter((fact(row, each) for row, each in enumerate(self)), FACTS, len(self))
-        made.columns = columns
-        return made
-
     def __len__(self) -> int:
-        return len(self.facts)
+        return len(self.kept)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[row] for row in range(len(self))[index]]
-        return self._problem(*self.rows[int(self.facts["row"][index])])
+        return self._problem(*self.rows[int(self.kept[index])])
 
     def __iter__(self) -> Iterator[Problem]:
-        rows = self.rows if len(self) == len(self.rows) else (self.rows[int(row)] for row in self.facts["row"])
+        rows = self.rows if len(self) == len(self.rows) else map(self.rows.__getitem__, self.kept.tolist())
         return (self._problem(place, row) for place, row in rows)
 
     def _problem(self, place: str, row: Any) -> Problem:
@@ -140,18 +109,18 @@ class Problems(Sequence[Problem]):
     def only(self, kept: np.ndarray) -> Problems:
         """Return the problems that are marked, bool [N]."""
         some = copy.copy(self)
-        some.facts = self.facts[kept]
+        some.kept = self.kept[kept]
         return some
 
     def prompt(self, index: int, encode: Callable[[Problem], Prompt | None]) -> Prompt | None:
         """Return a problem as the model reads it, encoded before or now; None if `encode` says that it is too long."""
         problem = self[index]
-        known = None if self.encoded is None else self.encoded[int(self.facts["row"][index])]
+        known = None if self.encoded is None else self.encoded[int(self.kept[index])]
         return encode(problem) if known is None else Prompt(problem, list(known[0]), known[1])
 
     def place(self, index: int) -> str:
         """Return where a problem stands, for error messages."""
-        place = self.rows[int(self.facts["row"][index])][0]
+        place = self.rows[int(self.kept[index])][0]
         return place if self.path is None else f"{str(self.path)!r}, {place}"
 
     @cached_property
@@ -162,7 +131,7 @@ class Problems(Sequence[Problem]):
     @property
     def digest(self) -> str:
         """A hash of the file, or of all problems of the list, and of which of them these are."""
-        return hashlib.blake2b(self._digest_of_all.encode() + self.facts["row"].tobytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(self._digest_of_all.encode() + self.kept.tobytes(), digest_size=16).hexdigest()
 
 
 def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
@@ -175,7 +144,7 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
     """Return a Problem made from a Problem, a prompt, or a row with a `prompt` and optionally an `answer`.
 
     Raises:
-        ValueError: as `Problem.from_row`, or for a malformed conversation, or texts that cannot be encoded.
+        ValueError: as `Problem.from_row` and `Problem`.
     """
     if isinstance(item, Mapping):
         item = Problem.from_row(item)
@@ -183,8 +152,6 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
         item = Problem(item)  # type: ignore[arg-type]  # a list is checked there
     if not isinstance(item, Problem):
         raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {shown(item)}")
-    if not is_unicode(item.text + item.answer):
-        raise ValueError(NOT_UNICODE)
     return item
 
 
@@ -200,14 +167,14 @@ def listed_problems(
         ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return _opened(load_problems(problems, columns, template), verifier).surveyed(verifier)
+        return _opened(load_problems(problems, columns, template), verifier)
     if columns or template is not None:
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    return _opened(Problems.of(problems), verifier).surveyed(verifier)
+    return _opened(Problems.of(problems), verifier)
 
 
 def _opened(found: Problems, verifier: Verifier) -> Problems:
@@ -251,7 +218,7 @@ def load_problems(path: str | Path, columns: Mapping[str, str] | None = None, te
     make = partial(Problem.from_row, columns=names, template=template)
     if isinstance(rows, MappedRows):
         return Problems(rows, path, digest, make)
-    return Problems(made_of(path, rows, lambda row: as_problem(make(row))), path, digest)
+    return Problems(made_of(path, rows, make), path, digest)
 
 
 def _names(
@@ -286,31 +253,12 @@ def in_test_split(key: str, test_fraction: float) -> bool:
     return hash_of(key) < test_fraction * 2**64
 
 
-def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
-    """Return the split that the hash of a problem's split key assigns it to."""
-    return "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
-
-
-def named_side(problem: Problem) -> str | None:
-    """Return the split that a listed problem names; None if it names none.
-
-    Raises:
-        ValueError: if it names an unknown split.
-    """
-    split = problem.metadata.get("split")
-    if split is None:
-        return None
-    if not isinstance(split, str) or split not in NAMED_SPLITS:
-        raise ValueError(f"a problem's split must be one of {', '.join(NAMED_SPLITS)}, got {split!r}")
-    return NAMED_SPLITS[split]
+def side_of(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
+    """Return the split of a problem: the one that it names, else that of its split key's hash."""
+    hashed = "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
+    return as_split(problem.metadata.get("split")) or hashed
 
 
 def is_level(level: Any) -> bool:
     """Tell whether a value is a valid level of difficulty: a whole number from 1."""
     return isinstance(level, int) and not isinstance(level, bool) and level >= 1
-
-
-def level_of(problem: Problem) -> int:
-    """Return a problem's level of difficulty, from 1; without a valid level in its metadata, 1."""
-    level = problem.metadata.get("level", 1)
-    return level if is_level(level) else 1

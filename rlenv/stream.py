@@ -13,10 +13,19 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers.problem import as_split
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
-from .problems import SIDES, SPLITS, Problems, Prompt, hashed_side, level_of
+from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
 
+FACTS = np.dtype(  # about a listed problem
+    [
+        ("key", "u8"),  # the hash of its split key
+        ("side", "i1"),  # the split that it names, as its place in `SIDES`
+        ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
+    ]
+)
+SIDES = (None, *SPLITS)
 _TRIES = 10_000
 _KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
 
@@ -103,8 +112,7 @@ class ProblemStream:
         self._groups: dict[int, list[int]] | None = None  # the problems of each level, or of each arm
         self._listed: Problems | None = None
         if problems is not None:
-            listed = problems if isinstance(problems, Problems) else Problems.of(problems)
-            self._listed = self._of_this_split(listed if listed.columns is not None else listed.surveyed(verifier))
+            self._listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
         self.curriculum: Curriculum | ThompsonChoice | None = None
         if prompt_choice not in (None, *CHOICES):
             raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
@@ -112,7 +120,7 @@ class ProblemStream:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):
             if self._listed is not None:
-                self._groups = _grouped(self._listed.facts["key"] if curriculum is None else _levels(self._listed))
+                self._groups = _grouped(self._keys if curriculum is None else self._checked_levels())
                 if curriculum is None:  # arms have numbers, in the order in which they come first
                     self._groups = dict(enumerate(self._groups.values()))
             numbers = range(1, verifier.levels + 1) if self._groups is None else list(self._groups)
@@ -191,7 +199,7 @@ class ProblemStream:
         """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
         if self.curriculum is not None:
             arm = arm_of(problem)
-            self.curriculum.record(level_of(problem) if arm is None else arm, success)
+            self.curriculum.record(problem.metadata.get("level", 1) if arm is None else arm, success)
 
     def update(self) -> None:
         """Let a choice of prompts count the verdicts since the last rollout."""
@@ -216,7 +224,7 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
         for _ in range(_TRIES):
             problem = sample(rng)
-            here = hashed_side(problem, self.verifier, self.test_fraction) == self.split
+            here = side_of(problem, self.verifier, self.test_fraction) == self.split
             if here and (prompt := self._encode(problem)) is not None:
                 return prompt
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough (max_prompt_tokens)"
@@ -239,9 +247,14 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
+    def _fact(self, problem: Problem) -> tuple[int, int, int]:
+        level, side = problem.metadata.get("level", 1), SIDES.index(as_split(problem.metadata.get("split")))
+        return hash_of(self.verifier.split_key(problem)), side, level if is_level(level) else 0
+
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
-        keys, named = problems.facts["key"], problems.facts["side"]
+        facts = np.fromiter(map(self._fact, problems), FACTS, len(problems))
+        keys, named = facts["key"], facts["side"]
         end = math.ceil(self.test_fraction * 2**64)  # as whole numbers: a float rounds a hash
         hashed = keys <= np.uint64(end - 1) if end else np.zeros(len(keys), bool)
         tests = np.where(named == 0, hashed, named == SIDES.index("test"))
@@ -249,7 +262,8 @@ class ProblemStream:
         self.names_splits = bool(named.any())
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
-        listed = problems.only(tests if self.split == "test" else ~tests)
+        here = tests if self.split == "test" else ~tests
+        self._keys, self._levels, listed = keys[here], facts["level"][here], problems.only(here)
         if not len(listed):
             test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(
@@ -258,14 +272,12 @@ class ProblemStream:
             )
         return listed
 
-
-def _levels(listed: Problems) -> np.ndarray:
-    """Return the level of each problem."""
-    levels = listed.facts["level"]
-    if len(wrong := np.flatnonzero(levels == 0)):
-        level = listed[wrong[0]].metadata["level"]
-        raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
-    return levels
+    def _checked_levels(self) -> np.ndarray:
+        """Return the level of each listed problem."""
+        if len(wrong := np.flatnonzero(self._levels == 0)):
+            level = self.listed[wrong[0]].metadata["level"]
+            raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
+        return self._levels
 
 
 def _grouped(numbers: np.ndarray) -> dict[int, list[int]]:

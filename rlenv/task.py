@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +68,7 @@ class TextGenTask:
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
-        _check_columns(self.verifier, first.metadata if listed is None else listed.columns or ())
+        _check_columns(self.verifier, [first] if listed is None else listed)
         self.dialogues = Dialogues(self.judge, encoding, self.conclude) if has_dialogues(self.verifier) else None
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
@@ -157,10 +157,11 @@ class TextGenTask:
         return self.stream.curriculum if self.share[1] > 1 else None
 
 
-def _check_columns(verifier: Verifier, there: Collection[str]) -> None:
+def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
     """Refuse a verifier that asks for columns which no problem has."""
-    if lacking := [name for name in verifier.inputs if name not in (*there, *CARRIED)]:
-        allowed = ", ".join(["answer", *sorted(there)])
+    asked = [name for name in verifier.inputs if name not in CARRIED]
+    if lacking := [name for name in asked if not any(name in each.metadata for each in problems)]:
+        allowed = ", ".join(["answer", *sorted({name for each in problems for name in each.metadata})])
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 
 

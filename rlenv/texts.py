@@ -6,12 +6,6 @@ from rlenv.verifiers.conversation import Message, last_of
 
 WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 PromptText = str | list[Message]
-NOT_UNICODE = "this is not Unicode text: it contains half of a surrogate pair"
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether a text can be encoded; half of a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def with_cue(prompt: str, cue: str) -> str:

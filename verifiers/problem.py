@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from .conversation import Message, as_conversation, shown, text_of
+from .conversation import NOT_UNICODE, Message, as_conversation, is_unicode, shown, text_of
 
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # by the names that rows give them
 _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
@@ -31,7 +31,7 @@ class Problem:
         metadata: further columns, passed on to reward functions by name.
 
     Raises:
-        ValueError: for a malformed conversation.
+        ValueError: for a malformed conversation, or texts that cannot be encoded.
     """
 
     prompt: str | list[Message]
@@ -41,6 +41,8 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str):
             object.__setattr__(self, "prompt", as_conversation(self.prompt))
+        if not is_unicode(f"{self.text}{self.answer}"):
+            raise ValueError(NOT_UNICODE)
 
     @classmethod
     def from_row(
@@ -81,7 +83,7 @@ class Problem:
         if metadata.get("level") == "Level ?":  # as of two problems of MATH
             del metadata["level"]
         if "split" in metadata:
-            metadata["split"] = _split(metadata["split"])
+            metadata["split"] = as_split(metadata["split"])
         if "level" in metadata:
             metadata["level"] = _level(metadata["level"])
         return cls(prompt, _answer(named.get("answer", "")), metadata)  # type: ignore[arg-type]
@@ -143,7 +145,12 @@ def _answer(value: Any) -> str:
     return str(value)
 
 
-def _split(value: Any) -> str | None:
+def as_split(value: Any) -> str | None:
+    """Return the split, train or test, that a row names; None if it names none.
+
+    Raises:
+        ValueError: if it is unknown.
+    """
     if value is None:
         return None
     if not isinstance(value, str) or value not in NAMED_SPLITS:

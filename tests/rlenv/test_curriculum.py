@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlenv.curriculum import Curriculum, ThompsonChoice
-from rlenv.stream import ProblemStream, level_of
+from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import Arith, Problem, Verdict, Verifier
@@ -61,7 +61,7 @@ def test_a_stream_poses_the_levels_reached_so_far(problems):
     posed = stream(problems, curriculum=0.5)
     levels = [1, 2, 3] if problems is None else [1, 2, 4]
     for reached in range(1, 4):
-        counts = Counter(level_of(posed[index]) for index in range(300))
+        counts = Counter(posed[index].metadata["level"] for index in range(300))
         newest = counts[levels[reached - 1]]
         assert sorted(counts) == levels[:reached] and (120 <= newest <= 180 or reached == 1), "half, and all before"
         while reached < 3 and posed.curriculum.level == levels[reached - 1]:

@@ -13,13 +13,12 @@ from datasets import Dataset, DatasetDict
 from drawn import drawn
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import normalizers
 
 from rlenv import lengths
 from rlenv.encoder import Encoder
 from rlenv.preference_pairs import Pair, encode_pairs, load_pairs, split_pairs
-from rlenv.problems import Problems, in_test_split, listed_problems, load_problems
+from rlenv.problems import in_test_split, listed_problems, load_problems
 from rlenv.stream import ProblemStream
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer, train_tokenizer
@@ -308,25 +307,17 @@ ENCODERS = {
 def test_prompts_that_fit_are_those_with_few_enough_tokens_and_keep_them(name):
     encoder, problems = ENCODERS[name](), list(map(Problem, TEXTS))
     exact = encoder.prompts(TEXTS)
-    listed = Problems.of(problems).surveyed(Exact())
+    settings = {"problems": problems, "test_fraction": 0.0, "tokenizer": encoder.tokenizer, "chat": encoder.chats_texts}
     for limit in sorted({*map(len, exact)})[:-1:6]:
         with pytest.warns(UserWarning, match=f"of 90 prompts have more than {limit} tokens"):
-            kept, longest = lengths.with_short_prompts(listed, encoder, limit, skips=True)
+            encoding = TextGenTask(Exact(), max_prompt_tokens=limit, **settings).encoding
+        kept = encoding.listed
         fitting = [(each, ids) for each, ids in zip(problems, exact, strict=True) if len(ids) <= limit]
         assert [(kept.prompt(n, None).problem, kept.prompt(n, None).tokens) for n in range(len(kept))] == fitting
-        assert longest == max(len(ids) for _, ids in fitting)
-    kept, longest = lengths.with_short_prompts(listed, encoder, 1000, skips=True)
-    assert len(kept) == len(problems) and longest == max(map(len, exact))
-
-
-def test_prompts_of_too_many_characters_are_not_encoded(monkeypatch):
-    encoder, seen = Encoder(train_tokenizer(270, TEXTS)), []
-    ids = encoder.ids
-    monkeypatch.setattr(encoder, "ids", lambda texts, *more, **named: seen.extend(texts) or ids(texts, *more, **named))
-    prompts = ["c" * 10, "b" * 10**6, "d" * 5]
-    with pytest.warns(UserWarning, match="1 of 3 prompts"):
-        kept, _ = lengths.with_short_prompts(Problems.of(prompts).surveyed(Exact()), encoder, 20, skips=True)
-    assert [problem.prompt for problem in kept] == seen == [prompts[0], prompts[2]]
+        assert encoding.max_prompt_tokens == max(len(ids) for _, ids in fitting)
+        assert encoding.skipped_prompts == len(problems) - len(fitting)
+    encoding = TextGenTask(Exact(), **settings).encoding
+    assert len(encoding.listed) == len(problems) and encoding.max_prompt_tokens == max(map(len, exact))
 
 
 @pytest.mark.parametrize("most", [lengths.MOST_AT_LOAD, 3], ids=["encoded at load", "when they are posed"])
@@ -341,14 +332,6 @@ def test_a_long_list_skips_prompts_when_they_are_met(most, monkeypatch):
     skipped = task.encoding.skipped_prompts
     assert skipped == 1 if most > 3 else skipped >= 24 // len(rows)
     assert posed == [task.stream[n].prompt for n in range(24)]
-
-
-def test_spaces_that_a_tokenizer_of_words_drops_make_no_prompt_too_long():
-    backend = Tokenizer(models.WordLevel({"<eos>": 0, "long": 1, "word": 2}, "<eos>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>"))
-    found = list(encoder.within(["long word " * 4, "long\n\nword\n" * 4, "long " * 9], 8))
-    assert [each and len(each[0]) for each in found] == [8, 8, None]
 
 
 # Files that are mapped into memory, and what a run is resumed with.

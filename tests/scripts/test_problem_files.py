@@ -15,7 +15,6 @@ from tiny_models import write_chat_model
 from rlenv import hub
 from rlenv._scripts.config.names import resume_command
 from rlenv.demonstrations import demonstrate
-from rlenv.stream import level_of
 
 COMMIT = "0123456789" * 4
 SMALL = ["--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8, "--max-new-tokens", 4, "--json"]
@@ -75,7 +74,7 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
     levels = set()
 
     def spy(task, start, count, device):
-        levels.update(level_of(task.stream[index]) for index in range(start, start + count))
+        levels.update(task.stream[index].metadata["level"] for index in range(start, start + count))
         return demonstrate(task, start, count, device)
 
     monkeypatch.setattr("rlenv._scripts.jobs.session.demonstrate", spy)
