@@ -14,7 +14,6 @@ from rlenv.agents.checks import check_choice
 from rlenv.agents.language.adapters import has_adapter, library
 from rlenv.agents.language.gguf import model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of
-from rlenv.agents.rollouts.envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
@@ -23,20 +22,11 @@ from ..run.folder import config_of, model_of
 from .base import Config, check_free, field_names, named, parameters
 from .defaults import NOT_SETTINGS, as_option, by_agent
 from .names import agent_class
-from .options import ADAPTER, TEXT_ONLY, Text, Training, problem_file_arguments
+from .options import ADAPTER, TEXT_ONLY, Text, Training, is_text, problem_file_arguments
 
 IN_TURN = {"first_problem": 0, "curriculum": None, "prompt_choice": None}  # of TextGen-v0: all, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *ADAPTER)  # of language models
 OF_TEXT = [name for name in inspect.signature(TextGenTask).parameters if name in field_names(Training)]
-
-
-def is_text(env_id: str) -> bool:
-    """Tell whether this id names the text environment.
-
-    Raises:
-        ValueError: for an unknown id, with the closest match.
-    """
-    return find_spec(env_id).name == "TextGen"
 
 
 def build_agent(name: str | type[Agent], config: Any) -> Agent:
@@ -103,7 +93,7 @@ def policy_arguments(config: Any) -> dict[str, Any]:
         ValueError: for a --policy-arg that has an option, or an adapter without peft.
     """
     arguments = dict(getattr(config, "policy_args", {}))
-    if not is_text(config.env_id):
+    if not config.is_text:
         return arguments
     check_free("--policy-arg", arguments, POLICY_OPTIONS)
     if config.lora_rank is not None or has_adapter(model_of(config.model)):

@@ -64,6 +64,11 @@ class Environment(Config):
     )
     env_args: dict[str, Any] = option(default={}, help="Argument of the environment.", flag="--env-arg")
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the environment is that of text."""
+        return is_text(self.env_id)
+
 
 class TaskOptions(Config):
     """A task by its name."""
@@ -293,6 +298,17 @@ def as_json(function: Any) -> Any:
     """Add --json to a command that has no config."""
     function.__click_params__ = [*getattr(function, "__click_params__", ()), parameters(Json)["as_json"]]
     return function
+
+
+def is_text(env_id: str) -> bool:
+    """Tell whether this id names the text environment.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    from rlenv.agents.rollouts.envs import find_spec  # slow
+
+    return find_spec(env_id).name == "TextGen"
 
 
 def problem_file_arguments(config: ProblemFile) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rlenv.agents import AGENTS
 from rlenv.agents.files import Lock
 from rlenv.agents.rollouts.envs import find_spec, resolve_device, traits_of
 
-from ..config.arguments import build_agent, is_text
+from ..config.arguments import build_agent
 from ..config.base import field_names, named
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..config.defaults import EPISODES, GROUP, TIMESTEPS
@@ -100,7 +100,7 @@ def _agents(names: str) -> list[str]:
 def _with_defaults(config: CompareConfig) -> CompareConfig:
     """Return the options with what depends on the environment filled in."""
     config = config.one_budget()
-    text, filled = is_text(config.env_id), dict[str, Any]()
+    text, filled = config.is_text, dict[str, Any]()
     if config.timesteps is None and config.episodes is None:
         filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}
     if text:
@@ -135,7 +135,7 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
         if agent.needs_teacher and not agent.teaches_itself:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
     env_id, env_kwargs = config.env_id, agent.origin["env_kwargs"]
-    if not is_text(env_id):
+    if not config.is_text:
         session.held_out_envs(env_id, env_kwargs, "cpu", 1)
         return False, ""
     if "test_fraction" in config.chosen or session.task_of(agent.env).stream.names_splits:
@@ -178,7 +178,7 @@ class Study:
         self.agents, self.seeds = settings["agents"].split(","), settings["seeds"]
         assert config.log_dir is not None
         self.folder: Path = config.log_dir
-        self.text = is_text(config.env_id)
+        self.text = config.is_text
 
     def runs(self, agents: list[str], seeds: int) -> list[PlannedRun]:
         """Return the runs: all agents with the first seed, then all with the second."""
@@ -279,7 +279,7 @@ def claim(config: CompareConfig, agents: list[str], held: ExitStack) -> dict[str
     """
     folder = config.log_dir
     assert folder is not None
-    left_out = THIS_TIME if is_text(config.env_id) else (*THIS_TIME, *TEXT_ONLY)
+    left_out = THIS_TIME if config.is_text else (*THIS_TIME, *TEXT_ONLY)
     options = {
         name: value for name, value in config.but(agents=",".join(agents)).flat().items() if name not in left_out
     }

@@ -20,8 +20,8 @@ from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
 from rlenv.version import __version__
 
-from ..config.arguments import is_text
 from ..config.configs import EvaluateConfig
+from ..config.options import is_text
 from ..config.task_options import with_task
 from ..process.progress import progress_bar, say
 from ..process.torchrun import join

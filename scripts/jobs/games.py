@@ -22,6 +22,7 @@ from rlenv.picture import token_text
 
 from ..config import arguments
 from ..config.configs import PlayConfig
+from ..config.options import is_text
 from ..process.terminal import plain
 from . import session, subject
 
@@ -43,7 +44,7 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooke
     """Return the environment that is played, and the policy of the run, if any."""
     if run is None:
         chosen = arguments.env_arguments(config, config.env_id, config.env_args)
-        if arguments.is_text(config.env_id):
+        if config.is_text:
             chosen |= {"split": config.split} | subject.whole_file(config, chosen.get("problems"))
         elif "split" in config.chosen:
             raise ValueError(f"--split has no meaning for {config.env_id}")
@@ -52,7 +53,7 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooke
     loaded = of_run.load(config)
     loaded.env.close()
     policy, env_kwargs = loaded.policy, of_run.env_kwargs
-    if arguments.is_text(of_run.env_id):
+    if is_text(of_run.env_id):
         env_kwargs = env_kwargs | {"tokenizer": session.task_of(loaded.env).encoding.tokenizer}
         policy = SampledPolicy(policy, config.temperature, config.top_p)
     elif useless := next((name for name in ("temperature", "top_p", "top") if name in config.chosen), None):
@@ -63,11 +64,11 @@ def open_subject(run: Path | None, config: PlayConfig) -> tuple[gym.Env, Onlooke
 def _make(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env:
     """Return one environment, which renders its own text if it has one."""
     kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
-    if arguments.is_text(env_id):
+    if is_text(env_id):
         kwargs |= {**arguments.IN_TURN, "group_size": 1, "flag_errors": True}
     try:
         env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs)
-        if "ansi" in env.metadata.get("render_modes", ()) and not arguments.is_text(env_id):
+        if "ansi" in env.metadata.get("render_modes", ()) and not is_text(env_id):
             env.close()
             env = make_checked(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": "ansi"})
     except (gym.error.Error, TypeError) as error:

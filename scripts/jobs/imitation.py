@@ -18,7 +18,7 @@ from rlenv.agents.checks import check_count
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
-from ..config.arguments import build_agent, is_text
+from ..config.arguments import build_agent
 from ..config.base import named
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import short_name
@@ -88,7 +88,7 @@ def sft(config: SftConfig) -> ImitatedRun:
         ValueError: for a config that is wrong, in one line.
     """
     config = with_task(config)
-    if not is_text(config.env_id):
+    if not config.is_text:
         raise ValueError(f"{config.env_id} has no demonstrations to learn from")
     judged = config.problems is None or "verifier" in config.chosen
     if not judged:

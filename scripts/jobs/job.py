@@ -13,7 +13,6 @@ from stable_baselines3.common.logger import HParam
 from rlenv.agents import Agent, Rollout, processes
 from rlenv.agents.files import reading
 
-from ..config.arguments import is_text
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import short_name
@@ -55,7 +54,7 @@ class TrainJob:
         self.agent, self.run, self.interrupt = agent, run, interrupt
         self.saver = Saver(run, agent, config.save_every, config.save_every_updates, config.keep)
         self.state = self.saver.state
-        self.is_text = is_text(config.env_id)
+        self.is_text = config.is_text
         self.unit = "tokens" if self.is_text else "steps"
         self.counter = "num_episodes" if config.episodes else "num_timesteps"
         self.goal = config.episodes or config.timesteps or agent.usual("total_timesteps")

@@ -22,7 +22,7 @@ from rlenv.agents.rollouts.envs import resolve_device
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
-from ..config.arguments import agent_arguments, env_arguments, is_text, policy_arguments
+from ..config.arguments import agent_arguments, env_arguments, policy_arguments
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import agent_class
@@ -39,7 +39,7 @@ def dry_run(config: TrainConfig) -> None:
     Raises:
         ValueError: if it does not fit, with what to change for each phase; for an environment without text.
     """
-    if not is_text(config.env_id):
+    if not config.is_text:
         raise ValueError(f"--dry-run plans the memory of language models; {config.env_id} has no text")
     network, work = workload(config)
     plan, free, ranks = (

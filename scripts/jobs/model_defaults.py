@@ -9,7 +9,6 @@ from rlenv.agents import Agent
 from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
-from ..config.arguments import is_text
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..process.progress import say
 from ..run.folder import model_of
@@ -26,7 +25,7 @@ def fill_in(config: TrainConfig) -> TrainConfig:
     A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
     kept in the run's config, so that the run is the same when it is repeated or resumed elsewhere.
     """
-    if not is_text(config.env_id):
+    if not config.is_text:
         return config
     config = config.but(sft_steps=warm_start_steps(config))
     return config.set(micro_batch_tokens=passes(config))
@@ -70,7 +69,7 @@ def warm_start_steps(config: TrainConfig | CompareConfig) -> int:
 
 def announce(agent: Agent, config: TrainConfig | SftConfig) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
-    if not is_text(config.env_id):
+    if not config.is_text:
         return
     if config.model in PRESETS and Path(config.model, "config.json").is_file():
         say(f"--model {config.model} is the preset, not the folder of that name; for the folder: ./{config.model}")

@@ -19,8 +19,9 @@ from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
 from rlenv.verifiers.conversation import text_of
 
-from ..config.arguments import IN_TURN, is_text
+from ..config.arguments import IN_TURN
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
+from ..config.options import is_text
 from ..process.progress import Rate, Show, before_first_end, say
 from ..process.terminal import console, plain
 from ..reports.held_out import problem_figures

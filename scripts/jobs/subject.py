@@ -20,7 +20,7 @@ from rlenv.tasks import expanded
 from ..config import arguments
 from ..config.configs import EvaluateConfig, PlayConfig
 from ..config.names import class_saved
-from ..config.options import problem_file_arguments
+from ..config.options import is_text, problem_file_arguments
 from ..run.folder import EVALUATIONS, MODEL, NotARunError, checkpoint_of
 
 TEXT_ENV = "TextGen-v0"
@@ -105,13 +105,13 @@ def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     if env_id is None:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: it was trained on an object")
     named_by_checkpoint(env_id, {}, config.trust)
-    if arguments.is_text(env_id):
+    if is_text(env_id):
         kept = expanded(**kept)
     own_tools = "tools" in config.chosen or not kept.get("tools")
     own_data = "problems" in config.chosen or is_allowed(kept.get("problems"))
     own = "verifier" in config.chosen and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
     env_kwargs = named_by_checkpoint(env_id, kept, config.trust or own)
-    if arguments.is_text(env_id):
+    if is_text(env_id):
         model = saved.path / MODEL
         if (model / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved

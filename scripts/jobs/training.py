@@ -16,7 +16,7 @@ from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, proce
 from rlenv.agents.checks import first_line
 from rlenv.verifiers.plugins.registry import trusting
 
-from ..config.arguments import build_agent, is_text
+from ..config.arguments import build_agent
 from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import resume_command, short_name
@@ -80,12 +80,7 @@ def train(config: TrainConfig) -> TrainedRun:
     if config.dry_run:
         raise ValueError("dry_run=True trains nothing: plan a run with rlenv train --dry-run")
     resumed = config.resume is not None
-    config = _checked(begun_config(config) if resumed else with_task(config))
-    if restarts() and not resumed:
-        raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
-    device = join(config.device, config.process_timeout)
-    if not resumed:
-        config = model_defaults.fill_in(config)
+    config, device = _begun(config)
     interrupt = Interrupt()
     with ExitStack() as held:
         with trusting(config.trust_checkpoint or not resumed):
@@ -107,10 +102,21 @@ def train(config: TrainConfig) -> TrainedRun:
 
 def plan(config: TrainConfig) -> None:
     """Print what memory a run takes; see `memory_plan.dry_run`."""
+    dry_run(_begun(config)[0])
+
+
+def _begun(config: TrainConfig) -> tuple[TrainConfig, str]:
+    """Return the config with all that its task, its model or the run that is resumed decide, and the device.
+
+    Raises:
+        ValueError: for a config that is wrong, in one line.
+    """
     resumed = config.resume is not None
     config = _checked(begun_config(config) if resumed else with_task(config))
-    join(config.device, config.process_timeout)
-    dry_run(config if resumed else model_defaults.fill_in(config))
+    if restarts() and not resumed:
+        raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
+    device = join(config.device, config.process_timeout)
+    return (config if resumed else model_defaults.fill_in(config)), device
 
 
 def _open_folder(job: TrainJob, resumed: bool, held: ExitStack) -> None:
@@ -218,6 +224,6 @@ def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
     agent.check_ready()  # before the warm start
     if config.log_kl and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
-    of_text = [short_name(named(config.verifier))] if is_text(config.env_id) else []
+    of_text = [short_name(named(config.verifier))] if config.is_text else []
     name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
     return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config.arguments import is_text
 from ..config.base import named
 from ..config.configs import CompareConfig
 from ..run.folder import REPORT, write_json, write_text
@@ -34,7 +33,7 @@ def write_report(
         results: result.json of each finished run.
         failed: agent, seed, exit code and error of the runs that failed.
     """
-    text = is_text(config.env_id)
+    text = config.is_text
     with_success = all(result["eval"]["success_rate"] is not None for result in results)
     figure = "success_rate" if text and with_success else "mean_reward"
     goal = None if text else config.stop_reward
