@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 DELAY = 0.05
 
@@ -42,3 +42,24 @@ class Slow(Indifferent):
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge one after the other."""
         return Verifier.verify_batch(self, problems, completions)
+
+
+class SlowReply(Slow):
+    """Gives the same verdicts as replies to the first turn of dialogues, for which a slot waits."""
+
+    def dialogue(self, problem: Problem) -> Dialogue:
+        """Return the other side of an episode."""
+        return _Judging(self, problem)
+
+
+class _Judging(Dialogue):
+    def __init__(self, verifier: Verifier, problem: Problem) -> None:
+        self.verifier, self.problem = verifier, problem
+
+    def reply(self, turn: str) -> Reply:
+        """Judge the turn."""
+        return Reply(verdict=self.verifier.verify(self.problem, turn))
+
+    def out_of_budget(self) -> Verdict:
+        """Return the verdict on no answer."""
+        return Verdict(0.0)

@@ -13,7 +13,7 @@ STEPS = 64  # of an episode whose numbers are made at once
 class EpisodeDraws:
     """Uniform numbers u(i, t) that depend on a key, the episode i and its step t, and on nothing else.
 
-    So the same seed plays the same episodes with any number of slots, up to rounding: in what order slots become free,
+    So the same seed plays the same episodes with any number of slots, up to rounding: in what order slots finish,
     and which contexts share a row, changes no number. Episodes are numbered as they start, as a rollout does.
 
     The numbers are Philox's (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), which computes any of

@@ -134,7 +134,7 @@ class Collector:
         record = Record(
             num_episodes, slots.num_envs, self.device, slots.traits.groups_span_slots, policy.obs_from_actions
         )
-        starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_wait else slots.num_envs)
+        starts = np.arange(slots.num_envs) < (num_episodes if slots.slots_finish else slots.num_envs)
         seed, self._seed = self._seed, None
         obs, infos = slots.reset(starts, seed, progress, groups)
         record.start(starts, infos)
@@ -153,7 +153,7 @@ class Collector:
                 if not on_step(step.taken, local):
                     return None
             self._check_limit(record.count - record.ended_at)
-            over = record.to_restart(RESTART_SHARE) if slots.slots_wait else step.dones
+            over = record.to_restart(RESTART_SHARE) if slots.slots_finish else step.dones
             obs, starts, infos = slots.restart(over, step)
             if np.count_nonzero(starts):  # `any` takes four times as long
                 record.start(starts, infos)

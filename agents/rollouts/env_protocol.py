@@ -115,7 +115,7 @@ class EnvSlots:
 
     Attributes:
         traits: of the environment.
-        slots_wait: whether finished slots may wait for `restart`; if not, it must be called after the step in which
+        slots_finish: whether slots stay finished until `restart`; if not, it must be called after the step in which
             they ended.
         playing: which slots are in an episode in the coming step, bool [B].
         waiting: which of them wait for a reply, so that it is not an action, bool [B]; None for none.
@@ -124,7 +124,7 @@ class EnvSlots:
     def __init__(self, env: VectorEnv, skip_restarts: bool = False) -> None:
         self.env, self.num_envs, self.traits = env, env.num_envs, EnvTraits.of(env)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self.slots_wait = mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
+        self.slots_finish = mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._next_step = mode is AutoresetMode.NEXT_STEP and not skip_restarts
         self._none = np.zeros(env.num_envs, dtype=bool)
@@ -141,7 +141,7 @@ class EnvSlots:
         """Give up all episodes and begin new ones in some slots; return observations [B, ...] and infos.
 
         Args:
-            mask: in which slots, bool [B]: in all of them unless slots wait.
+            mask: in which slots, bool [B]: in all of them unless `slots_finish`.
             seed: of the environment; None continues its generator.
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
             groups: whose prompts are posed again, one episode each; None goes on in the stream.
@@ -198,7 +198,7 @@ class EnvSlots:
         """Have finished slots play their next episode, which begins now or, if that takes a step, after that step.
 
         Args:
-            slots: bool [B]; all that ended with the step, unless slots wait.
+            slots: bool [B]; all that ended with the step, unless `slots_finish`.
             step: the last one.
 
         Returns:

@@ -23,7 +23,7 @@ from ..checks import check_count, first_line
 from ..policies import tokenizer_of
 from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits
-from .waiting_envs import WaitingCartPole, WaitingVectorEnv
+from .no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
 LOOP_SETTINGS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
@@ -132,9 +132,10 @@ def make_envs(
         num_envs: B, the number of slots, if `env` is an id; several processes share them.
         env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
             for `gymnasium.make_vec`.
-        skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
-            where every step is counted. An id makes a `WaitingVectorEnv` (CartPole a `WaitingCartPole`), unless its
-            registered vector environment has slots that wait, or `vectorization_mode` asks for another kind.
+        skip_finished: whether slots should stay finished between two episodes instead of playing surplus ones, for
+            training, where every step is counted. An id makes a `NoAutoresetVectorEnv` (CartPole a
+            `NoAutoresetCartPole`), unless its registered vector environment has such slots, or `vectorization_mode`
+            asks for another kind.
         offers: settings that an agent would like to choose (device, group_size, `LOOP_SETTINGS`); used if they are
             among the environment's traits (`agent_settings`) and not in `env_kwargs`.
 
@@ -148,7 +149,7 @@ def make_envs(
 
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
-        slots = WaitingVectorEnv if skip_finished else SyncVectorEnv
+        slots = NoAutoresetVectorEnv if skip_finished else SyncVectorEnv
         return slots([lambda: check_env(env)])
     if not isinstance(env, str):
         allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
@@ -162,7 +163,7 @@ def make_envs(
     vector_only = spec.entry_point is None or traits.finished_slots_may_step
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not vector_only:
-            slots = WaitingCartPole if WaitingCartPole.fits(spec, kwargs) else WaitingVectorEnv
+            slots = NoAutoresetCartPole if NoAutoresetCartPole.fits(spec, kwargs) else NoAutoresetVectorEnv
             made: VectorEnv = slots([lambda: make_checked(spec, **kwargs)] * num_envs)
         elif vector_only or spec.vector_entry_point is not None or kwargs.keys() & _HOW_TO_BATCH:
             made = gym.make_vec(spec, num_envs=num_envs, **kwargs)

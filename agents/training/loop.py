@@ -80,7 +80,7 @@ class Loop(Algorithm):
         generator: for sampling actions.
         longest: steps of the longest episode possible, if the algorithm `uses_longest`.
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
-            slots cannot wait play until the last episode of a rollout is over.
+            slots cannot stay finished play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         before_rollout: what a checkpoint needs of the moment before the rollout that is being collected.
@@ -378,14 +378,14 @@ class Loop(Algorithm):
     def _fit_to_budget(self, total_timesteps: int) -> None:
         """Shrink `episodes_per_update` to what a budget has room for, if the user left it open.
 
-        Groups stay whole, slots that cannot wait each get an episode, and a rollout has two episodes to compare unless
-        there is a critic.
+        Groups stay whole, slots that cannot stay finished each get an episode, and a rollout has two episodes to
+        compare unless there is a critic.
         """
         longest = longest_episode(self.env)
         if not self._sizes_itself or self.num_episodes or longest is None:
             return
         unit = (self.group_size or 1) * processes.size()
-        least = max(1 if self.collector.slots.slots_wait else self.num_envs, 1 if self.uses_critic else 2)
+        least = max(1 if self.collector.slots.slots_finish else self.num_envs, 1 if self.uses_critic else 2)
         fitting = max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit
         if fitting < self.episodes_per_update:
             before, self.episodes_per_update = self.episodes_per_update, fitting

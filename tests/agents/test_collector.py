@@ -20,7 +20,7 @@ from rlenv.agents import Collector, Reinforce, make_envs
 from rlenv.agents.policies.draws import EpisodeDraws, uniform
 from rlenv.agents.policies.numpy_actor import NumpyActor
 from rlenv.agents.rollouts.env_protocol import EnvSlots
-from rlenv.agents.rollouts.waiting_envs import WaitingVectorEnv
+from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 from rlenv.agents.training import loop
 
 CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ def test_every_step_is_stored_in_its_place_and_counted_and_slots_that_wait_take_
         assert bool(cut.any()) == (final is not None)
         trained += int(rollout.mask.sum())
         assert sum(counts) == ledger.steps >= trained
-    assert kind is not WaitingVectorEnv or ledger.steps == trained
+    assert kind is not NoAutoresetVectorEnv or ledger.steps == trained
 
 
 @pytest.mark.parametrize("kind", KINDS)

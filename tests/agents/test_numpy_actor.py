@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from rlenv.agents import Collector, ControlPolicy, make_envs
 from rlenv.agents.policies.actor import Actor
 from rlenv.agents.policies.numpy_actor import NumpyActor
-from rlenv.agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
+from rlenv.agents.rollouts.no_autoreset import NoAutoresetCartPole, NoAutoresetVectorEnv
 
 CPU = torch.device("cpu")
 WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]
@@ -68,7 +68,7 @@ def played(cls, slots, masks):
 def test_poles_that_are_stepped_together_fall_as_they_do_alone():
     masks = np.random.default_rng(1).random((6, 8)) < 0.7
     masks[0], masks[:, 7] = True, False  # without a seed, a slot begins anywhere; the last one never begins
-    ours, theirs = played(WaitingCartPole, 8, list(masks)), played(WaitingVectorEnv, 8, list(masks))
+    ours, theirs = played(NoAutoresetCartPole, 8, list(masks)), played(NoAutoresetVectorEnv, 8, list(masks))
     assert len(ours) == len(theirs)
     for value, wanted in zip(ours, theirs, strict=True):
         assert value.shape == wanted.shape
@@ -76,9 +76,9 @@ def test_poles_that_are_stepped_together_fall_as_they_do_alone():
 
 
 def test_only_cartpole_as_registered_is_stepped_together():
-    assert type(make_envs("CartPole-v1", 2, None, skip_finished=True)) is WaitingCartPole
-    assert type(make_envs("CartPole-v1", 2, {"sutton_barto_reward": True}, skip_finished=True)) is WaitingVectorEnv
-    assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is WaitingVectorEnv
+    assert type(make_envs("CartPole-v1", 2, None, skip_finished=True)) is NoAutoresetCartPole
+    assert type(make_envs("CartPole-v1", 2, {"sutton_barto_reward": True}, skip_finished=True)) is NoAutoresetVectorEnv
+    assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is NoAutoresetVectorEnv
 
 
 # An actor of its own.

@@ -9,9 +9,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rlenv.agents import Policy, make_envs
 from rlenv.agents.policies.base import scatter_steps
-from rlenv.agents.rollouts.waiting_envs import WaitingVectorEnv
+from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 
-KINDS = (*AutoresetMode, WaitingVectorEnv, DummyVecEnv)
+KINDS = (*AutoresetMode, NoAutoresetVectorEnv, DummyVecEnv)
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]  # of the episodes, in the order they start
 
 
@@ -66,7 +66,9 @@ def counting_envs(kind, slots, ledger=None, env=CountingEnv):
     make = [lambda: env(ledger, kind in (AutoresetMode.SAME_STEP, DummyVecEnv))] * slots
     if kind is DummyVecEnv:
         return make_envs(DummyVecEnv(make), slots, None)
-    return WaitingVectorEnv(make) if kind is WaitingVectorEnv else SyncVectorEnv(make, copy=False, autoreset_mode=kind)
+    if kind is NoAutoresetVectorEnv:
+        return NoAutoresetVectorEnv(make)
+    return SyncVectorEnv(make, copy=False, autoreset_mode=kind)
 
 
 class CountingPolicy(Policy):

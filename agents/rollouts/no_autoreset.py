@@ -1,4 +1,4 @@
-"""Environments side by side whose finished slots wait, so that no surplus episodes are played."""
+"""Environments side by side whose slots stay finished until they are reset, so that no surplus episodes are played."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
 
-class WaitingVectorEnv(SyncVectorEnv):
+class NoAutoresetVectorEnv(SyncVectorEnv):
     """Gymnasium's `SyncVectorEnv` without autoreset, where stepping a finished slot does nothing and pays 0.
 
     Gymnasium's own modes step every slot at every call. A rollout of N episodes then also plays the beginnings of
@@ -51,8 +51,8 @@ class WaitingVectorEnv(SyncVectorEnv):
         return seen, self._rewards.copy(), self._terminations.copy(), self._truncations.copy(), infos
 
 
-class WaitingCartPole(WaitingVectorEnv):
-    """A `WaitingVectorEnv` of CartPole that steps all slots at once, as Gymnasium's `CartPoleVectorEnv` does.
+class NoAutoresetCartPole(NoAutoresetVectorEnv):
+    """A `NoAutoresetVectorEnv` of CartPole that steps all slots at once, as Gymnasium's `CartPoleVectorEnv` does.
 
     Episodes begin in the slots' own environments, so each slot plays what it would play alone, to rounding. Their
     state is not updated after that; only their generators are used.
