@@ -227,8 +227,9 @@ class ProblemStream:
             here = side_of(problem, self.verifier, self.test_fraction) == self.split
             if here and (prompt := self._encode(problem)) is not None:
                 return prompt
-        wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough (max_prompt_tokens)"
-        raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")
+        wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
+        remedy = "if all prompts are alike, override split_key"
+        raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}; {remedy}")
 
     def _of_list(self, row: int, others: Sequence[int], rng: random.Random) -> Prompt:
         """Return a listed problem, or the first of others, drawn at random, that is short enough."""

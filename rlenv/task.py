@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlenv.verifiers import Problem, Verdict, Verifier
-from rlenv.verifiers.base import CARRIED, has_dialogues
+from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
@@ -50,6 +50,8 @@ class TextGenTask:
         self.verifier = self.judge.verifier
         with trusting(judging.trust):
             listed = listed_problems(posing.problems, posing.columns, posing.template, self.verifier)
+        if listed is not None:
+            check_inputs(self.verifier, listed)
         self.encoding = encoding = Encoding(self.verifier, listed, posing.test_fraction, form, limits)
         listed = encoding.listed
         self.stream = ProblemStream(
@@ -68,7 +70,8 @@ class TextGenTask:
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
         encoding.begin(first)
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
-        _check_columns(self.verifier, [first] if listed is None else listed)
+        if listed is None:
+            check_inputs(self.verifier, [first])
         self.dialogues = Dialogues(self.judge, encoding, self.conclude) if has_dialogues(self.verifier) else None
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
@@ -155,14 +158,6 @@ class TextGenTask:
     def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
         """The curriculum of a shared stream, which needs the verdicts of all processes; None without one."""
         return self.stream.curriculum if self.share[1] > 1 else None
-
-
-def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
-    """Refuse a verifier that asks for columns which no problem has."""
-    asked = [name for name in verifier.inputs if name not in CARRIED]
-    if lacking := [name for name in asked if not any(name in each.metadata for each in problems)]:
-        allowed = ", ".join(["answer", *sorted({name for each in problems for name in each.metadata})])
-        raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 
 
 def _share(part: Any, parts: Any) -> tuple[int, int]:

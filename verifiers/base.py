@@ -373,6 +373,18 @@ def is_success(scorer: Scorer, verdict: Verdict) -> bool:
     return verdict.status == "ok" and bool(solved)
 
 
+def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
+    """Refuse problems of which none has a column that a scorer judges by.
+
+    Raises:
+        ValueError: with the columns that are missing, and those that are there.
+    """
+    asked = [name for name in scorer.inputs if name not in CARRIED]
+    if lacking := [name for name in asked if not any(name in each.metadata for each in problems)]:
+        allowed = ", ".join(["answer", *sorted({name for each in problems for name in each.metadata})])
+        raise ValueError(f"the verifier asks for the columns {lacking}; the problems have: {allowed}")
+
+
 class MiscountError(ValueError):
     """A batch has another number of rewards or verdicts than completions, so that nobody knows whose they are.
 

@@ -52,6 +52,15 @@ class Chance(Echoing):
         return dialogue
 
 
+class Counting(Silent):
+    """Judges by a column, and demonstrates by it."""
+
+    inputs = ("times",)
+
+    def demonstration(self, problem):
+        return "a" * problem.metadata["times"]
+
+
 def task(**arguments):
     return TextGenTask(**{"verifier": Silent(), "problems": ["abc"], "test_fraction": 0.0, **arguments})
 
@@ -218,6 +227,7 @@ ROWS = [
     row(demonstrated, {"turns": ("abc", "d"), "max_reply_tokens": 5}, "1", "max_reply_tokens=5"),
     row(demonstrated, {"turns": ("a", "ab"), "max_context_tokens": 8, "max_prompt_tokens": 3}, "8 tokens of context"),
     row(demonstrated, {"turns": ()}, "Shown has no demonstration"),
+    row(task, {"verifier": Counting(), "problems": [{"prompt": "a", "time": 2}]}, "['times']", "answer, time"),
     row(demonstrated, {"turns": "ab"}, "list of texts", "'ab'"),
     row(demonstrated, {"turns": ("cba", "d"), "stop_strings": ["b"]}, "'cba'", "stop string"),
     row(demonstrated, {"turns": ("a", "b"), "of": Silent, "problems": ["a"]}, "2 turns", "Shown", "one completion"),
@@ -227,7 +237,7 @@ ROWS = [
     row(single, {"max_turns": 9}, "max_turns=9", "Arith"),
     *(row(as_problem, {"item": item}, "prompt") for item in ({"answer": "2"}, {"prompt": 3}, None)),
     row(stream, {"split": "test", "problems": ["a", "b"], **ALL}, "2 problems", "test", "test_fraction=0.0"),
-    row(stream, {"split": "test", **ALL}, "none was in the test split", "test_fraction=0.0"),
+    row(stream, {"split": "test", **ALL}, "none was in the test split", "(test_fraction=0.0)", "split_key"),
     row(stream, {"encode": lambda problem: None}, "10000 problems", "train", "short enough"),
     *(row(stream, {"test_fraction": value}) for value in (-0.1, float("nan"))),
     *(row(noted, {"split": each}, "train, test, validation", repr(each)) for each in ("dev", ["train"])),

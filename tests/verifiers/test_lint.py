@@ -85,6 +85,8 @@ BAD = {
     differing("RejectsItsReference", demonstration=lambda self, problem: f"{problem.answer}="): "right",
     differing("DeclaresTooMuch", does_not_catch={"echo": "it does, really"}): "declared",
     differing("New", sample=lambda self, rng: Sums.sample(self, random.Random(next(SEEDS)))): "problems",
+    differing("OneSplit", split_key=lambda self, problem: "sum"): "problems",
+    differing("Unlisted", inputs=("seed",)): "problems",
     differing("OutsideItsAlphabet", alphabet="0123456789+"): "problems",
     paying("PartForAll", lambda answer, text: 0.3 * (answer in re.findall("[0-9]+", text))): "partial",
     differing("LongerThanDeclared", prompt_length=5): "problems",

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import Problem, Verdict, Verifier, checked, describe, is_success
+from ..base import Problem, Verdict, Verifier, check_inputs, checked, describe, is_success
 from ..conversation import last_of
 from ..sandbox.pool import Isolated, isolate
 from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of, shorten
@@ -107,6 +107,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     report = Report(name or type(verifier).__name__)
     try:
         chosen = list(examples(verifier, report.verifier) if problems is None else problems)
+        check_inputs(verifier, chosen)
         sampled = _sampled(verifier) if problems is None else []
         cases = cases_of(verifier, chosen, sampled)
         report.findings += _of_problems(verifier, sampled)
@@ -289,6 +290,9 @@ def _of_problems(verifier: Verifier, sampled: Sequence[Problem]) -> Iterator[Bro
     """Yield the findings about the problems that a verifier makes; of their texts only the first."""
     if sampled != _sampled(verifier):
         yield BrokenRule("problems", "two generators with one seed give different problems")
+    if len({verifier.split_key(problem) for problem in sampled}) == 1:
+        said = f"all {len(sampled)} problems have one split key, so the training or the test split is empty"
+        yield BrokenRule("problems", f"{said}: override split_key", problem=shorten(sampled[0].text))
     for problem in sampled:
         texts = last_of(problem.prompt), verifier.demonstration(problem)
         limits = ("prompt", verifier.prompt_length), ("demonstration", verifier.answer_length)
