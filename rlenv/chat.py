@@ -230,13 +230,13 @@ class Chat:
 
 
 def schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the JSON schema of a function, from its signature and its docstring.
+    """Return the JSON schema of a function: its attribute `schema`, or from its signature and its docstring.
 
     Raises:
         ValueError: in one line, if a parameter has no type or no description, or the docstring is missing.
     """
     try:
-        return dict(get_json_schema(function))
+        return dict(getattr(function, "schema", None) or get_json_schema(function))
     except Exception as error:  # of three kinds of transformers', and what a signature raises
         raise ValueError(
             f"tool {function.__name__!r}: {first_line(error)}; chat templates show a tool's docstring and, from its "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlenv.verifiers import Problem, Reply, Verdict
-from rlenv.verifiers.base import in_range
+from rlenv.verifiers.base import REPLIED, Completion, in_range
 from rlenv.verifiers.conversation import Message, text_of
 
 from .encoder import CUT
@@ -120,6 +120,8 @@ class Dialogues:
         """Add turns that ended to their dialogues."""
         texts = self.encoding.texts([turn.ids for turn in turns], [turn.exchange.chat for turn in turns])
         for turn, text in zip(turns, texts, strict=True):
+            if isinstance(text, Completion):
+                text.cut = turn.ending == CUT
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
 
@@ -136,6 +138,8 @@ class Dialogues:
             turn.exchange.paid += reply.reward
             if tokens is not None:
                 turn.exchange.messages += _messages(reply)
+                if REPLIED in self.judge.verifier.inputs:
+                    turn.exchange.turns[-1].reply = _messages(reply)  # type: ignore[attr-defined]
                 info = {"reply": text_of(reply.content), "turn": turn.exchange.turns[-1], "appended": len(tokens)}
                 answers.append(Answer(float(reply.reward), info, tokens))
             else:

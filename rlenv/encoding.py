@@ -29,6 +29,7 @@ from .stream import ProblemStream
 from .tokenizer import decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
+LINES = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"  # a template: each message is a line
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
@@ -75,7 +76,7 @@ class Encoding:
         self.encoder = Encoder(self.tokenizer, rendered, form.chats_texts, request, form.cue or "")
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, form.stop_tokens)
         self.special_token_ids = frozenset(control_tokens(self.tokenizer).values())
-        self.stop_strings = _stop_strings(form.stop_strings)
+        self.stop_strings = _stop_strings(form.stop_strings or verifier.turns.stop_strings)
         self.progress: Mapping[str, Any] = {}
         self._skips, self.skipped_prompts = limits.long_prompts == "skip", 0
         lengths = Lengths(verifier, self.encoder, None if found is None else found[0])
@@ -245,7 +246,10 @@ def _tokenizer_for(
     test_fraction: float,
 ) -> Any:
     """Return the tokenizer that was named, trained on the problems, or of their characters; with the chat template."""
-    if size := trained_size(given):
+    size = trained_size(given)
+    if template is None and (given is None or size) and found is not None and not isinstance(found[0].prompt, str):
+        template = LINES  # nobody else can give it one
+    if size:
         tokenizer: Any = train_tokenizer(size, _training_texts(verifier, found, test_fraction))
     else:
         further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]

@@ -18,7 +18,9 @@ from .problem import Problem
 
 MAX_REWARD = 3.4028234663852886e38  # the largest of float32, in which training keeps rewards
 REASON_LENGTH = 300  # characters
-CARRIED = SAMPLED, PROGRESS, CALLED = "completion.token_ids", "completion.progress", "completion.calls"
+CARRIED = SAMPLED, PROGRESS, CALLED, REPLIED = (
+    "completion.token_ids", "completion.progress", "completion.calls", "completion.reply",
+)  # fmt: skip
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 INFOS = (  # at the end of an episode
     "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
@@ -123,11 +125,15 @@ class Completion(str):
         token_ids: the sampled tokens, with the end token if there is one; None if unknown.
         progress: of the training: `num_updates` so far and `max_updates`; empty if unknown. Values may be None.
         calls: of tools, if the tokenizer says how they are written; else None.
+        cut: whether the turn ended at its limit; set in dialogues.
+        reply: the messages that answered it, for verifiers that ask for it; None of the last turn.
     """
 
     token_ids: tuple[int, ...] | None = None
     progress: Mapping[str, Any] = {}
     calls: Sequence[Any] | None = None
+    cut: bool = False
+    reply: list[Message] | None = None
 
     @classmethod
     def of(
@@ -202,16 +208,19 @@ class Turns:
     Args:
         max_turns: turns of the model.
         reply_length: longest reply in characters; None if unknown.
-        tools: functions that the model may call; chat templates show it what they are.
+        tools: functions that the model may call; chat templates show it what they are, from their docstrings or, if a
+            function has one, from its JSON `schema`.
         instead: returns the reply to a turn in place of one that cannot be used, given the turn and the fault: the
             worker process that made the reply died or took too long, or the reply is longer than `max_reply_tokens`,
             or the tokenizer cannot spell it. Without it, or if it returns None, the episode ends.
+        stop_strings: texts that end a turn, unless the environment is given others.
     """
 
     max_turns: int = 1
     reply_length: int | None = None
     tools: Sequence[Callable[..., Any]] = ()
     instead: Callable[[str, str], Reply | None] | None = None
+    stop_strings: Sequence[str] = ()
 
     def in_place(self, turn: str, fault: str) -> Reply | None:
         """Return the reply in place of one that cannot be used; None to end the episode."""
@@ -314,7 +323,8 @@ class Scorer:
         does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `probes`, or
             "wrong-answer", and why wrong completions of that kind are rewarded.
         inputs: what it judges by, beside prompt, answer and text: names of metadata, without which problems are
-            refused, and "completion.token_ids", "completion.progress" and "completion.calls"; see `Completion`.
+            refused, and "completion.token_ids", "completion.progress", "completion.calls" and "completion.reply"; see
+            `Completion`.
         request: a sentence that asks a model to put its answer where this verifier looks for it; empty if it does not.
     """
 

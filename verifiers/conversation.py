@@ -111,12 +111,16 @@ def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[
     made: Message = {"role": role, "content": content if content.strip() else ""}
     for key in more.get(role, ()):
         if key in given:
-            made[key] = _calls(place, given[key]) if key == "tool_calls" else _text(f"{key} of {place}", given[key])
+            made[key] = calls_of(place, given[key]) if key == "tool_calls" else _text(f"{key} of {place}", given[key])
     return made
 
 
-def _calls(place: str, value: Any) -> list[dict[str, Any]]:
-    """Return the calls of a message as OpenAI's interface has them, with the arguments as an object."""
+def calls_of(place: str, value: Any) -> list[dict[str, Any]]:
+    """Return the calls of a message as OpenAI's interface has them, with the arguments as an object.
+
+    Raises:
+        ValueError: in one line that names the place, for anything else.
+    """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"the tool_calls of {place} must be a list of calls, got {shown(value)}")
     return [_call(f"call {number} of {place}", item) for number, item in enumerate(value, 1)]

@@ -65,13 +65,13 @@ def short_name(spec: str) -> str:
 def resume_command(run: Path, config: Mapping[str, Any]) -> str:
     """Return the command that continues a run with this config.json, with `--trust` if that imports the user's code."""
     from rlenv.hub import is_allowed
-    from rlenv.verifiers.plugins.registry import is_listed
+    from rlenv.verifiers.plugins.registry import AROUND, is_listed
 
     env = str(config.get("env_id") or "").removeprefix("rlenv:")
     named = [str(config.get("agent")), env, *map(str, config.get("tools") or ())]
     judges = [name.partition(":")[0] for name, _ in _members(str(config.get("verifier") or "arith"))]
-    own = any(":" in name for name in named) or not all(map(is_listed, judges)) or config.get("unsafe_local_exec")
-    own = own or not is_allowed(config.get("problems"))
+    own = any(":" in name for name in named) or not all(map(is_listed, judges)) or any(map(AROUND.__contains__, judges))
+    own = own or config.get("unsafe_local_exec") or not is_allowed(config.get("problems"))
     return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 
@@ -130,12 +130,13 @@ def _renamed(spec: str, rename: Callable[[str], str]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from rlenv.verifiers.plugins.registry import ENVIRONMENT, is_listed
+    from rlenv.verifiers.plugins.registry import AROUND, is_listed
     from rlenv.verifiers.plugins.user_code import find_module_file
 
     module, _, attribute = name.rpartition(":")
-    if module.startswith(f"{ENVIRONMENT}:"):
-        return f"{ENVIRONMENT}:{_absolute(name.partition(':')[2])}"
+    around, _, inner = name.partition(":")
+    if around in AROUND and ":" in inner:
+        return f"{around}:{_absolute(inner)}"
     if module == "reward_model" and Path(attribute).is_dir():
         return f"{module}:{Path(attribute).absolute()}"
     file = find_module_file(module) if module and not is_listed(module) else None

@@ -212,7 +212,7 @@ ROWS = [
     row(chat, {"chat": "yes"}),
     row(chat, {"chat_template": "nowhere.jinja"}, "'nowhere.jinja'", "No such file"),
     row(chat, {"chat": True, "tokenizer": character_tokenizer("a")}, "tokenizer", "chat template", "pass"),
-    row(chat, {"problems": [[USER]], "tokenizer": None}, "tokenizer", "chat template", "pass"),
+    row(chat, {"problems": [[USER]], "tokenizer": character_tokenizer("1+=")}, "tokenizer", "chat template", "pass"),
     row(chat, {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"}, "'a!'", "'!'"),
     row(chat, {"problems": [[{**USER, "content": "\U0010fffd1\U0010fffd"}]]}, "control token"),
     row(rendered, {"template": "{{ messages[0].content }}{{ messages }}"}, "repeats message 1", "system"),

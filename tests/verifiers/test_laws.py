@@ -18,7 +18,7 @@ from rlenv.verifiers.lint import attacks, report
 from rlenv.verifiers.plugins import registry
 
 # Judge by others' rewards; each has a file of its own.
-OTHERS = {"environment", "gem", "gym", "openenv", "reward_model", "textarena", "weighted"}
+OTHERS = {"environment", "gem", "gym", "openenv", "program", "reward_model", "textarena", "weighted"}
 APART = {"code", "code-feedback", "math", "reasoning_gym", "regex"}  # slow or isolated
 OURS = {name: cls for name, cls in registry._REGISTRY.items() if cls.__module__.startswith("rlenv.verifiers.")}
 PURE = sorted(OURS.keys() - APART - OTHERS)

@@ -4,6 +4,7 @@ from ..code.feedback import CodeFeedback
 from ..code.verifier import Code
 from ..dialogues.environment_class import EnvironmentClass
 from ..dialogues.openenv import OpenEnv
+from ..dialogues.program import Program
 from ..dialogues.stepped import Gem, Gym
 from ..dialogues.textarena import TextArena
 from .arith import Arith
@@ -25,5 +26,5 @@ from .reward_model import RewardModel
 __all__ = [
     "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "EnvironmentClass", "Exact",
     "Format", "Gem", "Guess", "Gym", "IFEval", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv",
-    "ReasoningGym", "Regex", "RewardModel", "TextArena",
+    "Program", "ReasoningGym", "Regex", "RewardModel", "TextArena",
 ]  # fmt: skip

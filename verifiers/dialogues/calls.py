@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.DOTALL | re.MULT
 _UNQUOTED = "(?<![\"'`])"  # what stands in quotes is spoken of
 _TAGGED = re.compile(rf"{_UNQUOTED}<tool_call>(.*?)(?:</tool_call>|(?={_UNQUOTED}<tool_call>)|\Z)", re.DOTALL)
 _PYTHON_TAG, _MISTRAL = (re.compile(_UNQUOTED + re.escape(tag)) for tag in ("<|python_tag|>", "[TOOL_CALLS]"))
+_TAGS = _TAGGED, _PYTHON_TAG, _MISTRAL
 _NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
 _LINE = re.compile(r"\s*(\w+)\((.*)\)\s*")
 _JSON = json.JSONDecoder()
@@ -60,6 +61,18 @@ def read_calls(turn: str, names: Collection[str]) -> list[Call]:
     lines = map(_LINE.fullmatch, text.splitlines())
     plain = (Call(found[1], found[2]) for found in lines if found is not None and found[1] in names)
     return list(islice(plain, MOST_CALLS + 1))
+
+
+def calls_in(turn: str, names: Collection[str]) -> Sequence[Call]:
+    """Return the calls in a turn: those that came with it, else `read_calls`."""
+    found = getattr(turn, "calls", None)
+    return read_calls(turn, names) if found is None else found
+
+
+def said(turn: str) -> str:
+    """Return what a turn with calls says before them; nothing if they have no tags."""
+    found = [each for tag in _TAGS if (each := tag.search(turn))]
+    return turn[: min(each.start() for each in found)].strip() if found else ""
 
 
 def as_call(found: Any) -> Call:

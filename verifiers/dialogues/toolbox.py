@@ -12,12 +12,12 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..base import Completion, Reply, first_line, message_of
+from ..base import Reply, first_line, message_of
 from ..conversation import Message
 from ..function import wait_for
 from ..plugins.registry import advice, reason_of, require_trust
 from ..plugins.user_code import import_user_module
-from .calls import MOST_CALLS, Call, read_calls
+from .calls import MOST_CALLS, Call, calls_in
 
 CALLS, ERRORS = "tool_calls", "tool_errors"  # in the infos
 CALL_LENGTH = 128  # characters that the default length of a turn has room for
@@ -70,7 +70,7 @@ class Tool:
             ValueError: for arguments that the function does not take.
             Exception: whatever the function raises.
         """
-        arguments = self._read(call.arguments) if isinstance(call.arguments, str) else call.arguments
+        arguments = self.read(call.arguments) if isinstance(call.arguments, str) else call.arguments
         self._check(arguments)
         result = wait_for(self.function(**arguments))
         return str.__str__(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
@@ -104,8 +104,12 @@ class Tool:
                 wanted = inspect.formatannotation(self._hints[name])
                 raise ValueError(f"the argument {name} must be {wanted}, got {value!r:.40}")
 
-    def _read(self, text: str) -> dict[str, Any]:
-        """Return the arguments in a plain call: literals, or all of the text for a function of one text."""
+    def read(self, text: str) -> dict[str, Any]:
+        """Return the arguments in a plain call: literals, or all of the text for a function of one text.
+
+        Raises:
+            ValueError: for others.
+        """
         try:
             call = ast.parse(f"f({text})", mode="eval").body
             if not isinstance(call, ast.Call):  # such as 1) + f(2
@@ -167,8 +171,7 @@ class Toolbox:
 
     def calls(self, turn: str) -> Sequence[Call]:
         """Return the calls in a turn."""
-        found = turn.calls if isinstance(turn, Completion) else None
-        return read_calls(turn, self.by_name) if found is None else found
+        return calls_in(turn, self.by_name)
 
     def results(self, calls: Sequence[Call]) -> Reply:
         """Run the calls of a turn and return the reply with their results."""

@@ -74,9 +74,9 @@ def opened(poser: Poser, problems: Sequence[Problem]) -> Sequence[Problem]:
     """Return listed problems with the prompts that their episodes begin with: of most verifiers, the same ones."""
     if isinstance(poser, WithPoser):
         return opened(poser.poser, problems)
-    if not isinstance(poser, WorldVerifier) or type(poser).opened is WorldVerifier.opened:
+    if getattr(type(poser), "opened", WorldVerifier.opened) is WorldVerifier.opened:
         return problems
-    return [poser.opened(problem) for problem in problems]
+    return [poser.opened(problem) for problem in problems]  # type: ignore[attr-defined]
 
 
 class Randomness:

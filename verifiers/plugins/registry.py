@@ -23,7 +23,7 @@ ENTRY_POINT_GROUP = "rlenv.verifiers"
 _REGISTRY: dict[str, type[Verifier]] = {}
 _TRUST: ContextVar[bool] = ContextVar("trust", default=True)
 PACKAGE = "rlenv.verifiers."
-ENVIRONMENT = "environment"  # the verifier around environment classes
+AROUND = ENVIRONMENT, PROGRAM = "environment", "program"  # the verifiers around classes and functions of the user
 VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 
 
@@ -86,10 +86,11 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
 
     Args:
         spec: a registered name ("arith"), a name with its first argument ("reasoning_gym:leg_counting"),
-            "module:Name", "path/to/file.py:name", a Verifier object or class, an environment class of TRL, or a reward
-            function `f(prompts, completions, **columns) -> list[float | None]`. A list of these, or names with weights
-            in one text ("rewards.py:right,rewards.py:short=0.1"), is their weighted sum; the first one says what a
-            success is. What follows an environment class in a list are reward functions for its episodes.
+            "module:Name", "path/to/file.py:name", a Verifier object or class, an environment class of TRL, an agent
+            `solve(problem, client)`, or a reward function `f(prompts, completions, **columns) -> list[float | None]`. A
+            list of these, or names with weights in one text ("rewards.py:right,rewards.py:short=0.1"), is their
+            weighted sum; the first one says what a success is. What follows an environment class in a list are reward
+            functions for its episodes.
         kwargs: arguments of the verifier's constructor. For a list: `reward_weights`, one number each (1 by default).
 
     Raises:
@@ -112,6 +113,8 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
         return _declared(found)
     if isinstance(found, type) and issubclass(found, Verifier):
         return _construct(found, found.__name__, **kwargs)
+    if is_program(found):
+        return _construct(_load(PROGRAM), found.__name__, found, **kwargs)
     if callable(found):
         return _construct(FunctionVerifier, getattr(found, "__name__", "function"), found, **kwargs)
     raise ValueError(f"a verifier is a name, a Verifier or a reward function, or a list of them, got {found!r}")
@@ -169,6 +172,11 @@ def is_environment(found: Any) -> TypeGuard[type]:
     """Tell whether this is a class as TRL takes it for an environment, or one of its methods says that it is meant."""
     own = isinstance(found, type) and not issubclass(found, Verifier)
     return own and any(hasattr(found, name) for name in ("reset", "get_reward"))
+
+
+def is_program(found: Any) -> TypeGuard[Callable[..., Any]]:
+    """Tell whether this is an agent, `solve(problem, client)`."""
+    return inspect.isfunction(found) and [*inspect.signature(found).parameters][:2] == ["problem", "client"]
 
 
 def _environment_of(spec: Any) -> Any:

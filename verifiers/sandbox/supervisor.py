@@ -151,7 +151,7 @@ def work(jobs: int, results: int) -> None:
             answer, raised = _failure(error), error
         if os.getpid() != worker:
             _leave(raised)
-        answer["leftover"] = _has_children()
+        answer["leftover"] = _has_children() or _has_programs()
         message = json.dumps(answer).encode()
         os.write(results, HEADER.pack(number, len(message)) + message)
 
@@ -207,6 +207,13 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _has_programs() -> bool:
+    """Tell whether the thread of a program (`dialogues/program_run.py`) goes on that was given up."""
+    import threading  # the supervisor has no use for it
+
+    return any(thread.name == "rlenv-program" for thread in threading.enumerate())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,384 @@
+"""Programs that call a chat API as episodes: good ones, hostile ones, in threads and in worker processes."""
+
+import asyncio
+import http.client
+import json
+import pickle
+import socket
+import sys
+import threading
+
+import cloudpickle
+import programs
+import pytest
+from processes import MARK, eventually, kill_all, new_mark, processes_of
+from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, say, user
+from refused import check_refused, row
+
+from rlenv.verifiers import Isolated, Problem, Verdict, make_verifier
+from rlenv.verifiers.base import Completion
+from rlenv.verifiers.builtin import Program
+from rlenv.verifiers.dialogues import chat_client, program_run, replay
+from rlenv.verifiers.dialogues.calls import Call
+from rlenv.verifiers.dialogues.chat_client import as_object, completion
+
+cloudpickle.register_pickle_by_value(programs)  # so that workers need not find it
+SUM = Problem("1+1=", "2", {"row": 1})
+CALL = Call("calculator", {"expression": "1+1"})
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name.startswith("rlenv-")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch):
+    monkeypatch.setattr(program_run, "PATIENCE", 0.1)
+    yield
+    assert eventually(lambda: not threads())
+
+
+def turn(text, calls=None):
+    return Completion.of(text, None, {}, calls)
+
+
+def episode(program, *turns, problem=SUM):
+    """Return the replies to turns, and the verdict on the last one."""
+    playing = program.dialogue(program.opened(problem))
+    replies = [playing.reply(each) for each in turns]
+    playing.close()
+    assert all(reply.verdict is None for reply in replies[:-1])
+    return [reply.content for reply in replies[:-1]], replies[-1].verdict
+
+
+def test_an_episode_is_a_run_of_a_program():
+    program = make_verifier(agent)
+    problem = program.opened(SUM)
+    assert problem.prompt == ASK and problem.answer == "2"
+    assert [tool.__name__ for tool in program.turns.tools] == ["calculator"] and program.turns.tools[0].schema == TOOL
+    said, verdict = episode(program, turn("<tool_call>...", [CALL]), turn("2 "))
+    assert said == [[{"role": "tool", "content": "2"}]] and verdict == Verdict(1.0, {"calls": 1})
+    assert episode(program, turn("3"))[1] == Verdict(0.0, {"calls": 0})
+
+
+def test_a_plain_call_has_arguments_by_name():
+    for asked in (turn("calculator(1+1)", [Call("calculator", "1+1")]), "calculator(1+1)"):  # the latter demonstrated
+        said, verdict = episode(Program(agent), asked, turn("2"))
+        assert said[0][0]["content"] == "2" and verdict.reward == 1
+
+
+@pytest.mark.parametrize(("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE])
+def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words):
+    program = Program(solve, timeout=0.2)
+    playing = program.dialogue(SUM)
+    verdict = playing._begun()
+    if solve in programs.AT_ONCE:  # before the model has answered
+        assert eventually(lambda: playing.run._fault, 5)
+    for said in ("2", "3"):
+        verdict = verdict or playing.reply(turn(said)).verdict
+    playing.close()
+    assert verdict is not None and (verdict.status, verdict.reward) == (status, 0)
+    assert "\n" not in verdict.reason and [word for word in words if word not in verdict.reason] == []
+    assert eventually(lambda: not threads(), 5)
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """Return a function that makes worker processes; none is left afterwards."""
+    mark, made = new_mark(), []
+    monkeypatch.setenv(MARK, mark)
+
+    def make(program, timeout=30.0):
+        made.append(Isolated(program, workers=1, timeout=timeout))
+        return made[-1]
+
+    try:
+        yield make
+        for each in made:
+            each.close()
+        assert eventually(lambda: not processes_of(mark), 20)
+    finally:
+        kill_all(mark)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found and cleared away with Linux's means")
+@pytest.mark.parametrize(
+    ("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE_PROCESSES]
+)
+def test_a_hostile_program_in_a_worker_process(worker, solve, status, words):
+    program = Program(solve)
+    pool = worker(program, 2.0 if solve is programs.sleeps else 30.0)
+    said = [turn("2")]
+    (reply,) = (each.result(60) for each in pool.ask([(SUM, said, False)]))
+    if reply.verdict is None:
+        said[-1].reply = reply.content
+        (reply,) = (each.result(60) for each in pool.ask([(SUM, [*said, turn("3")], False)]))
+    assert reply.verdict.status == status and all(word in reply.verdict.reason for word in words)
+
+
+def test_worker_processes_repeat_the_program(worker):
+    program = Program(agent)
+    problem, pool = program.opened(SUM), worker(program)
+    first, last = turn("calculator(1+1)", [CALL]), turn("2")
+    (reply,) = (each.result(60) for each in pool.ask([(problem, [first], False)]))
+    first.reply = reply.content
+    (end,) = (each.result(60) for each in pool.ask([(problem, [first, last], False)]))
+    assert reply.content == [{"role": "tool", "content": "2"}] and end.verdict == Verdict(1.0, {"calls": 1})
+    (spent,) = (each.result(60) for each in pool.ask([(problem, [first], True)]))
+    assert spent.verdict == Verdict(0.0)
+
+
+def test_a_worker_whose_program_does_not_end_is_replaced(monkeypatch, worker):
+    def solve(problem, client):
+        program_run.PATIENCE = 0.05
+        programs.ignores_interrupts(problem, client, 60.0)
+
+    pool, retired = worker(Program(solve, timeout=0.2)), []
+    retire = pool._threads._retire
+    monkeypatch.setattr(pool._threads, "_retire", lambda each: (retired.append(each), retire(each)))
+    (reply,) = (each.result(60) for each in pool.ask([(SUM, [turn("2")], False)]))
+    assert reply.verdict.status == "timeout" and eventually(lambda: retired)
+
+
+def test_randomness_is_that_of_the_problem():
+    import random
+
+    def solve(problem, client):
+        number = random.random()
+        say(client, [user(f"{number}")])
+        return random.random() - number
+
+    program, before = Program(solve), random.getstate()
+    one, other = (program.opened(each) for each in (SUM, Problem("1+1=", "2", {"row": 2})))
+    assert one.prompt == program.opened(SUM).prompt != other.prompt
+    assert episode(program, turn("2")) == episode(program, turn("3")) and random.getstate() == before
+
+
+def test_an_unpickled_episode_repeats_the_program_and_sees_if_it_differs():
+    said = [turn("", [CALL]), turn("2")]
+    program = Program(agent)
+    problem = program.opened(SUM)
+    playing = program.dialogue(problem)
+    playing.reply(said[0])
+    copy = cloudpickle.loads(cloudpickle.dumps(playing))
+    playing.close()
+    assert copy.reply(said[1]).verdict == Verdict(1.0, {"calls": 1})
+    copy.past = [(said[0], [{"role": "tool", "content": "3"}])]
+    verdict = copy.reply(said[1]).verdict
+    assert verdict.status == "error" and "call 2" in verdict.reason and "verifier_workers=0" in verdict.reason
+
+
+def test_the_budget_ends_with_what_the_program_returns():
+    def patient(problem, client):
+        try:
+            say(client)
+        except Exception as error:
+            return 0.5 if "used up" in str(error) else 0.0
+
+    def insisting(problem, client):
+        while True:
+            try:
+                say(client)
+            except Exception:
+                continue
+
+    for solve, reward in ((patient, 0.5), (insisting, 0.0), (agent, 0.0)):
+        playing = Program(solve).dialogue(SUM)
+        assert playing.out_of_budget() == Verdict(reward)
+        playing.close()
+    replayed = replay(Program(agent, reward_range=(-2, -1)), SUM, [turn("", [CALL])], True)
+    assert replayed.verdict == Verdict(-1.0)
+
+
+def test_a_call_after_the_end_has_no_answer():
+    told, late = threading.Event(), []
+
+    def solve(problem, client):
+        def call():
+            told.wait(5)
+            try:
+                say(client)
+            except BaseException as error:
+                late.append(str(error))
+
+        say(client)
+        threading.Thread(target=call).start()
+        return 1.0
+
+    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
+    told.set()
+    assert eventually(lambda: late) and "after its end" in late[0]
+
+
+def test_an_async_program_awaits_the_client():
+    async def solve(problem, client):
+        answer = await client.chat.completions.create(messages=[user(problem.text)])
+        await asyncio.sleep(0)
+        return float(answer.choices[0].message.content == problem.answer)
+
+    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
+
+
+def test_what_a_turn_looks_like_in_an_answer(monkeypatch):
+    """In objects of OpenAI's library if it is installed, else in others with the same attributes."""
+    limits = {"tools": [TOOL], "max_tokens": None, "stop": ["\n"]}
+    tagged = turn('think <tool_call>{"name": ...}</tool_call>', [CALL])
+    answer = completion(3, tagged, limits)
+    monkeypatch.setattr(chat_client, "_openai", lambda: None)
+    (choice,) = as_object(answer).choices
+    (call,) = choice.message.tool_calls
+    assert (choice.finish_reason, choice.message.content, choice.message.role) == ("tool_calls", "think", "assistant")
+    assert (call.id, call.type, call.function.name) == ("call_3_1", "function", "calculator")
+    assert json.loads(call.function.arguments) == {"expression": "1+1"}
+    assert choice.message.model_dump(exclude_none=True) == answer["choices"][0]["message"]
+    cut = turn("2\n3")
+    cut.cut = True
+    (choice,) = as_object(completion(1, cut, limits)).choices
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == ("2", None, "length")
+    broken = completion(1, turn("<tool_call>{", [Call(fault="not JSON")]), limits)["choices"][0]
+    assert broken["message"]["content"] == "<tool_call>{" and broken["finish_reason"] == "stop"
+
+
+def test_a_problem_that_the_program_does_not_ask_about():
+    def picky(problem, client):
+        if problem.answer:
+            say(client)
+        raise OSError("no answer")
+
+    program = Program(picky)
+    with pytest.raises(ValueError, match="picky: OSError: no answer"):
+        program.opened(Problem("1+1="))
+    program.opened(SUM)
+    problem = program.opened(Problem("1+1="))
+    assert problem.prompt == "1+1="
+    verdict = program.dialogue(problem).reply("2").verdict
+    assert verdict.status == "error" and "no answer" in verdict.reason
+
+
+def test_problems_offer_the_tools_of_the_first():
+    program = Program(lambda problem, client: float(bool(say(client, tools=[TOOL] * (problem.answer == "2")))))
+    program.opened(SUM)
+    verdict = program.dialogue(program.opened(Problem("1+1=", "3"))).reply(turn("2")).verdict
+    assert verdict.status == "error" and "tools" in verdict.reason and "first problem" in verdict.reason
+
+
+NOT_PROGRAMS = [
+    row(Program, {"solve": 7}, "solve(problem, client)", "7"),
+    row(Program, {"solve": int}, "int", "solve(problem, client)"),
+    row(Program, {"solve": lambda problem: 0}, "(problem, client)"),
+    row(Program, {"solve": agent, "turns": 0}, "turns"),
+    row(Program, {"solve": agent, "timeout": 0}, "timeout", "0"),
+    row(make_verifier, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "names"), NOT_PROGRAMS)
+def test_what_is_not_a_program_is_refused(make, arguments, names):
+    check_refused(make, arguments, names)
+
+
+def post(client, body=None, key=None, path="/chat/completions", method="POST", **headers):
+    address = client.base_url.removeprefix("http://").partition("/")[0]
+    connection = http.client.HTTPConnection(address, timeout=10)
+    body = json.dumps({"messages": ASK}) if body is None else body
+    connection.request(method, f"/v1{path}", body, {"Authorization": f"Bearer {key or client.api_key}", **headers})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    return response.status, answer
+
+
+def test_the_endpoint_answers_by_the_same_turns():
+    def solve(problem, client):
+        _, first = post(client)
+        said = [*ASK, first["choices"][0]["message"], user("sure?")]
+        status, second = post(client, json.dumps({"messages": said, "stream": False, "temperature": 1}))
+        assert status == 200 and client.environ["OPENAI_BASE_URL"] == client.base_url
+        return float(second["choices"][0]["message"]["content"])
+
+    said, verdict = episode(Program(solve), turn("2"), turn("3"))
+    assert said == [[user("sure?")]] and verdict == Verdict(3.0)
+
+
+def raw(client, text):
+    """Return what the endpoint says to half a request."""
+    host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(text.replace("KEY", client.api_key).encode())
+        connection.shutdown(socket.SHUT_WR)
+        protocol, status = [*connection.recv(1000).decode().split(), "", ""][:2]
+        return int(status) if protocol.startswith("HTTP") else 0
+
+
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
+CLIENTS = [  # what a client does, the status that it gets
+    (lambda client: post(client, key="wrong")[0], 401),
+    (lambda client: post(client, key="é")[0], 401),
+    (lambda client: post(client, path="/models")[0], 404),
+    (lambda client: post(client, method="GET")[0], 501),
+    (lambda client: post(client, "{")[0], 400),
+    (lambda client: post(client, "[" * 100_000)[0], 400),
+    (lambda client: post(client, "[]")[0], 400),
+    (lambda client: raw(client, f"{HEAD}Content-Length: {10**12}\r\n\r\n"), 413),
+    (lambda client: raw(client, f"{HEAD}Content-Length: -1\r\n\r\n"), 413),
+    (lambda client: raw(client, f"{HEAD}\r\n"), 413),
+    (lambda client: raw(client, f"{HEAD}Content-Length: 100\r\n\r\n{{"), 400),
+    (lambda client: raw(client, "HELLO\r\n\r\n"), 0),
+    (lambda client: raw(client, "POST / HTTP/1.1\r\n" + "a: b\r\n" * 200 + "\r\n"), 431),
+    (lambda client: raw(client, ""), 0),
+]
+
+
+@pytest.mark.parametrize(("act", "status"), CLIENTS)
+def test_a_hostile_client_costs_the_program_nothing(act, status):
+    def solve(problem, client):
+        answers = [act(client) for _ in range(3)]
+        return float((answers, post(client)[0]) == ([status] * 3, 200))
+
+    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
+
+
+def test_a_refused_call_is_an_answer_of_the_endpoint():
+    def solve(problem, client):
+        status, answer = post(client, json.dumps({"messages": ASK, "n": 2}))
+        assert status == 400 and answer["error"]["code"] == "episode_over" and "n=2" in answer["error"]["message"]
+        return 1.0
+
+    verdict = Program(solve).dialogue(SUM).reply(turn("2")).verdict
+    assert verdict.status == "error" and "n=2" in verdict.reason
+
+
+def test_a_slow_request_has_a_deadline(monkeypatch):
+    from rlenv import chat_server
+
+    monkeypatch.setattr(chat_server.Handler, "timeout", 0.1)
+
+    def solve(problem, client):
+        host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(f"{HEAD}Content-Length: 9\r\n\r\n{{".replace("KEY", client.api_key).encode())
+            answer = connection.recv(1000).decode()
+        say(client)
+        return float(answer.split()[1])
+
+    assert episode(Program(solve), turn("2"))[1] == Verdict(408.0)
+
+
+def test_keys_are_of_one_episode():
+    keys = []
+
+    def solve(problem, client):
+        keys.append(client.api_key)
+        say(client)
+        return float(post(client, key=keys[0])[0])
+
+    program = Program(solve)
+    playing = [program.dialogue(SUM) for _ in range(2)]
+    assert playing[0]._begun() is None
+    assert playing[1].reply(turn("2")).verdict == Verdict(401.0) and len(set(keys)) == 2
+    playing[0].close()
+
+
+def test_a_program_is_pickled_by_its_settings():
+    program = pickle.loads(pickle.dumps(Program(agent, turns=3, timeout=5)))
+    assert (program.turns.max_turns, program.execution.timeout, program.solve) == (3, 5.0, agent)

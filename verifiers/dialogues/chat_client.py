@@ -1,0 +1,243 @@
+"""The client that a program calls, in the shape of OpenAI's: what requests say, and what answers look like."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from ..conversation import MORE, Message, calls_of, shown
+from .calls import MOST_CALLS, Call, calls_in, said
+from .toolbox import Tool
+
+FIXED: dict[str, tuple[Any, ...]] = {  # arguments of a call that an environment can obey in one way only
+    "n": (1,), "stream": (False,), "logprobs": (False,), "tool_choice": ("auto",),
+    "response_format": ({"type": "text"},),
+}  # fmt: skip
+USED = ("messages", "tools", "max_tokens", "max_completion_tokens", "stop")
+IGNORED = {  # how the agent samples, and what concerns a server only
+    "model", "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "user", "metadata", "store",
+    "parallel_tool_calls", "stream_options", "reasoning_effort", "verbosity", "service_tier", "prompt_cache_key",
+    "prompt_cache_retention", "safety_identifier", "timeout", "extra_headers", "extra_query", "extra_body",
+}  # fmt: skip
+ROLES = {"developer": "system", "function": "tool"}  # other names
+KINDS = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
+
+
+class EpisodeOver(BaseException):
+    """The episode has ended, so a call has no answer; like KeyboardInterrupt, `except Exception` does not catch it."""
+
+
+class OutOfBudgetError(Exception):
+    """Turns or context ran out; a program that catches this returns its reward."""
+
+
+class RefusedError(ValueError):
+    """A call that no episode can have; the message follows "call 3"."""
+
+
+class Client:
+    """What a program calls as if it were `openai.OpenAI()`.
+
+    Args:
+        ask: answers a request.
+        is_async: whether `create` is awaited, as that of `openai.AsyncOpenAI()`.
+    """
+
+    def __init__(self, ask: Callable[[Mapping[str, Any]], dict[str, Any]], is_async: bool) -> None:
+        self._ask = ask
+        self.chat = SimpleNamespace(
+            completions=SimpleNamespace(create=self._create_later if is_async else self._create)
+        )
+
+    def _create(self, **request: Any) -> Any:
+        return as_object(self._ask(request))
+
+    async def _create_later(self, **request: Any) -> Any:
+        return await asyncio.to_thread(self._create, **request)
+
+    @cached_property
+    def _endpoint(self) -> Any:
+        return import_module("rlenv.chat_server").ChatServer(self._ask)
+
+    @property
+    def base_url(self) -> str:
+        """The address of an endpoint with OpenAI's protocol, for programs of other libraries or in other processes."""
+        return str(self._endpoint.url)
+
+    @property
+    def api_key(self) -> str:
+        """The key of this episode there."""
+        return str(self._endpoint.key)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Both as variables of the environment, for a process."""
+        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.api_key}
+
+    def close(self) -> None:
+        """Close the endpoint, if it was asked for."""
+        if "_endpoint" in self.__dict__:
+            self._endpoint.close()
+
+
+def limits_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tools, max_tokens and stop of a call, after checking all of it.
+
+    Raises:
+        RefusedError: for what an environment cannot do.
+    """
+    given = {name: value for name, value in request.items() if value is not None and not _is_unset(value)}
+    for name, value in given.items():
+        if name in FIXED and value not in FIXED[name]:
+            raise RefusedError(f" has {name}={shown(value)}; allowed: {FIXED[name][0]!r}")
+        if name not in FIXED and name not in USED and name not in IGNORED:
+            raise RefusedError(
+                f" has {name!r}, which an environment cannot obey; allowed: {', '.join((*USED, *FIXED))}"
+            )
+    if not isinstance(given.get("messages"), (list, tuple)):
+        raise RefusedError(f" needs a list of messages, got {shown(given.get('messages'))}")
+    stop, most = given.get("stop", ()), given.get("max_completion_tokens", given.get("max_tokens"))
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    if not all(isinstance(each, str) and each for each in stops):
+        raise RefusedError(f" has stop={shown(stop)}; allowed: texts of at least one character")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise RefusedError(f" has max_tokens={shown(most)}; allowed: whole numbers from 1")
+    return {"tools": list(map(_tool, given.get("tools", ()))), "max_tokens": most, "stop": stops}
+
+
+def normal(message: Any) -> Message:
+    """Return a message of a call with what a conversation keeps of it.
+
+    Raises:
+        RefusedError: for something else than a message of texts.
+    """
+    message = _plain(message)
+    if not isinstance(message, Mapping):
+        raise RefusedError(f" has the message {shown(message)}; a message has a role and a content")
+    role = str(message.get("role"))
+    role = ROLES.get(role, role)
+    made = {key: message[key] for key in ("content", *MORE.get(role, ())) if message.get(key)}
+    if isinstance(parts := made.get("content"), (list, tuple)):
+        if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
+            raise RefusedError(f" has a message whose content is not text: {shown(parts)}")
+        made["content"] = "".join(part["text"] for part in parts)
+    if "tool_calls" in made:
+        made["tool_calls"] = calls_of("the assistant", list(map(_plain, made["tool_calls"])))
+    return {"role": role, "content": "", **made}
+
+
+def same(given: Message, returned: Message) -> bool:
+    """Tell whether a message of a later call is one of the conversation, as far as the conversation keeps it."""
+    said = [(each["role"], each["content"].strip(), each.get("tool_calls", ())) for each in (given, returned)]
+    said = [(role, text, [call["function"] for call in calls]) for role, text, calls in said]
+    return said[0] == said[1]
+
+
+def completion(number: int, turn: str, limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a turn of the model as a chat completion of OpenAI's API, in JSON's types.
+
+    Args:
+        number: of the call.
+        turn: what the model wrote.
+        limits: of the call; see `limits_of`.
+    """
+    tools = {tool["function"]["name"]: tool for tool in limits["tools"]}
+    read = (calls_in(turn, tools) if tools else ())[:MOST_CALLS]
+    calls = [_made(f"call_{number}_{index}", call, tools) for index, call in enumerate(read, 1)]
+    text = str(turn)
+    if None in calls:  # one that cannot be read: the program gets the text
+        calls = []
+    for stop in limits["stop"]:
+        text = text.partition(stop)[0]
+    message = {"role": "assistant", "content": said(text) or None if calls else text, "tool_calls": calls or None}
+    reason = "tool_calls" if calls else "length" if getattr(turn, "cut", False) else "stop"
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    names = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": "rlenv"}
+    return {**names, "choices": [choice], "usage": None}
+
+
+def _made(identity: str, call: Call, tools: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a call as OpenAI's API has it; None if it cannot be read."""
+    arguments: Any = call.arguments
+    if isinstance(arguments, str) and not call.fault:
+        try:
+            arguments = Tool(offered(tools[call.name])).read(arguments)
+        except (ValueError, KeyError):
+            return None
+    if call.fault:
+        return None
+    function = {"name": call.name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    return {"id": identity, "type": "function", "function": function}
+
+
+def _plain(value: Any) -> Any:
+    """Return an object of OpenAI's library as a mapping, anything else as it is."""
+    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
+
+
+def offered(tool: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a function with the name, the parameters and the schema of a tool, which the program itself runs."""
+
+    def function(**arguments: Any) -> None:
+        raise NotImplementedError("the program runs this tool")
+
+    described = tool["function"].get("parameters") or {}
+    properties, required = described.get("properties", {}), described.get("required", ())
+    required = required or (properties if len(properties) == 1 else ())  # the only one is meant, whatever is said
+    named = sorted(filter(str.isidentifier, properties), key=lambda name: name not in required)
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__name__ = tool["function"]["name"]
+    function.__annotations__ = {name: KINDS.get(str(properties[name].get("type")), Any) for name in named}
+    defaults = {name: empty if name in required else None for name in named}
+    parameters = [inspect.Parameter(name, kind, default=default) for name, default in defaults.items()]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.schema = dict(tool)  # type: ignore[attr-defined]
+    return function
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise RefusedError(
+            f' has the tool {shown(tool)}; a tool is {{"type": "function", "function": {{"name": ...}}}}'
+        )
+    return {"type": "function", "function": json.loads(json.dumps(function, default=str))}
+
+
+def _is_unset(value: Any) -> bool:
+    """Tell whether a value is OpenAI's mark for an argument that is not given."""
+    return type(value).__name__ in ("NotGiven", "Omit")
+
+
+class Answered(SimpleNamespace):
+    """An object of an answer where OpenAI's library is not installed: the same attributes."""
+
+    def model_dump(self, exclude_none: bool = False, **_: Any) -> dict[str, Any]:
+        """Return the object in JSON's types."""
+
+        def kept(pairs: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in pairs.items() if not (exclude_none and value is None)}
+
+        return dict(json.loads(json.dumps(self, default=vars), object_hook=kept))
+
+
+def as_object(answer: dict[str, Any]) -> Any:
+    """Return a chat completion as an object of OpenAI's library, or one with the same attributes."""
+    if (kind := _openai()) is not None:
+        return kind.model_validate(answer)
+    return json.loads(json.dumps(answer), object_hook=lambda pairs: Answered(**pairs))
+
+
+@lru_cache(maxsize=1)
+def _openai() -> Any:
+    """Return the class of chat completions; None if OpenAI's library is not installed."""
+    try:
+        return import_module("openai.types.chat").ChatCompletion
+    except ImportError:
+        return None

@@ -1,0 +1,206 @@
+"""program: an agent that calls a chat API, "agent.py:solve": an episode is one run of it, and a call is a turn."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import override
+
+from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, Verdict, Verifier, first_line
+from ..conversation import Message
+from ..function import as_verdict
+from ..plugins.arguments import whole_number
+from ..plugins.registry import find_verifier, register_verifier
+from .chat_client import offered
+from .program_run import ProgramRun
+
+FIRST = "first_call"  # the column with a problem's own prompt, and the tools and limits of the program's first call
+OTHERWISE = "run again with the same turns, the program says something else: call {} has other messages; a program "
+REPEATS = "has to be deterministic in worker processes; pass verifier_workers=0 to run each one once, in a thread"
+
+
+@register_verifier("program")
+class Program(Verifier):
+    """An agent that calls a chat API, as a function `solve(problem, client)`, sync or async.
+
+    An episode is one run of it. `client` has the shape of `openai.OpenAI()`, of `openai.AsyncOpenAI()` for an async
+    function; each call of `client.chat.completions.create` is a turn: its messages are what the model reads, and the
+    program gets what the model writes. Programs of other libraries call the endpoint `client.base_url`, OpenAI's
+    protocol, with the key `client.api_key`. See docs/bring-your-agent.md.
+
+    The function returns the reward, a `Verdict`, or a pair of a reward and its named parts. A program that raises,
+    hangs, never calls, calls twice at once or changes the past ends with the status "error" or "timeout". If turns or
+    context run out, the call raises `OutOfBudgetError`, and the reward is what the program then returns, else 0.
+
+    In worker processes, the default, programs are run again for each turn, with the recorded ones. With
+    `verifier_workers=0` each program runs once, in a thread.
+
+    Args:
+        solve: the function, or its name, such as "agent.py:solve".
+        turns: calls in an episode.
+        timeout: seconds that a program may take between two calls.
+        reply_length: longest reply in characters; None for what 128 tokens hold.
+        success_reward: the least reward that counts as a success.
+        reward_range: lowest and highest possible reward.
+        alphabet: characters for a character tokenizer; printable ASCII by default.
+
+    Raises:
+        ValueError: for something that is not such a function.
+    """
+
+    inputs = CALLED, REPLIED
+
+    def __init__(
+        self,
+        solve: Any,
+        turns: int = 10,
+        timeout: float = 60.0,
+        reply_length: int | None = None,
+        success_reward: float = 1.0,
+        reward_range: Sequence[float] = (-math.inf, math.inf),
+        alphabet: str = string.printable,
+    ) -> None:
+        self.settings = (solve, turns, timeout, reply_length, success_reward, reward_range, alphabet)
+        self.solve = find_verifier(solve) if isinstance(solve, str) else solve
+        self.name = getattr(self.solve, "__name__", type(self.solve).__name__)
+        if not callable(self.solve) or isinstance(self.solve, type):
+            raise ValueError(f"program: {self.name} must be a function solve(problem, client), got {solve!r:.60}")
+        try:
+            inspect.signature(self.solve).bind(None, None)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"program: {self.name} must take (problem, client): {first_line(error)}") from error
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+            raise ValueError(f"program: timeout must be a positive number of seconds, got {timeout!r}")
+        self.turns = Turns(whole_number("program", "turns", turns, 1, 10_000), reply_length)
+        self.success_reward, self.alphabet = success_reward, alphabet
+        self.reward_range = float(reward_range[0]), float(reward_range[1])
+        self.least = min(max(0.0, self.reward_range[0]), self.reward_range[1])  # for no answer
+        self.execution = Execution(isolated=True, timeout=float(timeout), slow=True)
+        self._first: Mapping[str, Any] | None = None  # tools and limits of the first problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.settings
+
+    def opened(self, problem: Problem) -> Problem:
+        """Return a problem with the messages of the program's first call as its prompt.
+
+        Raises:
+            ValueError: if the program makes no call about the first problem; about others, their episodes say why.
+        """
+        run = ProgramRun(self, problem, _seed(problem))
+        asked = run.begin()
+        run.close()
+        if isinstance(asked, Verdict):
+            if self._first is None:
+                raise ValueError(f"program {self.name}: {asked.reason}")
+            return replace(problem, metadata={**problem.metadata, FIRST: {"prompt": problem.prompt}})
+        if self._first is None:
+            self._first = run.limits
+            tools = [offered(tool) for tool in run.limits["tools"]]
+            self.turns = replace(self.turns, tools=tools, stop_strings=run.limits["stop"])
+            if (most := run.limits["max_tokens"]) is not None:
+                self.answer_length = max(most - 1, 1)  # with the end token
+        return Problem(asked, problem.answer, {**problem.metadata, FIRST: {"prompt": problem.prompt, **self._first}})
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue:
+        return Running(self, problem)
+
+    @override
+    def split_key(self, problem: Problem) -> str:
+        return f"{problem.text} {_seed(_given(problem))}"  # rows of one prompt differ by what is hidden
+
+    def judged(self, returned: Any) -> Verdict:
+        """Return the verdict that a program's result is.
+
+        Raises:
+            ValueError: for something else.
+        """
+        allowed = "return the reward, a Verdict or a pair of the reward and its parts"
+        if returned is None:
+            raise ValueError(f"{self.name} returned None; {allowed}")
+        if isinstance(returned, Verdict):
+            return returned
+        reward, parts = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+        verdict = as_verdict(self.name, reward)
+        if not isinstance(parts, Mapping):
+            raise ValueError(f"{self.name} returned the parts {parts!r:.60}; {allowed}")
+        return replace(verdict, parts={str(name): float(value) for name, value in parts.items()})
+
+
+class Running(Dialogue):
+    """An episode: a run of the program, begun when its first turn is answered, and again in another process."""
+
+    def __init__(self, program: Program, problem: Problem) -> None:
+        self.program, self.problem = program, problem
+        self.past: list[tuple[str, list[Message] | None]] = []  # turns and their replies
+        self.run: ProgramRun | None = None
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        asked = self._next(lambda run: run.answer(turn))
+        if isinstance(asked, Verdict):
+            self.close()
+            return Reply(verdict=asked)
+        self.past.append((turn, asked))
+        return Reply(asked)
+
+    @override
+    def recall(self, turn: str) -> None:
+        self.past.append((turn, getattr(turn, "reply", None)))
+
+    @override
+    def out_of_budget(self) -> Verdict:
+        asked = self._next(ProgramRun.spend)
+        return asked if isinstance(asked, Verdict) else self.program.judged(self.program.least)
+
+    @override
+    def close(self) -> None:
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": None}
+
+    def _next(self, resume: Callable[[ProgramRun], list[Message] | Verdict]) -> list[Message] | Verdict:
+        """Have the program go on from the call that waits; return what the next one adds, or the verdict."""
+        failed = self._begun()
+        assert self.run is not None
+        return resume(self.run) if failed is None else failed
+
+    def _begun(self) -> Verdict | None:
+        """Run the program up to the call that waits; return a verdict if it does not come as far."""
+        if self.run is not None:
+            return None
+        first = self.problem.metadata.get(FIRST, {})
+        self.run = ProgramRun(self.program, _given(self.problem), _seed(_given(self.problem)), first)
+        asked = self.run.begin()
+        expected: Any = self.problem.prompt if "tools" in first else None
+        for number, (turn, reply) in enumerate([*self.past, ("", None)], 1):
+            if isinstance(asked, Verdict) and asked.status != "ok":
+                return asked
+            if isinstance(asked, Verdict) or (expected is not None and asked != expected):
+                return Verdict(0.0, status="error", reason=OTHERWISE.format(number) + REPEATS)
+            if number <= len(self.past):
+                asked, expected = self.run.answer(turn), reply
+        return None
+
+
+def _given(problem: Problem) -> Problem:
+    """Return a problem as the program gets it, which is as its dataset has it."""
+    metadata = dict(problem.metadata)
+    first = metadata.pop(FIRST, None)
+    return problem if first is None else Problem(first["prompt"], problem.answer, metadata)
+
+
+def _seed(problem: Problem) -> int:
+    """Return a number that equal problems share, 0 to 2³² - 1."""
+    text = repr((problem.prompt, problem.answer, sorted(problem.metadata.items(), key=repr)))
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
