@@ -21,7 +21,10 @@ from ..devices import HALVES
 from .adapters import NAME, merged_weight
 
 LARGE = 2**17  # weights of a layer, from which on packing pays
-ROWS = {torch.float32: 16, torch.bfloat16: 1}  # of a product, from which on it is faster with packed weights
+# Rows of a product in float32, from which on it is faster with packed weights, by torch's name of the instructions. A
+# table, not a timing: the same machine always computes the same bits.
+ROWS = {"AVX2": 2, "AVX512": 4}
+ROWS_ELSEWHERE = 16
 USUAL_ROWS = 32  # of a decode step, which packing may take into account
 
 
@@ -78,6 +81,7 @@ class ActingLinear(nn.Module):
             self._merged = (layer,)
             self.weight = nn.Parameter(torch.empty_like(base.weight), requires_grad=False)
         self._packs, self._packed = packs and not self._transposed and may_pack(self.weight), None
+        self._rows = least_rows(self.weight.dtype)
         self.refresh()
 
     @torch.no_grad()
@@ -90,7 +94,7 @@ class ActingLinear(nn.Module):
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's output [..., out], given x [..., in]."""
-        packs = self._packs and x.numel() // x.shape[-1] >= ROWS[x.dtype] and torch.is_inference_mode_enabled()
+        packs = self._packs and x.numel() // x.shape[-1] >= self._rows and torch.is_inference_mode_enabled()
         if self._apart is None:
             return self._product(x) if packs else self._linear(x)
         a, b, scale = self._apart
@@ -130,7 +134,7 @@ def may_pack(weight: torch.Tensor) -> bool:
 @functools.cache
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether torch can pack weights of this type here, tried on a small product."""
-    if dtype not in ROWS:
+    if dtype not in (torch.float32, torch.bfloat16):
         return False
     x, weight, bias = (torch.arange(n, dtype=torch.float32).sin().to(dtype) for n in (4 * 8, 6 * 8, 6))
     x, weight = x.view(4, 8), weight.view(6, 8)
@@ -140,6 +144,11 @@ def can_pack(dtype: torch.dtype) -> bool:
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
     return torch.allclose(made, F.linear(x, weight, bias), atol=16 * torch.finfo(dtype).eps)
+
+
+def least_rows(dtype: torch.dtype) -> int:
+    """Return the rows of a product from which on it is faster with packed weights on this processor."""
+    return 1 if dtype is torch.bfloat16 else ROWS.get(torch.backends.cpu.get_cpu_capability(), ROWS_ELSEWHERE)
 
 
 def pack(weight: torch.Tensor) -> Any:

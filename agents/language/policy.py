@@ -20,7 +20,7 @@ from ..policies.presets import TRAINED, rates_of
 from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
 from . import adapters, policy_folder
-from .acting_copy import acting_copy, is_changed
+from .acting_copy import acting_copy, is_changed, least_rows
 from .attention import without_cudnn
 from .critic import CRITICS, Critic
 from .cuda_graph import Captures
@@ -138,7 +138,8 @@ class LanguageModelPolicy(Policy):
         parts = (self._choose, num_envs, self.max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, *parts)
-        return Decoder(acting_copy(self.model, self.pack_weights), self.model, *parts)
+        packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
+        return Decoder(acting_copy(self.model, packs), self.model, *parts)
 
     @override
     @torch.no_grad()

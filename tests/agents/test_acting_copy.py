@@ -51,7 +51,7 @@ def test_a_copy_computes_what_the_model_does_and_follows_it(dtype, targets, pack
     model = qwen2(dtype, targets)
     copied = acting_copy(model)
     for _ in range(2):
-        for rows in (1, 20):  # too few for packed weights in single precision, and enough
+        for rows in (1, 20):  # few, and enough for packed weights in single precision
             wanted = logits(model, rows)
             assert float(wanted.std()) > 0.5
             assert_close(logits(copied, rows), wanted, TOLERANCES[dtype], f"the copy of {rows} rows")
@@ -92,9 +92,23 @@ def test_in_half_precision_an_adapter_stays_apart():
     assert (layer(x) != 0).all(), "the base alone gives 0"
 
 
-def test_packing_can_be_switched_off(packed):
-    envs = text_envs(20)
-    policy = tiny_policy("llama", envs, dtype="float32")
-    policy.pack_weights = False
+@pytest.mark.parametrize(("instructions", "least"), [("AVX512", 4), ("AVX2", 2), ("DEFAULT", 16)])
+def test_the_rows_from_which_weights_are_packed_depend_on_the_processor(instructions, least, packed, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    layer, seen = ActingLinear(torch.nn.Linear(8, 6), True), []
+    with torch.inference_mode():
+        for rows in (least - 1, least):
+            layer(torch.ones(rows, 8))
+            seen.append(len(packed))
+    assert seen == [0, 1]
+
+
+@pytest.mark.parametrize(("slots", "pack_weights"), [(20, False), (1, True)])
+def test_nothing_is_packed_where_it_is_switched_off_or_steps_have_too_few_rows(slots, pack_weights, packed):
+    """The prompts of one slot have rows enough, but are read once: packing would cost more than it saves."""
+    envs = text_envs(slots)
+    policy = tiny_policy("llama", envs, dtype="float32", pack_weights=pack_weights)
+    packed.clear()  # of the model's trial
     collect(policy, envs)
     assert not packed
+    assert tiny_policy("llama", text_envs(20), dtype="float32") and packed, "the trial packs"
