@@ -171,6 +171,39 @@ class Slots:
         return answers
 
 
+def columns(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, Any]:
+    """Return the infos of slots as `VectorEnv._add_info` merges them: an array [B] of each key, and `_key`, its mask.
+
+    A column has the type of its first value, if that is a number or a flag. It is written at once: merging the infos of
+    one slot after the other took a tenth of a rollout of a small model.
+
+    Args:
+        infos: by slot.
+        num_envs: B.
+    """
+    found: dict[str, tuple[list[int], list[Any]]] = {}
+    for slot, info in infos.items():
+        for key, value in info.items():
+            if key not in found:
+                found[key] = ([], [])
+            found[key][0].append(slot)
+            found[key][1].append(value)
+    made: dict[str, Any] = {}
+    for key, (slots, values) in found.items():
+        if isinstance(values[0], dict):
+            made[key] = columns(dict(zip(slots, values, strict=True)), num_envs)
+        elif type(values[0]) in (int, float, bool) or isinstance(values[0], np.number):
+            made[key] = np.zeros(num_envs, type(values[0]))
+            made[key][slots] = values
+        else:
+            made[key] = np.full(num_envs, None)
+            for slot, value in zip(slots, values, strict=True):
+                made[key][slot] = value
+        made[f"_{key}"] = np.zeros(num_envs, bool)
+        made[f"_{key}"][slots] = True
+    return made
+
+
 class LateVerdict(Future[dict[str, Any]]):
     """The reward and the infos of one episode, once its verdict is known.
 

@@ -21,6 +21,7 @@ _ABSENT_IS_FINE = {
     f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
 }
 PAD, EOS = "<pad>", "<eos>"
+WORTH_THREADS = 2**14  # tokens; decoding fewer takes less time than waking the threads of `decode_batch`
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -143,7 +144,10 @@ def decode(
     """Return the texts of completions without the hidden tokens; other special tokens are spelled out."""
     completions = [[token for token in ids if token not in hidden] for ids in completions]
     if tokenizer.is_fast:  # what batch_decode does, without its check of every token's type
-        return tokenizer.backend_tokenizer.decode_batch(completions, skip_special_tokens=False)
+        backend = tokenizer.backend_tokenizer
+        if sum(map(len, completions)) < WORTH_THREADS:
+            return [backend.decode(ids, skip_special_tokens=False) for ids in completions]
+        return backend.decode_batch(completions, skip_special_tokens=False)
     return tokenizer.batch_decode(completions, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any
 
@@ -15,7 +15,7 @@ from .autoreset import Autoreset
 from .dialogues import Turn
 from .encoder import CUT, STOP, STRING
 from .judge import outcome_of
-from .slots import Slots
+from .slots import Slots, columns
 from .task import TextGenTask
 from .tasks import expanded
 
@@ -166,7 +166,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         elif mask is None:  # begin a new group
             self._again, self._next_episode = None, self._groups_begun() * self.task.group_size
         starts = self._start(rows, new_rollout=mask is None)
-        return self._observation(), self._batched(starts)
+        return self._observation(), columns(starts, self.num_envs)
 
     def step(self, actions: Any, acting: Any = None) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
         """Append a token in every slot that acts, and the replies to turns that ended; judge the episodes that ended.
@@ -188,7 +188,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         rewards, ended, cut, infos = self._answer(*self._append(actions, acts))
         kind = HostTensor if self.device.type == "cpu" else torch.Tensor
         paid, over, short = (to_device(each, self.device).as_subclass(kind) for each in (rewards, ended, cut))
-        return self._observation(), paid, over, short, self._batched(infos)
+        return self._observation(), paid, over, short, columns(infos, self.num_envs)
 
     def record_outcomes(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Record how episodes of all processes ended, in the same order, in the curriculum of a shared stream.
@@ -384,13 +384,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """Stop worker processes and close the verifier."""
         self._slots.leave(range(self.num_envs))
         self.task.judge.stop()
-
-    def _batched(self, infos: Mapping[int, Info]) -> Info:
-        """Return the infos of slots in Gymnasium's layout."""
-        columns: Info = {}
-        for slot, info in infos.items():
-            self._add_info(columns, info, slot)
-        return columns
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
