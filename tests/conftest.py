@@ -25,34 +25,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from drawn import FEW, MANY
-from gymnasium.utils import seeding
-from hypothesis import settings
 
-import rlenv.verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
-
-torch.set_num_threads(1)
 os.fsync = lambda descriptor: os.fstat(descriptor) and None  # no test is about a power cut; a closed file is an error
-
-# The fast tests draw the same examples every time; finds of `--hypothesis-profile random` belong to who asked for them.
-settings.register_profile("same", derandomize=True, max_examples=FEW, deadline=None)
-settings.register_profile("random", database=None, max_examples=MANY, deadline=None, print_blob=True)
-settings.load_profile("same")
-
-with_seed, unseeded = seeding.np_random, itertools.count()
-
-
-def same_draws(seed: int | None = None) -> Any:
-    """Seed what a test does not seed, such as an environment, by the number of such generators before it."""
-    return with_seed(next(unseeded) if seed is None else seed)
-
-
-seeding.np_random = same_draws
 
 for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup, or in the background of a script
         signal.signal(number, heard)
+
+
+unseeded = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare what tests run with; the process that starts the workers of `-n` runs none, and is spared the imports."""
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
+        prepare()
+
+
+def prepare() -> None:
+    import torch
+    from drawn import FEW, MANY
+    from gymnasium.utils import seeding
+    from hypothesis import settings
+
+    import rlenv.verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
+
+    torch.set_num_threads(1)
+    # The fast tests draw the same examples every time; finds of `--hypothesis-profile random` belong to who asked.
+    settings.register_profile("same", derandomize=True, max_examples=FEW, deadline=None)
+    settings.register_profile("random", database=None, max_examples=MANY, deadline=None, print_blob=True)
+    settings.load_profile("same")
+    with_seed = seeding.np_random
+
+    def same_draws(seed: int | None = None) -> Any:
+        """Seed what a test does not seed, such as an environment, by the number of such generators before it."""
+        return with_seed(next(unseeded) if seed is None else seed)
+
+    seeding.np_random = same_draws
 
 
 def pytest_collection_finish() -> None:
@@ -70,13 +80,16 @@ def pytest_xdist_setupnodes() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give the tests of a file with a fixture for all of them to one process of `-n`, so that it is made once."""
+    """Give the tests of a file with a fixture for all of them to one process of `-n`, so that it is made once.
+
+    The cases of another test stay together, too: fewer messages, and fewer pieces of work to look through.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFixture(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if makes_once(config.rootpath / file) else nodeid
+            return file if makes_once(config.rootpath / file) else nodeid.partition("[")[0]
 
     return ByFixture(config, log) if config.getoption("dist") == "load" else None
 
@@ -143,5 +156,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def generator() -> torch.Generator:
+def generator() -> Any:
+    import torch
+
     return torch.Generator().manual_seed(0)

@@ -19,7 +19,7 @@ CLOSE = 0.2
 
 @cache
 def config_of(name):
-    return tiny_model(name, VOCABULARY).config
+    return tiny_model(name, VOCABULARY, layers=2).config
 
 
 def work(**settings):
@@ -70,7 +70,7 @@ def test_a_run_takes_what_was_measured(config, settings, parameters, measured):
 
 def test_weights_optimizer_and_reference_have_their_known_sizes():
     before = torch.get_rng_state()
-    count = sum(parameter.numel() for parameter in tiny_model("llama", VOCABULARY).parameters())
+    count = sum(parameter.numel() for parameter in tiny_model("llama", VOCABULARY, layers=2).parameters())
     single, half = plan(reference=True), plan(reference=True, dtype="bfloat16")
     assert single.parameters == half.parameters == count
     parts = ("weights", "gradients", "optimizer", "reference")

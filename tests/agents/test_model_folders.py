@@ -53,7 +53,7 @@ def test_padded_vocabularies_and_tied_heads_act_train_and_save_alike(vocab_size,
 
 def folder_with(tmp_path, **entries):
     """Return a folder with a model whose config.json has other entries."""
-    tiny_model("llama").save_pretrained(tmp_path)
+    tiny_model("llama", layers=2).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | entries))
     return tmp_path

@@ -99,7 +99,7 @@ def test_micro_batches_do_not_change_the_warm_start(split):
 
 def test_a_warm_start_in_bfloat16_follows_that_in_float32_and_continues():
     envs = text_envs(4)
-    half = half_policy(envs)
+    half = half_policy(envs, layers=2)
     single, again = in_single(half), copy.deepcopy(half)
     demonstrations = [shown(half, envs) for _ in range(3)]
     wanted = warm_start(single, demonstrations[0], 8, batch_size=8, learning_rate=1e-3)

@@ -186,7 +186,7 @@ def paying(prompts, completions):
 def test_the_mean_of_the_weights_is_continued_to_the_bit(dtype, tmp_path):
     def made():
         envs = text_envs(8, paying, group_size=4)
-        policy = tiny_policy("llama", envs, dtype=dtype)
+        policy = tiny_policy("llama", envs, dtype=dtype, layers=2)
         return SDPO(policy, envs, episodes_per_update=8, device="cpu", seed=3, learning_rate=0.01, average_rate=0.1)
 
     whole, first = made(), made()
@@ -246,7 +246,7 @@ def test_the_reasons_of_verdicts_are_the_feedback(late):
     more = {"problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 12, "late_verdicts": late}
     envs = gym.make_vec("TextGen-v0", 8, verifier=Telling(), **more)
     assert envs.metadata["late_verdicts"] == late
-    agent = taught(envs, group_size=1, max_hint_tokens=1)
+    agent = taught(envs, tiny_policy("llama", envs, layers=2), group_size=1, max_hint_tokens=1)
     rollout = agent.collector.collect(agent.policy, 8, agent.generator)
     said = [2 in row[mask] for row, mask in zip(rollout.actions, rollout.mask, strict=True)]
     assert rollout.extras["feedback"].tolist() == [[2 if each else -1] for each in said] and {*said} == {True, False}

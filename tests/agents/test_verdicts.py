@@ -50,7 +50,7 @@ class Graded(Verifier):
 def collected(num_episodes=48, **task):
     """Return a rollout of an untrained policy, always the same completions."""
     env = TextGenVectorEnv(16, test_fraction=0.0, flag_errors=True, **task)
-    model = tiny_model("llama", env.task.encoding.vocab_size, context=env.task.encoding.max_length)
+    model = tiny_model("llama", env.task.encoding.vocab_size, context=env.task.encoding.max_length, layers=2)
     policy = LanguageModelPolicy(env.single_observation_space, env.single_action_space, model)
     collector = Collector(env, torch.device("cpu"))
     collector.seed(3)

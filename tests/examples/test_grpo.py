@@ -19,7 +19,7 @@ N, K = 32, 4
 def agent_and_rollout(**settings):
     """Return an agent of float64, and a rollout of an older policy, so that a part of the ratios is clipped."""
     envs = text_envs(8, group_size=K)
-    policy = tiny_policy("llama", envs, temperature=0.8)
+    policy = tiny_policy("llama", envs, temperature=0.8, layers=2)
     agent = GRPO(policy, envs, episodes_per_update=N, learning_rate=0.01, warmup_updates=0, device="cpu", **settings)
     rollout = collect(policy, envs, N)
     rollout = rollout.select(rollout.groups.argsort(stable=True))

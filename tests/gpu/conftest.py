@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 REAL = torch.cuda.is_available()
 ROOT = Path(__file__).parents[2]
 INSIDE = torch.device("meta:7")
+NAMES = (torch.device, str)
 aten = torch.ops.aten
 # Their result, or its shape, needs numbers from the device. Indexing with a mask is one, too: see `counts_a_mask`.
 WAITING = {
@@ -43,7 +44,7 @@ def mapped(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Return a value with the tensors in its lists, tuples and dicts replaced; torch's `tree_map` takes three times."""
     if isinstance(value, torch.Tensor):
         return function(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return type(value)([mapped(function, each) for each in value])
     return {key: mapped(function, each) for key, each in value.items()} if isinstance(value, dict) else value
 
@@ -339,8 +340,8 @@ class _Renamed(TorchFunctionMode):
 
 
 def _renamed(value: Any) -> Any:
-    is_device = isinstance(value, torch.device | str) and str(value).partition(":")[0] == the_device().type
-    return INSIDE if is_device else value
+    is_name = isinstance(value, NAMES) and str(value).partition(":")[0] == the_device().type
+    return INSIDE if is_name else value
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:

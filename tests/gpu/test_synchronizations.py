@@ -22,7 +22,7 @@ def trained(name, env="TextGen-v0", **settings):
     return agent.learn(total_episodes=agent.episodes_per_update)
 
 
-def of_collecting(agent, device, monkeypatch):
+def of_collecting(agent, device, monkeypatch, episodes):
     """Return the largest number of synchronizations of a step, by what happened in it, and of the rollout's end.
 
     A step goes from one step of the environment to the next. In a quiet one no episode ends or starts.
@@ -47,7 +47,7 @@ def of_collecting(agent, device, monkeypatch):
         return begun
 
     monkeypatch.setattr(agent.collector.slots, "restart", watched)
-    agent.collector.collect(agent.policy, agent.own_episodes, agent.generator, on_step=on_step)
+    agent.collector.collect(agent.policy, episodes, agent.generator, on_step=on_step)
     note("rollout")
     return kinds
 
@@ -72,7 +72,7 @@ def check(kinds, **most):
 
 
 def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device, monkeypatch):
-    kinds = of_collecting(trained("grpo", seed=3, episodes_per_update=64), device, monkeypatch)
+    kinds = of_collecting(trained("grpo"), device, monkeypatch, 64)
     check(kinds, quiet=1, ends=2, both=3, reset=2, rollout=1)
     assert kinds["quiet"].total() == 1, "what is counted is there"
 
@@ -89,7 +89,7 @@ def test_an_update_of_ppo_on_text_waits_four_times_per_optimizer_step(device, mo
 
 def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device, monkeypatch):
     agent = trained("ppo", "CartPole-v1", episodes_per_update=4, num_envs=2, num_epochs=1)
-    kinds = of_collecting(agent, device, monkeypatch)
+    kinds = of_collecting(agent, device, monkeypatch, 4)
     assert {counts.total() for counts in kinds.values()} == {1}
     found, steps = of_update(agent, device, monkeypatch)
     assert steps == 4 and found.total() <= 7 + 3 * steps, found
@@ -97,8 +97,8 @@ def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device, 
 
 @pytest.mark.slow
 def test_without_captured_graphs_a_step_waits_twice(device, monkeypatch):
-    agent = trained("grpo", seed=3, episodes_per_update=64, policy_kwargs={"cuda_graphs": False})
-    assert of_collecting(agent, device, monkeypatch)["quiet"].total() == 2 and device.captures == 0
+    agent = trained("grpo", policy_kwargs={"cuda_graphs": False})
+    assert of_collecting(agent, device, monkeypatch, 64)["quiet"].total() == 2 and device.captures == 0
 
 
 @pytest.mark.slow

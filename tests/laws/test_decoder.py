@@ -65,7 +65,7 @@ def test_acting_training_and_a_plain_forward_pass_agree(name, monkeypatch):
     envs = world()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = switched(tiny_policy(model, envs, dtype=dtype, **settings))
+        policy = switched(tiny_policy(model, envs, dtype=dtype, layers=2, **settings))
     for patch in patches:
         monkeypatch.setattr(*patch)
     check_law(policy, envs, EXACT if dtype == "float64" else ROUNDING, 2 * envs.num_envs if envs.num_envs > 9 else 24)
@@ -83,7 +83,7 @@ def policy_of(name="llama", **kwargs):
 def made_once(name, settings):
     with torch.random.fork_rng():
         torch.manual_seed(0)  # of a critic's head
-        return tiny_policy(name, text_envs(1, max_new_tokens=52), **dict(settings))
+        return tiny_policy(name, text_envs(1, max_new_tokens=52), layers=2, **dict(settings))
 
 
 def observe(contexts, length):

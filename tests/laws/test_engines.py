@@ -32,7 +32,7 @@ AGENTS = {
 }
 LATE = {"late_verdicts": True, "late_replies": True, "verifier_workers": 1}
 ENVS = {
-    "answers": lambda: text_envs(EPISODES, mixed, group_size=4, max_new_tokens=7, problems=PROMPTS[:3]),
+    "answers": lambda: text_envs(EPISODES, mixed, group_size=4, max_new_tokens=7, problems=PROMPTS[1:4]),
     "late dialogues": lambda: talking(EPISODES, group_size=4, **LATE),
 }
 
@@ -40,7 +40,7 @@ ENVS = {
 def mixed(prompts, completions):
     """Nothing that is said after one of the prompts makes a difference, so that DAPO needs several rounds."""
     pairs = zip(prompts, completions, strict=True)
-    return [0.5 if pair[0] == PROMPTS[0] else reward_of(*pair) for pair in pairs]
+    return [0.5 if pair[0] == PROMPTS[1] else reward_of(*pair) for pair in pairs]
 
 
 class Reciting(FakeEngine):

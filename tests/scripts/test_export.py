@@ -19,7 +19,7 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 def trained(folder, name="llama", padding=0, pad_is_eos=False):
     """Write a run folder with a random model; return its agent and its environment."""
     envs = text_envs(num_envs=len(PROMPTS), pad_is_eos=pad_is_eos)
-    model = tiny_model(name, int(envs.single_action_space.n) + padding, seed=1)
+    model = tiny_model(name, int(envs.single_action_space.n) + padding, seed=1, layers=2)
     agent = Reinforce(model, envs, episodes_per_update=4, device="cpu")
     agent.policy.tokenizer.chat_template = TEMPLATE
     agent.save(folder / "checkpoint")

@@ -1,4 +1,4 @@
-"""An engine without vLLM: a plain forward pass per token, with the faults that real engines have."""
+"""An engine without vLLM: a plain forward pass per token of all answers, with the faults that real engines have."""
 
 import copy
 
@@ -50,10 +50,9 @@ class FakeEngine(Engine):
 
     def write(self, requests):
         self.rounds.append(requests)
-        places = range(len(requests))
+        turns, places = self.turns(requests), range(len(requests))
         for place in reversed(places) if self.shuffles else places:
-            request = requests[place]
-            tokens, log_probs = self._turn(request)
+            request, (tokens, log_probs) = requests[place], turns[place]
             self.written[tuple(request.context), request.seed] = tokens
             beyond = [self.policy.vocab_size + 7] * self.surplus if len(tokens) == request.most else []
             yield Written(place, [*tokens, *beyond], [*log_probs, *[0.0] * len(beyond)])
@@ -62,23 +61,34 @@ class FakeEngine(Engine):
         """Return the token to write after a context, for which this one was drawn; None ends the answer."""
         return drawn
 
-    @torch.no_grad()
-    def _turn(self, request):
-        generator = torch.Generator().manual_seed(request.seed)
+    def turns(self, requests):
+        """Return the tokens and the log-probabilities of each."""
         if self.strange is not None:
-            return [self.strange], [0.0]
-        tokens, log_probs = [], []
-        for _ in range(min(request.most, self.short)):
-            context = (*request.context, *tokens)
-            if context not in self.prefixes:
-                self.prefixes[context] = self.model(torch.tensor([context])).logits[0, -1, : self.policy.vocab_size]
-            scaled = self.prefixes[context].double() / ((request.temperature or 1.0) * self.temperature)
-            drawn = torch.multinomial(scaled.softmax(-1), 1, generator=generator)
-            token = self.choose(context, int(drawn if request.temperature else scaled.argmax()))
-            if token is None:
-                break
-            tokens.append(token)
-            log_probs.append(float(scaled.log_softmax(-1)[token]))
-            if token in request.stop_token_ids:
-                break
-        return tokens, log_probs
+            return [([self.strange], [0.0]) for _ in requests]
+        turns, going = [([], []) for _ in requests], [*range(len(requests))] if self.short else []
+        generators = [torch.Generator().manual_seed(request.seed) for request in requests]
+        while going:
+            contexts = {place: (*requests[place].context, *turns[place][0]) for place in going}
+            self._read({*contexts.values()} - self.prefixes.keys())
+            for place, context in contexts.items():
+                request, (tokens, log_probs) = requests[place], turns[place]
+                scaled = self.prefixes[context].double() / ((request.temperature or 1.0) * self.temperature)
+                drawn = torch.multinomial(scaled.softmax(-1), 1, generator=generators[place])
+                token = self.choose(context, int(drawn if request.temperature else scaled.argmax()))
+                if token is not None:
+                    tokens.append(token)
+                    log_probs.append(float(scaled.log_softmax(-1)[token]))
+                most = min(request.most, self.short)
+                if token is None or token in request.stop_token_ids or len(tokens) == most:
+                    going.remove(place)
+        return turns
+
+    @torch.no_grad()
+    def _read(self, contexts):
+        """Keep the logits after each context, all read in one pass: what follows a token changes nothing."""
+        if contexts:
+            rows = sorted(contexts)
+            longest = max(map(len, rows))
+            padded = torch.tensor([row + (0,) * (longest - len(row)) for row in rows])
+            logits = self.model(padded, use_cache=False).logits[..., : self.policy.vocab_size]
+            self.prefixes |= {row: logits[n, len(row) - 1] for n, row in enumerate(rows)}

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
-import torch
 from fake_engine import FakeEngine
 from safetensors.torch import load_file
 
@@ -76,9 +75,9 @@ class FakeServer:
     def choice(self, body):
         params, ends = body["sampling_params"], tuple(body["sampling_params"]["stop_token_ids"])
         asked = Request(body["token_ids"], params["max_tokens"], params["temperature"], ends, params["seed"])
-        with self.lock, torch.no_grad():  # one cache of prefixes at a time
+        with self.lock:  # one cache of prefixes at a time
             self.engine.prefixes = self.prefixes.setdefault(body["cache_salt"], {})
-            tokens, log_probs = self.engine._turn(asked)
+            [(tokens, log_probs)] = self.engine.turns([asked])
         content = [{"token_id": t, "logprob": x, "rank": 1} for t, x in zip(tokens, log_probs, strict=True)]
         return {
             "token_ids": tokens,

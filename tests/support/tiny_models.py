@@ -30,8 +30,8 @@ SPREAD = 0.3  # standard deviation of the weights
 MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped queries; and with a sliding window
 
 
-def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=2):
-    """Return a random model of width 16 with dropout configured."""
+def tiny_model(name, vocab_size=VOCABULARY, seed=0, context=CONTEXT, layers=1):
+    """Return a random model of width 16 with dropout configured; one layer does what a test of anything else needs."""
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     shape = {
         "vocab_size": vocab_size,
@@ -80,9 +80,9 @@ def norm_in_double(model):
                 setattr(parent, name, norm)
 
 
-def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, cls=LanguageModelPolicy, **kwargs):
+def tiny_policy(name, envs, temperature=1.0, dtype="float64", seed=0, cls=LanguageModelPolicy, layers=1, **kwargs):
     """Return a policy over the environment's vocabulary around a tiny model."""
-    model = tiny_model(name, int(envs.single_action_space.n), seed)
+    model = tiny_model(name, int(envs.single_action_space.n), seed, layers=layers)
     if dtype == "float64":
         norm_in_double(model)
     spaces = (envs.single_observation_space, envs.single_action_space)

@@ -455,6 +455,8 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
     command = [sys.executable, "-c", TRAINER, program, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
         assert eventually(lambda: processes_named(name))
+        if trainer_dies:
+            trainer.send_signal(signal.SIGSTOP)  # else it may still say that the guard has died
         if to_the_guard:
             parents = [processes_named(name)[0]]
             while parents[-1] != trainer.pid:
