@@ -35,7 +35,7 @@ def build_agent(name: str | type[Agent], config: Any) -> Agent:
     Raises:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
-    cls, model = agent_class(name), model_of(config.model)
+    cls, model = agent_class(name), config.model_folder
     arguments = {
         "policy_kwargs": policy_arguments(config),
         "env_kwargs": env_arguments(config, config.env_id, config.env_args, config.model),
@@ -96,7 +96,7 @@ def policy_arguments(config: Any) -> dict[str, Any]:
     if not config.is_text:
         return arguments
     check_free("--policy-arg", arguments, POLICY_OPTIONS)
-    if config.lora_rank is not None or has_adapter(model_of(config.model)):
+    if config.lora_rank is not None or has_adapter(config.model_folder):
         library()
     values = {name: getattr(config, name) for name in POLICY_OPTIONS}
     return {name: value for name, value in values.items() if value is not None and value is not False} | arguments

@@ -277,7 +277,7 @@ def converted(cls: type[Config], name: str, value: Any, where: str = "") -> Any:
         ValueError: in one line, for a value that the option does not take.
     """
     one = parameters(cls)[name]
-    if isinstance(value, (list, tuple)) and name == "verifier":
+    if isinstance(value, (list, tuple)) and name in ("verifier", "agents"):
         value = ",".join(map(str, value))
     try:
         if isinstance(one.type, KeyValue):

@@ -18,7 +18,6 @@ from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name, verifiers
 from .options import (
     FOLDER,
-    MODEL,
     AdapterOptions,
     Budget,
     EngineOptions,
@@ -26,6 +25,7 @@ from .options import (
     EveryRun,
     Folder,
     Json,
+    ModelOptions,
     ProblemFile,
     Processes,
     Settings,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-class Learner(Budget, Settings):
+class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
     heading = "Agent, policy and budget"
@@ -52,7 +52,6 @@ class Learner(Budget, Settings):
         kind=Name(SETTINGS.keys),
         objects=True,
     )
-    model: str = option(default="auto", help=MODEL, shown="tiny; control: MlpPolicy")
     policy_args: dict[str, Any] = option(
         default={}, help="Argument of the policy, such as critic=separate.", flag="--policy-arg"
     )
@@ -129,7 +128,7 @@ class TrainConfig(
     declares: ClassVar[str] = "train"
 
 
-class SftConfig(Environment, Training, AdapterOptions, Sft, Folder, Processes, EveryRun):
+class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Folder, Processes, EveryRun):
     """Supervised training on demonstrations; the fields are the options of `rlenv sft`."""
 
     declares: ClassVar[str] = "sft"
@@ -190,17 +189,18 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     overwrite: bool = option(default=False, help="Replace the file of --out.", heading="Options")
 
 
-class CompareConfig(Environment, Training, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
+class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
     declares: ClassVar[str] = "compare"
     heading = "Comparison"
-    agents: str = option(default="all", help="all, or names: reinforce,rloo,file.py:MyAgent.", kind=Name(SETTINGS.keys))
+    agents: Converted[str | Sequence[str], str] = option(
+        default="all", help="all, or names: reinforce,rloo,file.py:MyAgent.", kind=Name(SETTINGS.keys)
+    )
     seeds: int = option(default=5, help="Runs per agent; the first seed is --seed.", low=1)
     jobs: int | None = option(
         default=None, help="Runs at a time.", low=1, shown="one per GPU; without any, one per core"
     )
-    model: str = option(default="auto", help=MODEL, shown="tiny; control: MlpPolicy")
     episodes: int | None = option(default=None, help="Episodes of each run.", low=1, shown=f"{EPISODES} for text")
     timesteps: int | None = option(
         default=None, help="Steps of each run, instead of --episodes.", low=1, shown=f"{TIMESTEPS} for control"

@@ -228,7 +228,22 @@ class Sft(Config):
     )  # with more, Adam's step overflows
 
 
-MODEL = "Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run."
+class ModelOptions(Config):
+    """The model that acts and learns."""
+
+    heading = "Agent, policy and budget"
+    model: str = option(
+        default="auto",
+        help="Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run.",
+        shown="tiny; control: MlpPolicy",
+    )
+
+    @property
+    def model_folder(self) -> str:
+        """The folder of the language model, which may be in that of a run; of any other model its name."""
+        from ..run.folder import model_of  # slow
+
+        return model_of(self.model)
 
 
 class AdapterOptions(Config):

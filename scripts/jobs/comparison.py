@@ -35,7 +35,7 @@ from ..process.children import Child, available_cores, rlenv_command, run_jobs
 from ..process.progress import say
 from ..reports.comparison_report import write_report
 from ..reports.held_out import check_enough, problem_figures
-from ..run.folder import LOCK, RESULT, check_place, model_of, write_json
+from ..run.folder import LOCK, RESULT, check_place, write_json
 from . import session
 from .model_defaults import passes, warm_start_steps
 
@@ -44,7 +44,7 @@ THIS_TIME = ("jobs", "figures")  # these do not change the results
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """A comparison that has ended.
 
     Attributes:
@@ -60,7 +60,7 @@ class Compared:
     failed: list[dict[str, Any]]
 
 
-def compare(config: CompareConfig) -> Compared:
+def compare(config: CompareConfig) -> Comparison:
     """Return a comparison: every agent with every seed, in its folder, which is continued if it is there.
 
     Raises:
@@ -78,7 +78,7 @@ def compare(config: CompareConfig) -> Compared:
             say(few_problems)
         failed = study.run_missing()
         report, files = study.report(failed)
-    return Compared(study.folder, report, files, failed)
+    return Comparison(study.folder, report, files, failed)
 
 
 def _agents(names: str) -> list[str]:
@@ -225,7 +225,7 @@ class Study:
             ValueError: if the warm start failed.
         """
         model, warm = self.config.model, self.folder / WARM
-        if not self.text or not self.config.sft_steps or model_of(model) != model:
+        if not self.text or not self.config.sft_steps or self.config.model_folder != model:
             return model
         if finished(warm) is None:
             # The warm start trains all weights, the runs an adapter.

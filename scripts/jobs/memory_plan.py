@@ -103,14 +103,14 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "critic": policy.pop("critic", "head") if cls.uses_critic else None,
         "entropy": bool(settings.get("ent_coef")),
         "reference": bool(settings.get("kl_coef")) or config.log_kl or _teaches_a_copy(settings),
-        "teacher": _teacher_bytes(config.settings.get("teacher"), model_of(config.model), policy),
+        "teacher": _teacher_bytes(config.settings.get("teacher"), config.model_folder, policy),
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
-    return config_of(model_of(config.model), vocabulary, task.encoding.max_length), work
+    return config_of(config.model_folder, vocabulary, task.encoding.max_length), work
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:

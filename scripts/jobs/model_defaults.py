@@ -11,7 +11,6 @@ from rlenv.agents.policies.presets import PRESETS
 
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
 from ..process.progress import say
-from ..run.folder import model_of
 from .memory_plan import free_for, workload
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
@@ -49,7 +48,7 @@ def passes(config: TrainConfig, together: int = 1) -> int | None:
     settings = config.settings
     if settings.get("micro_batch_size") is not None or settings.get("micro_batch_tokens") is not None:
         return settings.get("micro_batch_tokens")
-    model = model_of(config.model)
+    model = config.model_folder
     size = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))  # two bytes per weight, or more
     if model in ("auto", "tiny", "small") or 0 < size < 2 * LARGE:  # a plan needs the environment, which takes a second
         return None

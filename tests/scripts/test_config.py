@@ -76,7 +76,7 @@ def test_agents_are_compared_from_python(tmp_path, monkeypatch):
     monkeypatch.setattr("rlenv._scripts.jobs.comparison.run_jobs", run_jobs)
     few = {"env_id": "CartPole-v1", "timesteps": 64, "eval_episodes": 1, "seeds": 1, "figures": False, "device": "cpu"}
     few |= {"settings": {"episodes_per_update": 2, "num_envs": 2}}
-    compared = rlenv.compare(rlenv.CompareConfig(agents="reinforce,rloo", log_dir=tmp_path / "both", **few))
+    compared = rlenv.compare(rlenv.CompareConfig(agents=["reinforce", "rloo"], log_dir=tmp_path / "both", **few))
     assert compared.failed == [] and compared.folder == tmp_path / "both"
     assert [row["agent"] for row in compared.report["rows"]] == ["reinforce", "rloo"]
     assert all(run["timesteps"] >= 64 for run in compared.report["runs"])
