@@ -9,10 +9,18 @@ from itertools import islice
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from rlenv.verifiers.conversation import NOT_UNICODE, Message, is_unicode, shown, text_of
+from rlenv.verifiers.conversation import (
+    NOT_UNICODE,
+    Message,
+    PromptText,
+    is_unicode,
+    shown,
+    text_of,
+    with_cue,
+    with_request,
+)
 
 from .chat import Chat, Piece, any_of, chat_tokens, control_tokens
-from .texts import PromptText, with_cue, with_request
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 BLOCK = 16  # texts encoded at once, because a long one takes a hundred times its memory

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlenv.verifiers.conversation import NOT_UNICODE, as_conversation, is_unicode, shown, text_of
+from rlenv.verifiers.conversation import NOT_UNICODE, PromptText, as_conversation, is_unicode, shown, text_of
 from rlenv.verifiers.problem import as_split
 
 from .encoder import Encoder
 from .problems import in_test_split
 from .rows import Row, columns_of, made_of, no_column, read_rows
-from .texts import PromptText
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 

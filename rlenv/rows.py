@@ -171,19 +171,6 @@ def _text_of(path: Path) -> str:
         ) from error
 
 
-class RepeatedKeyError(ValueError):
-    """A JSON object that has a key twice: which value is meant is unknown."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RepeatedKeyError(f"the key {twice!r:.60} stands twice in an object; leave one of them")
-    return found
-
-
 def _object(value: Any) -> Row | ValueError:
     return value if isinstance(value, dict) else ValueError(f"expected an object, got {shown(value)}")
 
@@ -192,9 +179,7 @@ def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
     for number, line in enumerate(_text_of(path).split("\n"), 1):  # splitlines() would also split inside strings
         if line.strip():
             try:
-                row = _object(json.loads(line, object_pairs_hook=_unique))
-            except RepeatedKeyError as error:
-                row = error
+                row = _object(json.loads(line))
             except (ValueError, RecursionError) as error:
                 row = ValueError(f"not JSON ({error})")
             yield f"line {number}", row
@@ -203,9 +188,7 @@ def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
 def _read_json(path: Path) -> Iterator[PlacedRow]:
     text = _text_of(path)
     try:
-        rows = json.loads(text, object_pairs_hook=_unique)
-    except RepeatedKeyError as error:
-        raise ValueError(f"{str(path)!r}: {error}") from error
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not JSON: {error}") from error
     if not isinstance(rows, list):

@@ -50,8 +50,8 @@ def tasks(config: ProblemFile, name: str | None, as_json: bool) -> None:
 def _first(row: dict[str, Any]) -> dict[str, Any]:
     """Return the prompt and the answer of the first problem."""
     from rlenv.problems import load_problems
-    from rlenv.texts import with_cue, with_request
     from rlenv.verifiers import make_verifier
+    from rlenv.verifiers.conversation import with_cue, with_request
     from rlenv.verifiers.dialogues import opened
 
     verifier = make_verifier(row["verifier"], **row.get("verifier_kwargs", {}))

@@ -1,4 +1,4 @@
-"""Prompts that are conversations: lists of messages, each with a role and a content."""
+"""Prompts: texts, or conversations, which are lists of messages, each with a role and a content."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 Message = dict[str, Any]  # a role and a content, and perhaps what MORE names
+PromptText = str | list[Message]
 ROLES = ("system", "user", "assistant", "tool")
 MORE = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}  # keys of messages in prompts
 REPLYING = ("user", "tool")
+WORDS = 5  # letters of a prompt in words, which may be asked for a place of the answer: "12+7=" is none
 NOT_UNICODE = "this is not Unicode text: it contains half of a surrogate pair"
 
 
@@ -83,6 +85,29 @@ def with_calls(message: Message) -> str:
 def last_of(prompt: str | Sequence[Message]) -> str:
     """Return a prompt that is a text, or the content of a conversation's last message."""
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def with_cue(prompt: str, cue: str) -> str:
+    """Return a prompt that ends with a cue, such as "\\nSolution:", if there is one and the prompt is in words."""
+    if not cue or prompt.endswith(cue) or not _is_in_words(prompt):
+        return prompt
+    return f"{prompt.rstrip()}{cue}"
+
+
+def with_request(prompt: PromptText, request: str) -> PromptText:
+    """Return a prompt that ends with a request, if there is one and the prompt is in words."""
+    said = last_of(prompt)
+    if not request or request in said or not _is_in_words(said):
+        return prompt
+    if isinstance(prompt, str):
+        text = prompt.rstrip()
+        return f"{text} {request}{prompt[len(text) :]}"
+    *before, last = prompt
+    return [*before, {**last, "content": f"{last['content']} {request}"}] if last["role"] == "user" else prompt
+
+
+def _is_in_words(text: str) -> bool:
+    return sum(map(str.isalpha, text)) >= WORDS
 
 
 def make_encoder(tokenizer: Any) -> Any:

@@ -298,8 +298,6 @@ FILES = [  # the file's name, its contents, arguments beside it, and what is nam
     ("p.csv", 'prompt,answer\n"two\nlines",2\n1+1=\n1,2,3\n"a"b,1\n2+3=,5\n"open,1\n', {}, "4", "line 4", "line 5"),
     ("p.csv", "prompt,answer\na,b\nc,d\0\n", {}, "NUL", "line 3"),
     ("p.tsv", "prom\0pt\tanswer\na\tb\n", {}, "NUL", "line 1"),
-    ("p.jsonl", '{"prompt": "a"}\n{"prompt": "a", "x": "b", "prompt": "c"}\n', {}, "line 2: the key 'prompt'", "twice"),
-    ("p.json", '[{"prompt": "a", "x": {"y": 1, "y": 1}}]', {}, "the key 'y'", "twice"),
     ("p.csv", "prompt,prompt\na,b\n", {}, "more than one column 'prompt'"),
     ("p.csv", "promt,target\na,b\n", {}, "column 'prompt'", "did you mean 'promt'", "--column prompt=promt"),
     ("p.csv", "q,target\na,b\n", {"columns": {"prompt": "q", "answer": "x"}}, "column 'x'", "--column answer="),
