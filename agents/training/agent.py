@@ -232,7 +232,7 @@ class Agent(Loop):
             self.seed = declared_by(type(self))["seed"].check(seed)
             self.generators.seed(self.seed)
             self.collector.seed(seed_of(self.env, self.seed))
-            self.before_rollout = None
+            self.moment = None
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""

@@ -83,7 +83,7 @@ class Loop(Algorithm):
             slots cannot stay finished play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
-        before_rollout: what a checkpoint needs of the moment before the rollout that is being collected.
+        moment: what a checkpoint needs of the instant before the rollout that is being collected.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
     """
@@ -171,7 +171,7 @@ class Loop(Algorithm):
         self.setup(env, size)
         self.env, self.group_size, self.own_episodes = env, size, own_episodes
         self._vec_env: VecEnv | None = None
-        self.before_rollout: dict[str, Any] | None = None
+        self.moment: dict[str, Any] | None = None
         self.num_envs = sum(processes.gather(env.num_envs))
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
@@ -318,7 +318,7 @@ class Loop(Algorithm):
         try:
             while getattr(self, counter) < goal:
                 self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-                self.before_rollout, self.updating = saving.moment_of(self), False
+                self.moment, self.updating = saving.moment_of(self), False
                 rollout = self.collect_rollout(callback)
                 if rollout is None:
                     break
@@ -372,7 +372,7 @@ class Loop(Algorithm):
         self.seconds["training"] += time.perf_counter() - began
         self.num_updates += 1
         self.trained_timesteps += trained
-        self.before_rollout, self.updating = None, False
+        self.moment, self.updating = None, False
         return {**metrics, **self.figures}
 
     def _fit_to_budget(self, total_timesteps: int) -> None:

@@ -73,7 +73,7 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     processes.on_all(agent.anchor.check_reference)
     if processes.size() > 1 and not has_part(agent.policy):
         processes.check_equal(weights_digest(agent.policy))
-    moment = agent.before_rollout or moment_of(agent)
+    moment = agent.moment or moment_of(agent)
     agent.collector.warn_of_loss()
     state = {name: part.state_dict() for name, part in parts_of(agent).items()}
     state["moments"] = processes.gather(moment)
