@@ -23,7 +23,6 @@ from rlenv.agents.settings import declared_by
 from rlenv.agents.training.teacher import named_teacher
 
 from ..config.arguments import agent_arguments, env_arguments, policy_arguments
-from ..config.base import named
 from ..config.configs import TrainConfig
 from ..config.names import agent_class
 from ..process.torchrun import count_here
@@ -72,7 +71,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     policy = policy_arguments(config)  # it asks for peft, if needed
     envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
     task = session.task_of(envs)
-    chosen = agent_arguments(config, cls, named(config.agent))
+    chosen = agent_arguments(config, cls, config.agent_name)
     if "engine" in chosen:
         import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
     usual = {name: one.by_kind.get("language-model", one.default) for name, one in declared_by(cls).items()}

@@ -15,7 +15,7 @@ from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
 from rlenv.agents.training.checkpoint import Checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
-from ..config.base import LOCAL, field_names, named, read_table
+from ..config.base import LOCAL, field_names, read_table
 from ..config.configs import TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
@@ -84,7 +84,7 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
     if "agent" not in config.typed:
-        class_saved(named(config.agent), config.trust_checkpoint)
+        class_saved(config.agent_name, config.trust_checkpoint)
     _check_options(config, run.config)
     checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
@@ -101,7 +101,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     Raises:
         ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
-    cls, path, name = agent_class(config.agent), str(checkpoint.path), named(config.agent)
+    cls, path, name = agent_class(config.agent), str(checkpoint.path), config.agent_name
     saved = {key: checkpoint.facts[key] for key in ("agent", "env")} | checkpoint.facts["settings"]
     settings = {"agent": name, "env": full_id(config.env_id)} | agent_arguments(config, cls, name)
     for key, value in settings.items():

@@ -225,5 +225,5 @@ def _new(config: TrainConfig) -> tuple[Agent, RunFolder]:
     if config.log_kl and agent.needs_teacher:
         raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(named(config.verifier))] if config.is_text else []
-    name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(named(config.agent))]).lower()
+    name = "-".join([config.env_id.split(":")[-1], *of_text, short_name(config.agent_name)]).lower()
     return agent, RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, name)))
