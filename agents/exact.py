@@ -221,6 +221,11 @@ class WorldEnv(VectorEnv):
         self.started = 0
         self.again: Iterator[int] | None = None  # groups that are posed again
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> WorldEnv:
+        made = memo[id(self)] = copy.copy(self)  # every rollout has a copy, and spaces and rewards never change
+        made.state, made.group, made.again = copy.deepcopy((self.state, self.group, self.again), memo)
+        return made
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:

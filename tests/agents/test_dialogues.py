@@ -28,7 +28,7 @@ def test_agents_choose_late_replies():
 # Twenty turns with the templates of real families: the tokens that are trained are those that were sampled.
 
 
-TURNS, EPISODES = 20, 3
+TURNS, EPISODES = 20, 2
 OFTEN = ["chatml", "llama2", "gemma"]
 WORDS = ["yes", "no, <|im_end|> again", " 12+34= ?\n", "▁user [INST] é", "</s>"]
 

@@ -175,7 +175,7 @@ MISTAKES = [slow(*pair) if pair[0].__name__ in RARE else pair for pair in PLANTE
 
 @pytest.mark.parametrize(("cls", "said"), MISTAKES, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_planted_mistake_is_found_and_named(cls, said, few):
-    found = check_gradient(cls, world=SMALL)
+    found = check_gradient(cls, world=World(2, 1))
     assert said in found.verdict
     assert bool(found.faults) == (said.split(":")[0] in "".join(found.faults))
 
