@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Problem, Reply, Verdict
-from rlenv.verifiers.base import REPLIED, Completion, in_range
+from rlenv.verifiers.base import REPLIED, Completion, Scorer, in_range, is_success
 from rlenv.verifiers.conversation import Message, text_of
 
 from .encoder import CUT
 from .encoding import Encoding
 from .judge import Exchange, Judge
+from .problems import is_level
+from .stream import arm_of
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
@@ -56,19 +59,34 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completions:
-    """The other side of a task without dialogues: it has the only turn of an episode judged.
+class OtherSide:
+    """What answers the turns of a task.
 
     Args:
-        judge: judges.
-        encoding: of turns.
-        conclude: returns the infos of a verdict; see `TextGenTask`.
-        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
+        judge: judges, and asks for replies.
+        encoding: of turns and replies.
+        record: learns of each verdict's problem and infos; see `TextGenTask`.
     """
 
     judge: Judge
     encoding: Encoding
-    conclude: Callable[[Problem, Verdict], dict[str, Any]]
+    record: Callable[[Problem, Mapping[str, Any]], None]
+
+    def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
+        """Return the infos of a verdict, after `record` has them."""
+        info = verdict_info(self.judge.verifier, problem, verdict)
+        self.record(problem, info)
+        return info
+
+
+@dataclass(frozen=True)
+class Completions(OtherSide):
+    """The other side of a task without dialogues: it has the only turn of an episode judged.
+
+    Args:
+        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
+    """
+
     late: Callable[[Sequence[Problem], Sequence[str]], Sequence[Future[Any]]] | None = None
 
     def begin(self, problem: Problem) -> Exchange:
@@ -92,18 +110,8 @@ class Completions:
 
 
 @dataclass(frozen=True)
-class Dialogues:
-    """The other side of a task with dialogues: it replies to turns, and ends episodes.
-
-    Args:
-        judge: asks for replies.
-        encoding: of turns and replies.
-        conclude: returns the infos of a verdict; see `TextGenTask`.
-    """
-
-    judge: Judge
-    encoding: Encoding
-    conclude: Callable[[Problem, Verdict], dict[str, Any]]
+class Dialogues(OtherSide):
+    """The other side of a task with dialogues: it replies to turns, and ends episodes."""
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""
@@ -186,6 +194,34 @@ class Dialogues:
         if len(tokens) > self.encoding.max_reply_tokens:
             return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.encoding.max_reply_tokens}")
         return tokens
+
+
+def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:
+    """Return the info of one episode's verdict.
+
+    `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
+    """
+    level, arm = problem.metadata.get("level"), arm_of(problem)
+    return {
+        "verdict": {name: float(value) for name, value in verdict.parts.items()},
+        "is_success": is_success(verifier, verdict),
+        "verifier_failed": verdict.status in VERIFIER_FAILED,
+        "verdict_status": verdict.status,
+        "verdict_reason": verdict.reason,
+        **({"level": level} if is_level(level) else {}),
+        **({} if arm is None else {"prompt_arm": arm}),
+    }
+
+
+def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
+    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
+
+    Args:
+        reward: of the last step.
+        info: of that step; without a "verdict_status" the verdict comes later.
+    """
+    status = info.get("verdict_status", "no verdict yet")
+    return (f"reward {reward:g}", bool(info["is_success"])) if status == "ok" else (status, None)
 
 
 def _messages(reply: Reply) -> list[Message]:

@@ -1,25 +1,22 @@
-"""How turns and finished episodes are judged, and what the infos say about a verdict."""
+"""How turns and finished episodes are judged."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
-from rlenv.verifiers.base import MiscountError, Scorer, checked, describe, is_success
+from rlenv.verifiers.base import MiscountError, checked, describe
 from rlenv.verifiers.conversation import Message
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
 from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
 
 from .forms import Judging
-from .problems import is_level
-from .stream import arm_of
 
 MOST_THREADS = 64  # that wait for replies
 
@@ -153,31 +150,3 @@ def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange
         return list(threads.map(reply, exchanges))
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-    """Return the info of one episode's verdict.
-
-    `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
-    """
-    level, arm = problem.metadata.get("level"), arm_of(problem)
-    return {
-        "verdict": {name: float(value) for name, value in verdict.parts.items()},
-        "is_success": is_success(verifier, verdict),
-        "verifier_failed": verdict.status in VERIFIER_FAILED,
-        "verdict_status": verdict.status,
-        "verdict_reason": verdict.reason,
-        **({"level": level} if is_level(level) else {}),
-        **({} if arm is None else {"prompt_arm": arm}),
-    }
-
-
-def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
-    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
-
-    Args:
-        reward: of the last step.
-        info: of that step; without a "verdict_status" the verdict comes later.
-    """
-    status = info.get("verdict_status", "no verdict yet")
-    return (f"reward {reward:g}", bool(info["is_success"])) if status == "ok" else (status, None)

@@ -22,7 +22,7 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
-from rlenv.judge import verdict_info
+from rlenv.dialogues import verdict_info
 from rlenv.posing import SEEDS, Episode, Posed, as_text
 from rlenv.verifiers.conversation import Message, text_of
 

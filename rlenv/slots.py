@@ -13,8 +13,8 @@ import numpy as np
 
 from rlenv.verifiers import Problem, Reply, Verdict
 
-from .dialogues import Answer, Completions, Dialogues, Turn
-from .judge import Exchange, Judge, verdict_info
+from .dialogues import Answer, Completions, Dialogues, Turn, verdict_info
+from .judge import Exchange, Judge
 from .problems import Prompt
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass

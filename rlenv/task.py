@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.verifiers import Problem, Verdict, Verifier
+from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
@@ -18,7 +18,7 @@ from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole_number
 from .forms import PARAMETERS, parted
-from .judge import Judge, verdict_info
+from .judge import Judge
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
 
@@ -72,10 +72,10 @@ class TextGenTask:
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
             check_inputs(self.verifier, [first])
-        self.dialogues = Dialogues(self.judge, encoding, self.conclude) if has_dialogues(self.verifier) else None
+        self.dialogues = Dialogues(self.judge, encoding, self.record) if has_dialogues(self.verifier) else None
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
-        self.other_side = self.dialogues or Completions(self.judge, encoding, self.conclude)  # answers turns
+        self.other_side = self.dialogues or Completions(self.judge, encoding, self.record)  # answers turns
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -134,12 +134,6 @@ class TextGenTask:
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Keep a reset's word about the training, `options["progress"]`, for verifiers that want it."""
         self.encoding.progress = (options or {}).get("progress", self.encoding.progress)
-
-    def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-        """Return the info of a verdict, and record it in the curriculum, if any."""
-        info = verdict_info(self.verifier, problem, verdict)
-        self.record(problem, info)
-        return info
 
     def record(self, problem: Problem, info: Mapping[str, Any]) -> None:
         """Tell the curriculum or choice of prompts, if any, how an episode ended; only verdicts that are "ok" count.

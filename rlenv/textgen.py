@@ -9,9 +9,9 @@ import numpy as np
 
 from rlenv.verifiers import Problem
 
-from .dialogues import Turn
+from .dialogues import Turn, outcome_of
 from .encoder import CUT
-from .judge import Exchange, outcome_of
+from .judge import Exchange
 from .problems import Prompt
 from .task import TextGenTask
 from .tasks import expanded

@@ -12,9 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from .autoreset import Autoreset
-from .dialogues import Turn
+from .dialogues import Turn, outcome_of
 from .encoder import CUT, STOP, STRING
-from .judge import outcome_of
 from .slots import Slots, columns
 from .task import TextGenTask
 from .tasks import expanded

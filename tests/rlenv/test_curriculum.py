@@ -82,11 +82,11 @@ def test_a_task_learns_from_verdicts_and_not_from_failures_or_other_seeds():
     env.reset(seed=0)
     problems = [prompt.problem for prompt in env.task.prompts(range(255))]
     for problem in problems:
-        env.task.conclude(problem, Verdict(1.0))
+        env.task.other_side.conclude(problem, Verdict(1.0))
     for status in ("timeout", "error", "not_applicable"):
-        env.task.conclude(problems[0], Verdict(0.0, status=status))
+        env.task.other_side.conclude(problems[0], Verdict(0.0, status=status))
     assert env.task.level == 1
-    env.task.conclude(problems[0], Verdict(1.0))
+    env.task.other_side.conclude(problems[0], Verdict(1.0))
     assert env.task.level == 2
     env.reset(seed=1)
     env.task.reseed(np.random.default_rng(0))
