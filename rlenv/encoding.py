@@ -16,7 +16,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from rlenv.verifiers import Problem, Verifier
-from rlenv.verifiers.base import CALLED, CARRIED, Completion, has_dialogues
+from rlenv.verifiers.base import CALLED, CARRIED, Completion, Poser, has_dialogues
 from rlenv.verifiers.conversation import ROLES, shown
 from rlenv.verifiers.dialogues.calls import Call, read_calls
 
@@ -241,7 +241,7 @@ def _tokenizer_for(
     given: str | Path | PreTrainedTokenizerBase | None,
     template: str | None,
     system_prompt: str | None,
-    verifier: Verifier,
+    verifier: Poser,
     found: Problems | None,
     test_fraction: float,
 ) -> Any:
@@ -260,7 +260,7 @@ def _tokenizer_for(
     return tokenizer
 
 
-def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str]) -> str:
+def _alphabet(verifier: Poser, listed: Problems | None, further: Iterable[str]) -> str:
     """Return the verifier's characters, followed by the others in the listed problems and in further texts.
 
     Raises:
@@ -277,7 +277,7 @@ def _alphabet(verifier: Verifier, listed: Problems | None, further: Iterable[str
     return verifier.alphabet + "".join(sorted(there - set(verifier.alphabet)))
 
 
-def _training_texts(verifier: Verifier, listed: Problems | None, test_fraction: float) -> Iterator[str]:
+def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
     if listed is None:
         stream = ProblemStream(verifier, "train", test_fraction)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from itertools import islice
 
-from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers import Problem
+from rlenv.verifiers.base import Poser
 from rlenv.verifiers.conversation import last_of
 from rlenv.verifiers.dialogues.toolbox import MOST_CALLS
 from rlenv.verifiers.wrapping import makes_problems
@@ -32,7 +33,7 @@ class Lengths:
         ValueError: if the verifier cannot make problems.
     """
 
-    def __init__(self, verifier: Verifier, encoder: Encoder, first: Problem | None) -> None:
+    def __init__(self, verifier: Poser, encoder: Encoder, first: Problem | None) -> None:
         if first is None and not makes_problems(verifier):
             raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
         self.verifier, self.encoder = verifier, encoder
@@ -72,7 +73,7 @@ class Lengths:
         return default if characters is None else characters + self._room
 
 
-def longest_demonstration(listed: Problems, verifier: Verifier, encoder: Encoder) -> int:
+def longest_demonstration(listed: Problems, verifier: Poser, encoder: Encoder) -> int:
     """Return the length of the longest demonstrated turn with its end token; at most `MOST_NEW_TOKENS`."""
     limit, longest = MOST_NEW_TOKENS - 1, 0
     turns = (text for problem in listed for text in turns_of(verifier, problem))

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers import Problem
+from rlenv.verifiers.base import Poser
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.dialogues import opened
 from rlenv.verifiers.problem import as_split, template_parts
@@ -134,9 +135,9 @@ class Problems(Sequence[Problem]):
         return hashlib.blake2b(self._digest_of_all.encode() + self.kept.tobytes(), digest_size=16).hexdigest()
 
 
-def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
+def turns_of(verifier: Poser, problem: Problem) -> Sequence[str]:
     """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
-    own = getattr(verifier.demonstration_turns, "__func__", None) is not Verifier.demonstration_turns
+    own = getattr(verifier.demonstration_turns, "__func__", None) is not Poser.demonstration_turns
     return verifier.demonstration_turns(problem, random.Random(0) if own else _UNUSED)
 
 
@@ -159,7 +160,7 @@ def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
-    verifier: Verifier,
+    verifier: Poser,
 ) -> Problems | None:
     """Return the problems of a file or a list, as the verifier opens them; None to have it sample them.
 
@@ -177,7 +178,7 @@ def listed_problems(
     return _opened(Problems.of(problems), verifier)
 
 
-def _opened(found: Problems, verifier: Verifier) -> Problems:
+def _opened(found: Problems, verifier: Poser) -> Problems:
     made = opened(verifier, found)
     return found if made is found else Problems([(found.place(row), problem) for row, problem in enumerate(made)])
 
@@ -253,7 +254,7 @@ def in_test_split(key: str, test_fraction: float) -> bool:
     return hash_of(key) < test_fraction * 2**64
 
 
-def side_of(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
+def side_of(problem: Problem, verifier: Poser, test_fraction: float) -> str:
     """Return the split of a problem: the one that it names, else that of its split key's hash."""
     hashed = "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
     return as_split(problem.metadata.get("split")) or hashed

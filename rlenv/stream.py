@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlenv.verifiers import Problem, Verifier
+from rlenv.verifiers import Problem
+from rlenv.verifiers.base import Poser
 from rlenv.verifiers.problem import as_split
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
@@ -89,7 +90,7 @@ class ProblemStream:
 
     def __init__(
         self,
-        verifier: Verifier,
+        verifier: Poser,
         split: str = "train",
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,

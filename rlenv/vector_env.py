@@ -11,7 +11,6 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from .autoreset import Autoreset
 from .dialogues import Turn, outcome_of
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
@@ -386,20 +385,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
-
-
-def make_vector_env(autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED, **task: Any) -> VectorEnv:
-    """Return TextGen-v0 batched; its slots restart as the mode says: "Disabled", "NextStep" or "SameStep"."""
-    try:
-        mode = AutoresetMode(autoreset_mode)
-    except ValueError:
-        allowed = ", ".join(member.value for member in AutoresetMode)
-        raise ValueError(f"unknown autoreset_mode {autoreset_mode!r}; allowed: {allowed}") from None
-    env = TextGenVectorEnv(**task)
-    return env if mode is AutoresetMode.DISABLED else Autoreset(env, mode)
-
-
-make_vector_env.metadata = TextGenVectorEnv.metadata  # type: ignore[attr-defined]  # its traits, before it is made
 
 
 class HostTensor(torch.Tensor):
