@@ -35,7 +35,6 @@ class Setting:
         above: instead of `low`, what a number must be larger than.
         below: instead of `high`, what a number must be smaller than.
         one_of: the allowed names, those of a Literal.
-        optional: whether None is allowed, which it is where it ever was a default.
         checked: whether `check` does so; otherwise `Agent.setup`, for what depends on other settings.
         checked_by: instead of the type, a function that returns a value as it is kept, or raises a ValueError.
         starts: whether the first value of a function of progress has to be in the range, too.
@@ -57,7 +56,6 @@ class Setting:
     above: float | None = None
     below: float | None = None
     one_of: tuple[str, ...] = ()
-    optional: bool = False
     checked: bool = True
     checked_by: Callable[[Any], Any] | None = None
     starts: bool = True
@@ -73,6 +71,11 @@ class Setting:
         if types & {int, float} and types <= {int, float, Callable}:
             return "schedule" if Callable in types else "float" if float in types else "int"
         return "bool" if types == {bool} else "other"
+
+    @cached_property
+    def optional(self) -> bool:
+        """Whether None is allowed, which it is where it ever was a default."""
+        return bool(self.by_kind) or type(None) in alternatives(self.hint) or (self.kind == "other" and not self.one_of)
 
     def check(self, value: Any) -> Any:
         """Return a value as the type's.

@@ -96,7 +96,7 @@ class _BySettings:
         return getattr(super(self.owner, cls), self.name) if agent is None else self.value(agent)
 
 
-FACTS = {one.name for one in fields(Setting)} - {"name", "type", "hint", "optional", "one_of", "default"}
+FACTS = {one.name for one in fields(Setting)} - {"name", "type", "hint", "one_of", "default"}
 
 
 class Signature:
@@ -296,23 +296,21 @@ def _made(cls: type, name: str, declared: Any, parent: Setting | None) -> Settin
         if fact not in FACTS:
             raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(sorted(FACTS))}")
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    made = replace(parent or Setting(name=name, type="", hint=Any), hint=_hint(cls, annotation))
-    names = [name for each in alternatives(made.hint) if get_origin(each) is Literal for name in get_args(each)]
-    made = replace(made, type=_shown_type(written), one_of=tuple(names), default=declared.default)
-    by_kind, changed = made.by_kind, dict(facts)
-    if made.default is not None:
-        by_kind = {ANY: made.default} if by_kind else {}  # None still stands for a default
-        changed.setdefault("shown", "")
-    elif "by_kind" in facts:
+    hint, default, changed = _hint(cls, annotation), declared.default, dict(facts)
+    names = [name for each in alternatives(hint) if get_origin(each) is Literal for name in get_args(each)]
+    by_kind = {} if parent is None else parent.by_kind
+    if default is not None:
+        by_kind = {ANY: default} if by_kind else {}  # None still stands for a default
+    if default is not None or "by_kind" in facts:
         changed.setdefault("shown", "")
     for one, other in (("low", "above"), ("above", "low"), ("high", "below"), ("below", "high")):
         if one in facts:
             changed.setdefault(other, None)
-    made = replace(made, **changed | {"by_kind": {**by_kind, **facts.get("by_kind", {})}})
-    optional = type(None) in alternatives(made.hint) or (made.kind == "other" and not names)
-    if made.default is None and not (made.by_kind or optional):
+    changed |= {"type": _shown_type(written), "hint": hint, "one_of": tuple(names), "default": default}
+    changed["by_kind"] = {**by_kind, **facts.get("by_kind", {})}
+    made = Setting(name=name, **changed) if parent is None else replace(parent, **changed)
+    if default is None and not made.optional:
         raise TypeError(f"{where} has no default: write setting(default=...), or the type {made.type} | None")
-    made = replace(made, optional=optional or bool(made.by_kind))
     for value in (made.default, *made.by_kind.values()):
         if getattr(value, "__hash__", None) is None:
             raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
