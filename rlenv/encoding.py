@@ -24,7 +24,7 @@ from .chat import Chat, control_tokens, read_template, written_calls
 from .encoder import STOP, STRING, Encoder
 from .forms import Form, Limits
 from .lengths import DEFAULT_PROMPT_TOKENS, MOST_AT_LOAD, Lengths, longest_demonstration
-from .problems import Problems, Prompt, side_of, turns_of
+from .problems import Problems, Prompt, hash_of, side_of, turns_of
 from .stream import ProblemStream
 from .tokenizer import decode, load_tokenizer, stop_token_ids, train_tokenizer, trained_size
 
@@ -283,7 +283,9 @@ def _training_texts(verifier: Poser, listed: Problems | None, test_fraction: flo
         stream = ProblemStream(verifier, "train", test_fraction)
         problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
     else:
-        problems = (each for each in listed if side_of(each, verifier, test_fraction) == "train")
+        problems = (
+            each for each in listed if side_of(each, hash_of(verifier.split_key(each)), test_fraction) == "train"
+        )
     for problem in problems:
         yield from _contents(problem)
         yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])

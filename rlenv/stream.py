@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
 from array import array
@@ -14,7 +13,6 @@ import numpy as np
 
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
-from rlenv.verifiers.problem import as_split
 
 from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
@@ -22,11 +20,11 @@ from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
 FACTS = np.dtype(  # about a listed problem
     [
         ("key", "u8"),  # the hash of its split key
-        ("side", "i1"),  # the split that it names, as its place in `SIDES`
+        ("named", "?"),  # whether it names its split
+        ("test", "?"),  # whether it is in the test split
         ("level", "i8"),  # its difficulty; 0 if that is not a whole number from 1
     ]
 )
-SIDES = (None, *SPLITS)
 _TRIES = 10_000
 _KEPT = 4096  # sampled problems; making one may start a game, and evaluations pose and count the same ones again
 
@@ -225,7 +223,7 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Prompt:
         for _ in range(_TRIES):
             problem = sample(rng)
-            here = side_of(problem, self.verifier, self.test_fraction) == self.split
+            here = side_of(problem, hash_of(self.verifier.split_key(problem)), self.test_fraction) == self.split
             if here and (prompt := self._encode(problem)) is not None:
                 return prompt
         wanted = f"in the {self.split} split (test_fraction={self.test_fraction}) and short enough (max_prompt_tokens)"
@@ -249,19 +247,17 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _fact(self, problem: Problem) -> tuple[int, int, int]:
-        level, side = problem.metadata.get("level", 1), SIDES.index(as_split(problem.metadata.get("split")))
-        return hash_of(self.verifier.split_key(problem)), side, level if is_level(level) else 0
+    def _fact(self, problem: Problem) -> tuple[int, bool, bool, int]:
+        key, level = hash_of(self.verifier.split_key(problem)), problem.metadata.get("level", 1)
+        named = problem.metadata.get("split") is not None
+        return key, named, side_of(problem, key, self.test_fraction) == "test", level if is_level(level) else 0
 
     def _of_this_split(self, problems: Problems) -> Problems:
         """Return the listed problems of this split."""
         facts = np.fromiter(map(self._fact, problems), FACTS, len(problems))
-        keys, named = facts["key"], facts["side"]
-        end = math.ceil(self.test_fraction * 2**64)  # as whole numbers: a float rounds a hash
-        hashed = keys <= np.uint64(end - 1) if end else np.zeros(len(keys), bool)
-        tests = np.where(named == 0, hashed, named == SIDES.index("test"))
+        keys, tests = facts["key"], facts["test"]
         self.sizes = {"train": int((~tests).sum()), "test": int(tests.sum())}
-        self.names_splits = bool(named.any())
+        self.names_splits = bool(facts["named"].any())
         if shared := len(np.intersect1d(keys[~tests], keys[tests])):
             warnings.warn(f"problems that are in both splits: {shared}", stacklevel=2)
         here = tests if self.split == "test" else ~tests

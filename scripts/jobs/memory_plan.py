@@ -158,7 +158,7 @@ def free_for(config: TrainConfig, device: str) -> int | None:
 
 
 def _remedies(network: Any, work: Any, over: list[str], free: int, ranks: int, anchored: bool) -> dict[str, str]:
-    """Return what makes each of these phases fit: less at once; if nothing fits, options to plan again with."""
+    """Return remedies for these phases: how much at once fits; if nothing does, options to plan again with."""
     most = memory.fitting(network, work, free)
     unused = {
         "--kl-coef 0": anchored,
