@@ -132,6 +132,15 @@ class Config:
         new.chosen, new.typed = frozenset(values) | frozenset(values.get("settings", ())), frozenset(typed)
         return new
 
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Return the config in a file of YAML or JSON, such as a recipe or the config.json of a run.
+
+        Raises:
+            ValueError: in one line, for a file that is not a table of options of the command.
+        """
+        return cls.of(read_file(cls, Path(path)))
+
     def _check_settings(self) -> None:
         """Refuse an agent's setting that is a field here, which would hide it."""
         if twice := sorted(getattr(self, "settings", {}).keys() & field_names(type(self))):

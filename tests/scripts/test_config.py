@@ -33,6 +33,8 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
     assert len({json.dumps({n: v for n, v in one.items() if n not in CHANGING}) for one in results}) == 1
     kept = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("python", "typed", "file")]
     assert kept[0] == kept[1] == kept[2] and kept[0]["group_size"] == 4 and kept[0]["settings"] == {"clip_range": 0.3}
+    again_read = rlenv.TrainConfig.from_file(tmp_path / "python" / "config.json").flat()
+    assert json.loads(json.dumps(again_read, default=str)) == kept[0]
     assert trained.agent.clip_range == 0.3 and len(trained.samples) == 2 and trained.report is None
     assert [row["time/episodes"] for row in trained.curve][-1] == 8
 
