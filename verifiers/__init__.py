@@ -18,7 +18,6 @@ from rlenv.verifiers.plugins.registry import make_verifier as make_verifier
 from rlenv.verifiers.plugins.registry import register_verifier as register_verifier
 from rlenv.verifiers.sandbox.pool import Isolated as Isolated
 from rlenv.verifiers.sandbox.pool import isolate as isolate
-from rlenv.verifiers.weighted import Weighted as Weighted
 
 if TYPE_CHECKING:
     from rlenv.verifiers import builtin
@@ -29,7 +28,7 @@ if __name__ == "verifiers":  # the folder, from the root of a checkout: its name
 
 _OWN = [  # `__all__` has the built-in ones, too
     "Dialogue", "Execution", "FunctionVerifier", "Isolated", "Probes", "Problem", "Reply", "Turns", "Verdict",
-    "Verifier", "Weighted", "isolate", "list_verifiers", "make_verifier", "register_verifier",
+    "Verifier", "isolate", "list_verifiers", "make_verifier", "register_verifier",
 ]  # fmt: skip
 
 

@@ -22,9 +22,10 @@ from .numeric import Numeric
 from .reasoning_gym import ReasoningGym
 from .regex import Regex
 from .reward_model import RewardModel
+from .weighted import Weighted
 
 __all__ = [
     "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "EnvironmentClass", "Exact",
     "Format", "Gem", "Guess", "Gym", "IFEval", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv",
-    "Program", "ReasoningGym", "Regex", "RewardModel", "TextArena",
+    "Program", "ReasoningGym", "Regex", "RewardModel", "TextArena", "Weighted",
 ]  # fmt: skip

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from rlenv._status import VERIFIER_FAILED
 
-from .base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
-from .function import in_their_loop
-from .plugins.registry import make_verifier, register_verifier
-from .sandbox.pool import Isolated, isolate
-from .wrapping import WithPoser, makes_problems
+from ..base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
+from ..function import in_their_loop
+from ..plugins.registry import make_verifier, register_verifier
+from ..sandbox.pool import Isolated, isolate
+from ..wrapping import WithPoser, makes_problems
 
 
 @register_verifier("weighted")
