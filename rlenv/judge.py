@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlenv.verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier, isolate, make_verifier
+from rlenv.verifiers import Dialogue, Problem, Reply, Verdict, Verifier, isolate, make_verifier
 from rlenv.verifiers.base import MiscountError, checked, describe
 from rlenv.verifiers.conversation import Message
 from rlenv.verifiers.dialogues import begin, reply_to, verdict_without_budget
@@ -17,6 +17,9 @@ from rlenv.verifiers.dialogues.tools import WithTools
 from rlenv.verifiers.plugins.registry import trusting
 
 from .forms import Judging
+
+if TYPE_CHECKING:
+    from rlenv.verifiers import Isolated
 
 MOST_THREADS = 64  # that wait for replies
 

@@ -38,6 +38,7 @@ DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
         "rlenv.picture",
+        "rlenv.verifiers.sandbox",
         "rlenv.agents.language.hints",
         "rlenv.verifiers.builtin",
         "rlenv.verifiers.dialogues",

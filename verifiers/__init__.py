@@ -13,15 +13,15 @@ from rlenv.verifiers.base import Turns as Turns
 from rlenv.verifiers.base import Verdict as Verdict
 from rlenv.verifiers.base import Verifier as Verifier
 from rlenv.verifiers.function import FunctionVerifier as FunctionVerifier
+from rlenv.verifiers.isolation import isolate as isolate
 from rlenv.verifiers.plugins.registry import list_verifiers as list_verifiers
 from rlenv.verifiers.plugins.registry import make_verifier as make_verifier
 from rlenv.verifiers.plugins.registry import register_verifier as register_verifier
-from rlenv.verifiers.sandbox.pool import Isolated as Isolated
-from rlenv.verifiers.sandbox.pool import isolate as isolate
 
 if TYPE_CHECKING:
     from rlenv.verifiers import builtin
     from rlenv.verifiers.builtin import *  # noqa: F403
+    from rlenv.verifiers.sandbox.pool import Isolated as Isolated
 
 if __name__ == "verifiers":  # the folder, from the root of a checkout: its names are those of rlenv.verifiers
     __path__ = []  # and its modules are not imported a second time
@@ -36,6 +36,8 @@ def __getattr__(name: str) -> Any:
     """Import the built-in verifiers when one is asked for: a worker process starts three times as fast without."""
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Isolated":
+        return import_module("rlenv.verifiers.sandbox.pool").Isolated
     builtin = import_module("rlenv.verifiers.builtin")
     if name == "__all__":
         return _OWN + builtin.__all__

@@ -13,8 +13,9 @@ from rlenv._status import VERIFIER_FAILED
 
 from ..base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, checked, has_dialogues, is_success
 from ..function import in_their_loop
+from ..isolation import isolate
 from ..plugins.registry import make_verifier, register_verifier
-from ..sandbox.pool import Isolated, isolate
+from ..sandbox.pool import Isolated
 from ..wrapping import WithPoser, makes_problems
 
 

@@ -19,7 +19,8 @@ from rlenv._status import VERIFIER_FAILED
 
 from ..base import Problem, Verdict, Verifier, check_inputs, checked, describe, is_success
 from ..conversation import last_of
-from ..sandbox.pool import Isolated, isolate
+from ..isolation import isolate
+from ..sandbox.pool import Isolated
 from .attacks import ATTACKS, LISTS, WRONG, Case, cases_of, shorten
 
 USUAL, LONGEST = 0.005, 1.0  # seconds

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..base import Problem, Verifier, is_success
 from ..function import FunctionVerifier
+from ..isolation import isolate
 from ..plugins.registry import find_verifier, list_verifiers, verifier_origin
-from ..sandbox.pool import isolate
 from .attacks import wrong_cases
 from .report import examples
 

@@ -95,18 +95,6 @@ class Isolated:
         self._finalizer()
 
 
-def isolate(
-    verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
-) -> Isolated | None:
-    """Return worker processes for a verifier that wants them (`isolated`), or if a setting asks for them; else None.
-
-    Arguments: those of `Isolated`; `workers=0` for no worker processes, whatever the verifier wants.
-    """
-    settings = workers, timeout, memory_mb
-    wanted = verifier.execution.isolated or any(setting is not None for setting in settings)
-    return Isolated(verifier, *settings) if wanted and workers != 0 else None
-
-
 class _Threads:
     """Threads that each drive one worker; they wait on pipes, where Python's global lock is free."""
 
