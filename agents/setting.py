@@ -134,8 +134,8 @@ class Setting:
     def described(self) -> str:
         """The lines of `help`."""
         allowed = f"Allowed: {self.allowed}. " if self.allowed else ""
-        said = f"{self.name}: {self.about} {allowed}Default: {self.usual}."
-        return textwrap.fill(said, 120, initial_indent="    ", subsequent_indent="        ")
+        line = f"{self.name}: {self.about} {allowed}Default: {self.usual}."
+        return textwrap.fill(line, 120, initial_indent="    ", subsequent_indent="        ")
 
 
 def alternatives(hint: Any) -> set[Any]:

@@ -104,14 +104,14 @@ class Signature:
 
     def __get__(self, agent: Any, cls: Any) -> inspect.Signature:
         """Return it for a class."""
-        found: dict[str, inspect.Parameter] = {}
+        parameters: dict[str, inspect.Parameter] = {}
         for init in (vars(base).get("__init__") for base in cls.__mro__):
             if inspect.isfunction(init):
                 _, *own = inspect.signature(init).parameters.values()
-                found |= {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in found}
+                parameters |= {p.name: p for p in own if p.kind is not p.VAR_KEYWORD and p.name not in parameters}
                 if all(p.kind is not p.VAR_KEYWORD for p in own):
                     break
-        return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
+        return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, argument))
@@ -155,8 +155,8 @@ class WithSettings:
         Raises:
             ValueError: naming the first one.
         """
-        for name, given in self._changed(*names).items():
-            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
+        for name, value in self._changed(*names).items():
+            raise ValueError(f"{name}={value!r} has no effect {where}; leave it at {self._declared[name].default!r}")
 
 
 def declare(cls: Any) -> None:
@@ -166,9 +166,9 @@ def declare(cls: Any) -> None:
         TypeError: for a declaration that is not one, or hides something, naming the class and the setting.
     """
     types, parents = inspect.get_annotations(cls), _merged(cls.__mro__[1:])
-    given = {name: value for name, value in vars(cls).items() if isinstance(value, Field) and value.kw_only is True}
-    _check_body(cls, given, parents, types)
-    cls._own_settings = {name: _made(cls, name, value, parents.get(name)) for name, value in given.items()}
+    own = {name: value for name, value in vars(cls).items() if isinstance(value, Field) and value.kw_only is True}
+    _check_body(cls, own, parents, types)
+    cls._own_settings = {name: _setting_of(cls, name, value, parents.get(name)) for name, value in own.items()}
     cls._declared = cls._own_settings | {name: one for name, one in parents.items() if name not in cls._own_settings}
     cls._own_arguments = _arguments(cls)
     if vars(cls).get("__doc__"):
@@ -195,13 +195,13 @@ def default_of(name: str, cls: Any, kind: str, otherwise: str = "") -> Any:
         ValueError: if none is declared.
     """
     by_kind = cls._declared[name].by_kind if name in cls._declared else {}
-    found = next((each for each in (kind, ANY, otherwise) if each in by_kind), None)
-    if found is None:
+    key = next((each for each in (kind, ANY, otherwise) if each in by_kind), None)
+    if key is None:
         raise ValueError(
             f"{name} has no default for a policy of kind {kind!r}; pass {name}=..., or name it in the "
             "`defaults` of the policy's class"
         )
-    return by_kind[found]
+    return by_kind[key]
 
 
 def functions_of(agent: Any) -> list[str]:
@@ -215,14 +215,14 @@ def is_kept(cls: Any, name: str) -> bool:
     return name not in ("policy", "env") and (name not in cls._declared or cls._declared[name].saved)
 
 
-def check_names(cls: type, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
+def check_names(cls: type, arguments: Mapping[str, Any], allowed: Iterable[str]) -> None:
     """Check that a class takes keyword arguments of these names.
 
     Raises:
         TypeError: with the unknown name and what is allowed, or what it is called here, in one line.
     """
     names = list(allowed)
-    unknown = {name: repr(value) for name, value in given.items() if name not in names}
+    unknown = {name: repr(value) for name, value in arguments.items() if name not in names}
     for name in unknown:
         from . import peer_names  # for this error alone
 
@@ -236,13 +236,15 @@ def check_names(cls: type, given: Mapping[str, Any], allowed: Iterable[str]) -> 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:
     """Return the settings of classes; of those with the same name the first, as attributes are looked up."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for cls in classes:
-        found = found | {name: one for name, one in vars(cls).get("_own_settings", {}).items() if name not in found}
-    return found
+        settings = settings | {
+            name: one for name, one in vars(cls).get("_own_settings", {}).items() if name not in settings
+        }
+    return settings
 
 
-def _check_body(cls: type, given: Mapping[str, Any], parents: Mapping[str, Setting], types: Mapping[str, Any]) -> None:
+def _check_body(cls: type, own: Mapping[str, Any], parents: Mapping[str, Setting], types: Mapping[str, Any]) -> None:
     """Check that what a class's body names is a setting or hides nothing of its parents.
 
     Raises:
@@ -258,15 +260,15 @@ def _check_body(cls: type, given: Mapping[str, Any], parents: Mapping[str, Setti
             )
     for name, value in vars(cls).items():
         where = f"{cls.__name__}.{name}"
-        if name in given and name not in types:
+        if name in own and name not in types:
             known = parents[name].type if name in parents else "float"
             raise TypeError(f"{where} has no type: write {name}: {known} = setting(default=...), or another type")
         shown = [base for base in cls.__mro__[1:] if name in {*vars(base), *inspect.get_annotations(base)}]
         used = [base for base in shown if name not in vars(base).get("_own_settings", {})]
         used = [base for base in used if vars(base).get(name, base) is not None]  # None: see `absent`
-        if name in given and used and (_is_ours(used[0]) or hasattr(vars(used[0]).get(name), "__get__")):
+        if name in own and used and (_is_ours(used[0]) or hasattr(vars(used[0]).get(name), "__get__")):
             raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
-        if name in given or name.startswith("__"):
+        if name in own or name.startswith("__"):
             continue
         if name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
             raise TypeError(f"{where} is a setting: write {name}: {parents[name].type} = setting(default={value!r})")
@@ -285,7 +287,7 @@ def _is_ours(cls: type) -> bool:
     return cls.__module__.startswith("rlenv.agents.")
 
 
-def _made(cls: type, name: str, declared: Any, parent: Setting | None) -> Setting:
+def _setting_of(cls: type, name: str, declared: Any, parent: Setting | None) -> Setting:
     """Return a declared setting, with the facts of the parents' that it leaves out.
 
     Raises:
@@ -308,19 +310,19 @@ def _made(cls: type, name: str, declared: Any, parent: Setting | None) -> Settin
             changed.setdefault(other, None)
     changed |= {"type": _shown_type(written), "hint": hint, "one_of": tuple(names), "default": default}
     changed["by_kind"] = {**by_kind, **facts.get("by_kind", {})}
-    made = Setting(name=name, **changed) if parent is None else replace(parent, **changed)
-    if default is None and not made.optional:
-        raise TypeError(f"{where} has no default: write setting(default=...), or the type {made.type} | None")
-    for value in (made.default, *made.by_kind.values()):
+    new = Setting(name=name, **changed) if parent is None else replace(parent, **changed)
+    if default is None and not new.optional:
+        raise TypeError(f"{where} has no default: write setting(default=...), or the type {new.type} | None")
+    for value in (new.default, *new.by_kind.values()):
         if getattr(value, "__hash__", None) is None:
             raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
     try:
-        for value in made.by_kind.values() if made.default is None and made.by_kind else (made.default,):
-            if parent is None or made.default is not None or "by_kind" in facts:  # else it narrows what it inherits
-                made.check(value)
+        for value in new.by_kind.values() if new.default is None and new.by_kind else (new.default,):
+            if parent is None or new.default is not None or "by_kind" in facts:  # else it narrows what it inherits
+                new.check(value)
     except ValueError as error:
         raise TypeError(f"{where}: its default is wrong: {error}") from None
-    return made
+    return new
 
 
 def _shown_type(written: str) -> str:

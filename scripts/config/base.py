@@ -244,7 +244,7 @@ def declared(command: str) -> dict[str, click.Option]:
         first = next(iter(of_agents.values()))
         if command in first.commands:
             kind, shown = _TYPES.get(first.kind, str), shown_default(of_agents)
-            options[name] = _made(name, "", kind, first.heading, help=about(of_agents), show_default=shown)
+            options[name] = _click_option(name, "", kind, first.heading, help=about(of_agents), show_default=shown)
     return options
 
 
@@ -264,12 +264,12 @@ def _option(one: Field[Any], heading: str) -> click.Option:
     if not facts["required"]:
         more["default"] = None if several else facts["default"]
     help = facts["help"] + "  [required]" * facts["required"]
-    built: Any = _made(one.name, facts["flag"], kind, facts["heading"] or heading, help=help, **more)
+    built: Any = _click_option(one.name, facts["flag"], kind, facts["heading"] or heading, help=help, **more)
     built.needed, built.objects = facts["required"], facts["objects"]
     return built
 
 
-def _made(name: str, flag: str, kind: Any, heading: str, **more: Any) -> click.Option:
+def _click_option(name: str, flag: str, kind: Any, heading: str, **more: Any) -> click.Option:
     """Return an option under a heading; one that is not off by default has a second flag, which turns it off."""
     flags = flag or f"--{name.replace('_', '-')}"
     if not flag and kind is bool and more.get("default") is not False:
