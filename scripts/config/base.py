@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 import difflib
+import inspect
 import json
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -64,6 +66,21 @@ def option(
     return field(default_factory=dict, metadata=facts) if default == {} else field(default=default, metadata=facts)
 
 
+class _WithFields:
+    """The docstring of a config, with the help of its fields, which is made when somebody reads it."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def __get__(self, config: Any, cls: type[Config]) -> str:
+        own = {name: one for name, one in parameters(cls).items() if name in field_names(cls)}
+        lines = (
+            textwrap.fill(f"{name}: {one.help}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
+            for name, one in own.items()
+        )
+        return "\n".join([inspect.cleandoc(self.text or ""), "", "Args:", *lines])
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(option, field))
 class Config:
     """The options of a job: keyword arguments in Python, options of a command, lines of a file, by the same names.
@@ -82,7 +99,9 @@ class Config:
     typed: frozenset[str]
 
     def __init_subclass__(cls) -> None:
+        text = cls.__doc__
         dataclass(kw_only=True, repr=False)(cls)
+        cls.__doc__ = _WithFields(text)  # type: ignore[assignment]
 
     def __new__(cls, **values: Any) -> Self:
         """Remember which names are given, whatever their values."""

@@ -9,7 +9,7 @@ import pytest
 from inprocess import error_of, result_of, run, run_jobs
 
 import rlenv
-from rlenv._scripts.config.base import parameters
+from rlenv._scripts.config.base import field_names, parameters
 from rlenv.agents import GRPO, PPO, RLOO
 from rlenv.agents.policies.base import weights_digest
 
@@ -173,3 +173,4 @@ def test_every_option_has_a_help_and_a_field_or_a_setting(cls):
     for name, option in parameters(cls).items():
         assert option.help and option.heading, name
     assert cls() == cls.of({})
+    assert all(f"\n    {name}: " in cls.__doc__ for name in parameters(cls).keys() & field_names(cls))
