@@ -80,7 +80,7 @@ def pytest_xdist_setupnodes() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give the tests of a file with a fixture for all of them to one process of `-n`, so that it is made once.
+    """Give the tests of a file with a fixture or a cache for all of them to one process, so that it is made once.
 
     The cases of another test stay together, too: fewer messages, and fewer pieces of work to look through.
     """
@@ -96,7 +96,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @cache
 def makes_once(file: Path) -> bool:
-    return 'scope="module"' in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    return 'scope="module"' in text or "\n@cache\n" in text
 
 
 def pytest_runtest_setup() -> None:

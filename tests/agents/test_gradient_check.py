@@ -130,8 +130,8 @@ class Lucky(RLOO):
 @pytest.mark.parametrize(
     ("cls", "settings", "message"),
     [
-        (RLOO, {"episodes": 6}, "100 rollouts"),
-        (DAPO, ONE_PROMPT, "100 rollouts.*max_rounds"),
+        (RLOO, {"episodes": 6}, "50 rollouts"),
+        (DAPO, ONE_PROMPT, "50 rollouts.*max_rounds"),
         (RLOO, {"episodes": 3, "world": SMALL}, "group_size=2 does not divide"),
         (RLOO, {"rewards": [1] * 4}, "the true gradient is 0"),
         (RLOO, {"rewards": [0, 1]}, "4 answers.*got 2"),
@@ -140,7 +140,7 @@ class Lucky(RLOO):
     ],
 )
 def test_what_cannot_be_checked_is_one_line(cls, settings, message, monkeypatch):
-    monkeypatch.setattr(gradient_check, "MOST_ROLLOUTS", 100)
+    monkeypatch.setattr(gradient_check, "MOST_ROLLOUTS", 50)
     with pytest.raises(ValueError, match=message):
         check_gradient(cls, **settings)
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 
 import pytest
 import torch
+from diagonal import diagonal
 from dialogues import talking
 from fake_engine import FakeEngine
 from identity_checks import SLACK
@@ -26,8 +27,8 @@ ANCHORED = {"kl_coef": 0.1, "kl_estimator": "k3", "kl_in": "loss"}
 AGENTS = {
     "GRPO": (agents.GRPO, ANCHORED),
     "RLOO": (agents.RLOO, {"kl_coef": 0.1}),
-    "PPO": (agents.PPO, ANCHORED | {"num_epochs": 1, "num_minibatches": 1}),
     "DAPO": (agents.DAPO, ANCHORED | {"max_rounds": 3, "overlong_buffer": 2}),
+    "PPO": (agents.PPO, ANCHORED | {"num_epochs": 1, "num_minibatches": 1}),
     "Distillation": (agents.Distillation, {"reward_coef": 0.5}),
 }
 LATE = {"late_verdicts": True, "late_replies": True, "verifier_workers": 1}
@@ -85,8 +86,7 @@ def said(rollout):
     return sorted((read.tolist(), acts[own].tolist(), pay[own].tolist()) for read, acts, pay, own in parts)
 
 
-@pytest.mark.parametrize("env", ENVS)
-@pytest.mark.parametrize("name", AGENTS)
+@diagonal("name, env", list(AGENTS), list(ENVS))
 def test_an_update_is_that_of_our_own_decoder(name, env):
     rollout, wanted, metrics = updated(made(name, ENVS[env]()))
     assert wanted.norm() > 1e-3 and (len(rollout) > EPISODES) == (name == "DAPO" and env == "answers")

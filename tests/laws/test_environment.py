@@ -239,7 +239,7 @@ def played(name, mode, seed):
 def test_the_batched_environment_is_that_many_single_ones(name, mode):
     found = Counter()
 
-    @drawn({"tools": 4, "dialogues of workers": 1}.get(name, 2))
+    @drawn({"tools": 6, "dialogues of workers": 1}.get(name, 2))
     @given(st.integers(0, 2**31))
     def check(seed):
         found.update(played(name, mode, seed))
