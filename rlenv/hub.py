@@ -14,17 +14,13 @@ from rlenv.verifiers.base import first_line
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.plugins.registry import require_trust
 
+from .rows import is_hub
 from .tasks import TASKS
 
 # A config is the name of a folder of the cache, so it has neither "..", nor signs that `datasets` forbids there.
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:/((?!\.)[^@/\\<>:|?*\x00-\x1f]+))?(?:@([\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _chosen = {task.problems for task in TASKS.values()}  # by us, or by the user: a checkpoint may name them, too
-
-
-def is_hub(problems: Any) -> bool:
-    """Tell whether problems are those of a data set of the hub."""
-    return isinstance(problems, str) and problems.startswith("hf:")
 
 
 def allow(problems: Any) -> None:

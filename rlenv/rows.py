@@ -25,6 +25,11 @@ SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 BLOCK = 1000  # mapped rows in memory at once
 
 
+def is_hub(problems: Any) -> bool:
+    """Tell whether problems are those of a data set of the hub."""
+    return isinstance(problems, str) and problems.startswith("hf:")
+
+
 def read_rows(path: Path) -> Sequence[PlacedRow]:
     """Return the rows of a file or folder in order, each with its place, such as "line 3".
 

@@ -159,3 +159,12 @@ def _share(part: Any, parts: Any) -> tuple[int, int]:
     if whole_number("the first number of share", part, low=0) >= parts:
         raise ValueError(f"share=({part}, {parts}): the first number must be below the second")
     return int(part), parts
+
+
+def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:
+    """Return the arguments of `TextGenTask` for an environment that may name a task of `tasks.py`."""
+    if task is None:
+        return given
+    from .tasks import arguments_of
+
+    return arguments_of(task, given)

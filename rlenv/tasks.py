@@ -208,8 +208,3 @@ def as_lm_eval(name: str) -> dict[str, Any]:
     alike = find_lm_eval(name)
     template = {"template": alike.template} if alike.template else {}
     return {"ask": False, "cue": None, "stop_strings": alike.until, **template}
-
-
-def expanded(task: str | None = None, **given: Any) -> dict[str, Any]:
-    """Return the arguments of `rlenv.task.TextGenTask` for an environment that may name its task."""
-    return given if task is None else arguments_of(task, given)

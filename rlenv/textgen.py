@@ -13,8 +13,7 @@ from .dialogues import Turn, outcome_of
 from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
-from .task import TextGenTask
-from .tasks import expanded
+from .task import TextGenTask, expanded
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):

@@ -14,8 +14,7 @@ from gymnasium.vector.utils import batch_space
 from .dialogues import Turn, outcome_of
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
-from .task import TextGenTask
-from .tasks import expanded
+from .task import TextGenTask, expanded
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]

@@ -38,6 +38,8 @@ DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
         "rlenv.picture",
+        "rlenv.hub",
+        "rlenv.tasks",
         "rlenv.verifiers.sandbox",
         "rlenv.agents.language.hints",
         "rlenv.verifiers.builtin",

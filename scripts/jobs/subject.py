@@ -15,7 +15,7 @@ from rlenv.agents.rollouts.envs import named_by_checkpoint, resolve_device, with
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
-from rlenv.tasks import expanded
+from rlenv.task import expanded
 
 from ..config import arguments
 from ..config.configs import EvaluateConfig, PlayConfig

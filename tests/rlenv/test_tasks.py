@@ -12,8 +12,8 @@ from task_rows import rows_of
 import rlenv
 from rlenv import hub
 from rlenv.agents import RLOO
-from rlenv.task import TextGenTask
-from rlenv.tasks import TASKS, expanded
+from rlenv.task import TextGenTask, expanded
+from rlenv.tasks import TASKS
 from rlenv.verifiers.sandbox.run import unavailable
 
 PROGRAM = "Put the program between two lines of three backticks."
