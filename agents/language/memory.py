@@ -17,7 +17,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .acting_copy import ROWS
+from .acting_copy import can_pack, least_rows
 from .adapters import adapt, adapted_layers
 from .critic import Critic
 from .decoder import PREFILL
@@ -176,7 +176,7 @@ class _Sizes:
         own = work.reference and (work.lora_rank is None or not alone)  # else an adapter's is the base itself
         self.reference = -(-work.teacher // work.holders) + (self.weights if own else 0)
         self.held = self.weights + self.moments + self.masters + self.reference + (0 if on_cpu else self.merged)
-        packs = on_cpu and alone and work.pack_weights and dtype in ROWS
+        packs = on_cpu and alone and work.pack_weights and can_pack(dtype) and work.slots >= least_rows(dtype)
         self.acting_copy = (self.merged if on_cpu else 0) + (self.size * linear if packs else 0)  # for a rollout
         self.whole = self.gathered = 0
         if not alone:  # whole weights act; layers in training, and gradients before their sum is dealt out
