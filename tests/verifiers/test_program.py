@@ -9,12 +9,14 @@ import sys
 import threading
 
 import cloudpickle
+import gymnasium as gym
 import programs
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, processes_of
 from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, say, user
 from refused import check_refused, row
 
+import rlenv  # noqa: F401
 from rlenv.verifiers import Isolated, Problem, Verdict, make_verifier
 from rlenv.verifiers.base import Completion
 from rlenv.verifiers.builtin import Program
@@ -260,6 +262,16 @@ def test_problems_offer_the_tools_of_the_first():
     program.opened(SUM)
     verdict = program.dialogue(program.opened(Problem("1+1=", "3"))).reply(turn("2")).verdict
     assert verdict.status == "error" and "tools" in verdict.reason and "first problem" in verdict.reason
+
+
+def test_the_limits_of_the_first_call_are_those_of_the_environment():
+    settings = {"problems": [SUM], "test_fraction": 0.0, "verifier_workers": 0, "disable_env_checker": True}
+    made = [
+        gym.make("TextGen-v0", verifier=programs.twice(), **settings, **more).unwrapped.task.encoding
+        for more in ({}, {"stop_strings": "!", "max_new_tokens": 5})
+    ]
+    assert [(each.stop_strings, each.max_new_tokens) for each in made] == [(("\n",), 8), (("!",), 5)]
+    assert [tool["function"]["name"] for tool in made[0].encoder.chat.schemas] == ["calculator"]
 
 
 NOT_PROGRAMS = [
