@@ -85,10 +85,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.path != PATH:
             return self.send_error(404, f"unknown path; there is POST {PATH}")
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()) or not 0 < int(length[:9]) <= MOST_BYTES:
+        size = int(length) if length.isascii() and length.isdigit() and len(length) < 10 else 0
+        if not 0 < size <= MOST_BYTES:
             return self.send_error(413, f"a request needs a Content-Length from 1 to {MOST_BYTES}")
         try:
-            request = json.loads(self.rfile.read(int(length)))
+            request = json.loads(self.rfile.read(size))
         except TimeoutError:
             return self.send_error(408, f"the request did not arrive within {DEADLINE} s")
         except (ValueError, RecursionError):

@@ -332,6 +332,8 @@ CLIENTS = [  # what a client does, the status that it gets
     (lambda client: post(client, "[" * 100_000)[0], 400),
     (lambda client: post(client, "[]")[0], 400),
     (lambda client: raw(client, f"{HEAD}Content-Length: {10**12}\r\n\r\n"), 413),
+    (lambda client: raw(client, f"{HEAD}Content-Length: {2**23}\r\n\r\n"), 413),
+    (lambda client: raw(client, f"{HEAD}Content-Length: 0000000019999999\r\n\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}Content-Length: -1\r\n\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}\r\n"), 413),
     (lambda client: raw(client, f"{HEAD}Content-Length: 100\r\n\r\n{{"), 400),
