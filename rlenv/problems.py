@@ -253,12 +253,16 @@ def in_test_split(key: str, test_fraction: float) -> bool:
         key: `verifier.split_key(problem)`.
         test_fraction: expected share of the test split, 0 to 1.
     """
-    return hash_of(key) < test_fraction * 2**64
+    return _is_test(hash_of(key), test_fraction)
+
+
+def _is_test(key: int, test_fraction: float) -> bool:
+    return key < test_fraction * 2**64
 
 
 def side_of(problem: Problem, key: int, test_fraction: float) -> str:
     """Return the split of a problem: the one that it names, else that of `key`, the hash of its split key."""
-    return as_split(problem.metadata.get("split")) or ("test" if key < test_fraction * 2**64 else "train")
+    return as_split(problem.metadata.get("split")) or SPLITS[_is_test(key, test_fraction)]
 
 
 def is_level(level: Any) -> bool:
