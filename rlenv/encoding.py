@@ -168,8 +168,8 @@ class Encoding:
         limit = self.max_prompt_tokens
         if not ids or (len(ids) > limit and not self._skips):
             what, allowed = f"{place}prompt {shown(problem.prompt)}", f"1 to {limit} (max_prompt_tokens)"
-            how = "pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out"
-            raise ValueError(f"{what} has {len(ids)} tokens; allowed: {allowed}; {how}")
+            how = "; pass a larger --max-prompt-tokens, or --long-prompts skip to leave it out" if ids else ""
+            raise ValueError(f"{what} has {len(ids)} tokens; allowed: {allowed}{how}")
         self.skipped_prompts += len(ids) > limit
         return len(ids) <= limit
 
