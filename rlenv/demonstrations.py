@@ -63,7 +63,7 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
 
 def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     """Return the episode of a problem with the verifier's turns."""
-    prompt = task.stream.prompt(number)
+    prompt, encoding = task.stream.prompt(number), task.encoding
     problem, name = prompt.problem, type(task.verifier).__name__
     what = f"the demonstration of {shown(problem.prompt)}"
     rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
@@ -75,18 +75,14 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
     episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.other_side.begin(problem)
     try:
         for count, text in enumerate(turns or [""], 1):
-            ids = turn_tokens(task.encoding, problem, text)
+            ids = turn_tokens(encoding, problem, text)
             episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
             episode.tokens += ids
             episode.actions += ids
-            if (room := task.encoding.max_length - len(episode.tokens)) < 0:
-                raise ValueError(
-                    f"{what} has more than {task.encoding.max_length} tokens of context (max_context_tokens)"
-                )
+            if (room := encoding.max_length - len(episode.tokens)) < 0:
+                raise ValueError(f"{what} has more than {encoding.max_length} tokens of context (max_context_tokens)")
             if count < len(turns):
-                reply = _reply(
-                    task, Turn(exchange, ids, STOP if ids[-1] in task.encoding.stop_token_ids else STRING, room)
-                )
+                reply = _reply(task, Turn(exchange, ids, STOP if ids[-1] in encoding.stop_token_ids else STRING, room))
                 if isinstance(reply, str):
                     raise ValueError(f"{what} has {len(turns)} turns, but its episode ends after {count}; {reply}")
                 episode.tokens += reply
@@ -134,14 +130,14 @@ def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
 def _as_tensors(task: TextGenTask, episodes: Sequence[_Episode], device: str | torch.device) -> Demonstrations:
     several = any(each.length + len(each.actions) < len(each.tokens) for each in episodes)  # has replies
     lengths = torch.tensor([len(each.actions) for each in episodes])
-    width = int(lengths.max())
+    width, encoding = int(lengths.max()), task.encoding
     contexts = [each.tokens if several else each.tokens[: each.length] for each in episodes]
     return Demonstrations(
         observations={
-            "tokens": _padded(contexts, task.encoding.max_length, task.encoding.pad_token_id).to(device),
+            "tokens": _padded(contexts, encoding.max_length, encoding.pad_token_id).to(device),
             "length": torch.tensor([each.length for each in episodes], device=device),
         },
-        actions=_padded([each.actions for each in episodes], width, task.encoding.pad_token_id).to(device),
+        actions=_padded([each.actions for each in episodes], width, encoding.pad_token_id).to(device),
         mask=(torch.arange(width) < lengths[:, None]).to(device),
         positions=_padded([each.positions for each in episodes], width, 1).to(device) if several else None,
     )

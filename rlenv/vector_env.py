@@ -101,14 +101,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
-        self.single_action_space = self.task.encoding.action_space
-        self.single_observation_space = self.task.encoding.observation_space
+        encoding = self.task.encoding
+        self.single_action_space = encoding.action_space
+        self.single_observation_space = encoding.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         try:
-            self._tokens = torch.full(
-                (num_envs, self.task.encoding.max_length), self.task.encoding.pad_token_id, device=device
-            )  # [B, L]
+            self._tokens = torch.full((num_envs, encoding.max_length), encoding.pad_token_id, device=device)  # [B, L]
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
         self.device = self._tokens.device
@@ -119,8 +118,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.playing = np.zeros(num_envs, dtype=bool)
         self._acting = self.playing  # those that do not wait for a reply [B]
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
-        self._completions = np.zeros((num_envs, self.task.encoding.max_new_tokens), dtype=np.int64)
-        self._stops = np.array(self.task.encoding.stop_token_ids)
+        self._completions = np.zeros((num_envs, encoding.max_new_tokens), dtype=np.int64)
+        self._stops = np.array(encoding.stop_token_ids)
         self._next_episode, self._posed = 0, False  # in the stream, and whether that has begun
         self.settles_always = False
         self._first_group = 0  # the number of the stream's first group
@@ -129,8 +128,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if render_mode == "rgb_array":
             from .picture import Picture  # pillow is for these alone
 
-            shown = self.task.encoding
-            self._picture = Picture(shown.tokenizer, shown.stop_token_ids, shown.max_length)
+            self._picture = Picture(encoding.tokenizer, encoding.stop_token_ids, encoding.max_length)
         self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
@@ -298,26 +296,25 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _append(self, actions: torch.Tensor, acting: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Write one token into every slot that acts; return whose turn is over [B] and whose was cut [B]."""
+        encoding = self.task.encoding
         acts = self._acting if acting is None else self._acting & acting
         moves = self._moves if acting is None else to_device(acts.astype(np.int64), self.device)
         tokens = actions.cpu().numpy()  # the only wait for the device
-        outside = acts & ((tokens < 0) | (tokens >= self.task.encoding.vocab_size))
+        outside = acts & ((tokens < 0) | (tokens >= encoding.vocab_size))
         if outside.any():
-            allowed = f"allowed: 0 to {self.task.encoding.vocab_size - 1}"
+            allowed = f"allowed: 0 to {encoding.vocab_size - 1}"
             raise ValueError(f"action {tokens[outside][0]} is outside the vocabulary; {allowed}")
         rows = np.flatnonzero(acts)
         self._completions[rows, self._taken[rows]] = tokens[rows]
         self._taken[rows] += 1
         ended = acts & (tokens[:, None] == self._stops).any(axis=1)
-        if self.task.encoding.stop_strings:
+        if encoding.stop_strings:
             asked = np.flatnonzero(acts & ~ended).tolist()
-            ended[asked] = self.task.encoding.at_stop_string([self._generated(row) for row in asked])
+            ended[asked] = encoding.at_stop_string([self._generated(row) for row in asked])
         self._slots.held += acts
-        used_up = (self._taken >= self.task.encoding.max_new_tokens) | (
-            self._slots.held >= self.task.encoding.max_length
-        )
+        used_up = (self._taken >= encoding.max_new_tokens) | (self._slots.held >= encoding.max_length)
         cut = acts & ~ended & used_up
-        column = self._lengths.clamp(max=self.task.encoding.max_length - 1)
+        column = self._lengths.clamp(max=encoding.max_length - 1)
         if len(rows) < self.num_envs:  # the other slots keep their tokens
             actions = actions.where(moves > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions

@@ -70,7 +70,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     check_shard(bool(config.settings.get("shard")), ranks)
     policy = policy_arguments(config)  # it asks for peft, if needed
     envs = make_envs(config.env_id, 1, env_arguments(config, config.env_id, config.env_args, config.model))
-    task = session.task_of(envs)
+    encoding = session.task_of(envs).encoding
     chosen = agent_arguments(config, cls, config.agent_name)
     if "engine" in chosen:
         import_module("rlenv.agents.engines.player").check_named(chosen["engine"], chosen.get("engine_url"))
@@ -88,13 +88,13 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     slots = chosen.get("num_envs") or min(settings["num_envs"], episodes)
     evaluated = session.evaluation_episodes(True) if config.eval_episodes is None else config.eval_episodes
     facts = {
-        "prompt_length": task.encoding.max_prompt_tokens,
-        "context": task.encoding.max_length,
+        "prompt_length": encoding.max_prompt_tokens,
+        "context": encoding.max_length,
         "sampled": min(
-            task.encoding.max_turns * task.encoding.max_new_tokens,
-            task.encoding.max_length - task.encoding.max_prompt_tokens,
+            encoding.max_turns * encoding.max_new_tokens,
+            encoding.max_length - encoding.max_prompt_tokens,
         ),
-        "reply_length": task.encoding.max_reply_tokens,
+        "reply_length": encoding.max_reply_tokens,
         "episodes": -(-episodes // (steps * ranks)),
         "slots": -(-slots // ranks),
         "group_size": group_size,
@@ -109,7 +109,7 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
-    return config_of(config.model_folder, vocabulary, task.encoding.max_length), work
+    return config_of(config.model_folder, vocabulary, encoding.max_length), work
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
