@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -15,8 +15,10 @@ from ..base import MAX_REWARD, Execution, Probes, Problem, Verdict, Verifier, ch
 from ..function import in_their_loop
 from ..isolation import isolate
 from ..plugins.registry import make_verifier, register_verifier
-from ..sandbox.pool import Isolated
 from ..wrapping import WithPoser, makes_problems
+
+if TYPE_CHECKING:
+    from ..sandbox.pool import Isolated
 
 
 @register_verifier("weighted")
