@@ -60,7 +60,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class OtherSide:
-    """What answers the turns of a task.
+    """The other side of a task: it answers turns.
 
     Args:
         judge: judges, and asks for replies.

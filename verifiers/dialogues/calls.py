@@ -70,7 +70,7 @@ def calls_in(turn: str, names: Collection[str]) -> Sequence[Call]:
 
 
 def said(turn: str) -> str:
-    """Return what a turn with calls says before them; nothing if they have no tags."""
+    """Return the text of a turn before its calls; empty if they have no tags."""
     found = [each for tag in _TAGS if (each := tag.search(turn))]
     return turn[: min(each.start() for each in found)].strip() if found else ""
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +42,7 @@ class RefusedError(ValueError):
 
 
 class Client:
-    """What a program calls as if it were `openai.OpenAI()`.
+    """The client of a program, in the shape of `openai.OpenAI()`.
 
     Args:
         ask: answers a request.
@@ -234,7 +234,7 @@ def as_object(answer: dict[str, Any]) -> Any:
     return json.loads(json.dumps(answer), object_hook=lambda pairs: Answered(**pairs))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _openai() -> Any:
     """Return the class of chat completions; None if OpenAI's library is not installed."""
     try:
