@@ -148,8 +148,6 @@ class ProgramRun:
             except queue.Empty:
                 took = f"the program took more than {self.program.execution.timeout:g} s after call {self._calls}"
                 asked = Verdict(0.0, status="timeout", reason=took)
-        if self._fault and not self._spent:
-            return Verdict(0.0, status="error", reason=self._fault)
         return asked
 
     def _run(self) -> None:
