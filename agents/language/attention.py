@@ -41,28 +41,39 @@ def layer_kinds(model: PreTrainedModel) -> list[str]:
     return list(kinds or [SLIDING if getattr(config, "sliding_window", None) else FULL] * config.num_hidden_layers)
 
 
-def attention_mask(model: PreTrainedModel, positions: torch.Tensor, window: int) -> Any:
-    """Return the mask of tokens that attend to themselves and to earlier columns of a cache [R, 1, Q, W].
-
-    In the form that a model's forward pass takes, or one per kind of layer if the model has several. On a GPU it is
-    what is added to the scores, made once here: a boolean mask is turned into it in every layer.
+class Masks:
+    """Attention masks of a model; its settings are read once, which takes longer than making a small mask.
 
     Args:
         model: a causal language model.
-        positions: of the tokens, each in the column of its position [R, Q].
-        window: W.
     """
-    config = model.config.get_text_config()
-    distance = (positions[..., None] - torch.arange(window, device=positions.device))[:, None]
-    seen, masks = distance >= 0, {}
-    for kind in dict.fromkeys(layer_kinds(model)):
-        mask = seen & (distance < config.sliding_window) if kind == SLIDING else seen
-        if mask.device.type in ADDED_ON:
-            mask = added_mask(mask, model.dtype)
-        elif config._attn_implementation == "eager":
-            mask = torch.zeros((), dtype=model.dtype).where(mask, torch.finfo(model.dtype).min)
-        masks[kind] = mask
-    return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config.get_text_config()
+        self._kinds = list(dict.fromkeys(layer_kinds(model)))
+        self._width = getattr(config, "sliding_window", None) or 0
+        self._is_eager, self._dtype = config._attn_implementation == "eager", model.dtype
+
+    def __call__(self, positions: torch.Tensor, window: int) -> Any:
+        """Return the mask of tokens that attend to themselves and to earlier columns of a cache [R, 1, Q, W].
+
+        In the form that a model's forward pass takes, or one per kind of layer if the model has several. On a GPU it
+        is what is added to the scores, made once here: a boolean mask is turned into it in every layer.
+
+        Args:
+            positions: of the tokens, each in the column of its position [R, Q].
+            window: W.
+        """
+        distance = (positions[..., None] - torch.arange(window, device=positions.device))[:, None]
+        seen, masks = distance >= 0, {}
+        for kind in self._kinds:
+            mask = seen & (distance < self._width) if kind == SLIDING else seen
+            if mask.device.type in ADDED_ON:
+                mask = added_mask(mask, self._dtype)
+            elif self._is_eager:
+                mask = torch.zeros((), dtype=self._dtype).where(mask, torch.finfo(self._dtype).min)
+            masks[kind] = mask
+        return masks if len(masks) > 1 else masks[self._kinds[0]]
 
 
 def added_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

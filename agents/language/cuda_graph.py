@@ -17,7 +17,7 @@ from typing_extensions import override
 from ..devices import to_device
 from ..policies.choosing import Source
 from .acting_copy import acting_copy, refresh
-from .decoder import Choose, Decoder, newest_tokens, read_newest
+from .decoder import Choose, Decoder, newest_tokens
 from .kv_cache import SlotCache
 
 Run = Callable[[], None]
@@ -122,10 +122,10 @@ class CapturedDecoder(Decoder):
         return actions, log_probs
 
     def _captured(self, window: int, deterministic: bool) -> Run:
-        capture, model, choose = self.capture, self.model, self.choose
+        capture, newest, choose = self.capture, self._newest, self.choose
 
         def run() -> None:
-            logits = read_newest(model, capture.tokens, capture.positions, capture.cache, window)
+            logits = newest(capture.tokens, capture.positions, capture.cache, window)
             for output, made in zip(capture.outputs, choose(logits, deterministic, capture.numbers), strict=True):
                 output.copy_(made)
 

@@ -22,7 +22,7 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, num_rows: int, max_length: int) -> None:
         super().__init__()
         self.num_rows, self.max_length = num_rows, max_length
-        self.window, self.positions = 0, torch.empty(0, dtype=torch.int64)
+        self.window, self.rows, self.positions = 0, *torch.empty(2, 0, dtype=torch.int64)
         self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
 
     @override
@@ -51,7 +51,7 @@ class SlotLayer(CacheLayerMixin):
                 buffer[rows[places], :, columns] = states[places, :, queries]
                 visible.append(buffer[rows, :, : self.window])
             else:
-                buffer[: len(states)].scatter_(2, self.positions[:, None, None, None].expand_as(states), states)
+                buffer[self.rows, :, self.positions] = states[:, :, 0]
                 visible.append(buffer[: len(states), :, : self.window])
         return visible[0], visible[1]
 
@@ -83,8 +83,9 @@ class SlotCache(Cache):
 
     def begin(self, positions: torch.Tensor, window: int) -> None:
         """Set the position of each row's next token, int64 [R], and how many columns the step reads."""
+        rows = torch.arange(len(positions), device=positions.device)
         for layer in self.layers:
-            layer.positions, layer.window, layer.reading = positions, window, None
+            layer.rows, layer.positions, layer.window, layer.reading = rows, positions, window, None
 
     def begin_reading(self, rows: torch.Tensor, cells: torch.Tensor, window: int) -> None:
         """Prepare for a pass over Q tokens of each of some contexts.

@@ -139,7 +139,7 @@ class LanguageModelPolicy(Policy):
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
             return self._captures.decoder(self.model, *parts)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
-        return Decoder(acting_copy(self.model, packs), self.model, *parts)
+        return Decoder(acting_copy(self.model, packs), self.model, *parts, plain_head=self.head_is_plain)
 
     @override
     @torch.no_grad()
@@ -159,7 +159,7 @@ class LanguageModelPolicy(Policy):
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
         state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, appended)
-        with without_cudnn(self.device):
+        with without_cudnn(tokens.device):
             return *state.act(tokens, lengths, starts, playing, deterministic, generator, answers), state
 
     @override
@@ -168,7 +168,7 @@ class LanguageModelPolicy(Policy):
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
         state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, None)
-        with without_cudnn(self.device):
+        with without_cudnn(tokens.device):
             return self._distribution(state.logits(tokens, lengths, starts, None, answers)), state
 
     def _asked(

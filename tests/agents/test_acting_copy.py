@@ -112,3 +112,11 @@ def test_nothing_is_packed_where_it_is_switched_off_or_steps_have_too_few_rows(s
     collect(policy, envs)
     assert not packed
     assert tiny_policy("llama", text_envs(20), dtype="float32") and packed, "the trial packs"
+
+
+def test_a_hook_on_the_trunk_sees_every_step():
+    envs = text_envs(4)
+    policy, seen = tiny_policy("llama", envs, dtype="float32"), []
+    policy.model.base_model.register_forward_hook(lambda *args: seen.append(args[-1].last_hidden_state.shape[1]))
+    rollout = collect(policy, envs, episodes=4)
+    assert seen.count(1) >= rollout.mask.shape[1] - 1 > 0

@@ -119,10 +119,18 @@ PAUSED = [  # the first slot goes on beyond the window of the last, which alone 
     ([*NOBODY[1:], True], NOBODY, NOBODY, QUIET, FRESH),
     (NOBODY, NOBODY, NOBODY, QUIET, FRESH),
 ]
+EVERYBODY, FIRST = [True] * SLOTS, [True, *NOBODY[1:]]
+STEADY = [  # the same slots play on, while one of them restarts; then others play, in the array that its owner changes
+    (EVERYBODY, NOBODY, NOBODY, QUIET, FRESH),
+    (EVERYBODY, FIRST, NOBODY, QUIET, [[3, 4, 5], *FRESH[1:]]),
+    (FIRST, FIRST, NOBODY, QUIET, FRESH),
+    ([*NOBODY[1:], True], NOBODY, NOBODY, QUIET, FRESH),
+]
 
 
 @drawn(40, report_multiple_bugs=False)
 @example("gpt2", True, False, (16, 8), FRESH, PAUSED)
+@example("llama", False, False, (16, 8), FRESH, STEADY)
 @given(
     st.sampled_from(MODELS), st.booleans(), st.booleans(), st.sampled_from([(2**16, 64), (16, 8)]), prompts,
     st.lists(st.tuples(each, each, each, replies, prompts), min_size=1, max_size=7),
