@@ -1,9 +1,7 @@
-"""A language model's weights, gradients and optimizer state dealt out to the processes, with PyTorch's FSDP2.
+"""Where the weights of a policy are: whole in this process, or, after `sharding.deal_out`, a part of them.
 
-Each layer is a unit of `fully_shard`, and so is everything else together. In training, a unit's weights are gathered
-for its forward pass and again for its backward pass, and the sum of its gradients is dealt out at once. For what has
-no gradients, such as acting, `gather_weights` puts all of them together, once and in place: the model is then used like
-any other, without communication, until the next training pass.
+For what has no gradients, such as acting, `gather_weights` puts all of them together, once and in place: the model is
+then used like any other, without communication, until the next training pass.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
 from itertools import chain, repeat
 from typing import Any, TypeVar, cast
@@ -19,19 +16,16 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from . import processes
 from .checks import check_flag
-from .devices import HALVES
 from .processes import is_dealt_out
 
 T = TypeVar("T")
 
-PASSES = ("evaluate", "values")  # of a policy, with gradients
 LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 
-_outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
+outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
 
 
 def check_shard(value: Any, count: int | None = None) -> bool:
@@ -52,128 +46,12 @@ def check_shard(value: Any, count: int | None = None) -> bool:
     return True
 
 
-# Policies.
-
-
-def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
-    """Return a policy of which every process holds its part of the weights; all processes call this together.
-
-    The main process makes the policy, whole on its host. The others get everything but the weights from it. Then one
-    unit after the other goes to the device, to all processes, which keep their rows.
-
-    Args:
-        make: returns the policy; called in the main process alone.
-        device: of the parts.
-
-    Raises:
-        ValueError: for a policy without known layers, or one that is dealt out already.
-    """
-    made: list[Any] = []
-
-    def whole_and_outline() -> Any:
-        policy = make()
-        if has_part(policy):
-            raise ValueError("the policy is dealt out already, to another agent; save that agent and load it")
-        if not _layers(policy):
-            raise ValueError(f"shard is for language models with known layers; omit it for a {type(policy).__name__}")
-        made.extend((policy, _outline(policy)))
-        return made[1]
-
-    received = processes.on_main(whole_and_outline)
-    policy, outline = made or (copy.deepcopy(received), received)
-    _unshare(policy)
-    policy.adapter = outline.adapter  # the other one knows the whole base
-    _outlines[policy] = outline
-    _shard(policy, device)
-    return policy
-
-
-def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
-    """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
-    if not has_part(policy):
-        return make(policy)
-    plain = unsharded(policy)
-    return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
-
-
-def _shard(policy: Any, device: torch.device) -> None:
-    """Deal out the main process's weights, in place; in the other processes they have no values yet."""
-    from torch.distributed.device_mesh import init_device_mesh  # not in every build of torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-
-    mesh = init_device_mesh(device.type, (processes.size(),))
-    heads = [] if policy.critic is None else [policy.critic.head]  # may have another precision than the model
-    for unit in (*_layers(policy), *heads, policy):
-        _move(unit, device)
-        processes.same_start(unit)
-        halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
-        exact = MixedPrecisionPolicy(reduce_dtype=torch.float32 if halves else None)  # of the sum of gradients
-        dealt: Any = fully_shard(unit, mesh=mesh, mp_policy=exact)
-        dealt.set_gradient_divide_factor(1.0)
-        dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
-    trained = any(parameter.requires_grad for parameter in policy.parameters())
-    for name in PASSES if trained else ("_states",):  # the latter within a pass of the policy that is trained
-        setattr(policy, name, partial(_without_views, getattr(policy, name)))
-        register_fsdp_forward_method(policy, name)
-    policy.begin = lambda: None
-    register_fsdp_forward_method(policy, "begin")
-    policy.begin()  # torch takes the unit that runs first for the root
-    release_weights(policy)
-
-
-def _layers(policy: nn.Module) -> list[nn.Module]:
-    from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import
-
-    return [part for part in policy.modules() if isinstance(part, GradientCheckpointingLayer)]
-
-
-def _unshare(policy: Any) -> None:
-    """Give a critic copies of the frozen weights that it shares with the model: a weight is in one unit only."""
-    if policy.critic is not None:
-        models = {id(parameter) for parameter in policy.model.parameters()}
-        for module, name, parameter in _places(policy.critic):
-            if id(parameter) in models:
-                module._parameters[name] = copy.deepcopy(parameter)
-
-
-def _outline(policy: Any) -> Any:
-    """Return a copy without weights, on torch's device "meta"."""
-    empty = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in policy.parameters()}
-    return copy.deepcopy(policy, empty)
-
-
-def _move(unit: nn.Module, device: torch.device) -> None:
-    """Move what is not dealt out yet to a device; weights on "meta" get memory there."""
-    moved: dict[int, nn.Parameter] = {}  # a tied weight has several places
-    for module, name, parameter in _places(unit):
-        if not is_dealt_out(parameter):
-            held = torch.empty_like(parameter, device=device) if parameter.is_meta else parameter.detach().to(device)
-            module._parameters[name] = moved.setdefault(id(parameter), nn.Parameter(held, parameter.requires_grad))
-    for module in unit.modules():
-        for name, buffer in module._buffers.items():
-            module._buffers[name] = None if buffer is None else buffer.to(device)
-
-
-def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
-    """Yield where parameters are: module, name, parameter."""
-    for part in module.modules():
-        for name, parameter in list(part._parameters.items()):
-            if parameter is not None:
-                yield part, name, parameter
-
-
-def _without_views(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Return a method's result without views: FSDP2 starts the backward pass by a hook that they may lose."""
-    is_view = lambda value: isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()  # noqa: E731
-    return tree_map(lambda value: value.clone() if is_view(value) else value, method(*args, **named))
-
-
-# Where the weights of a policy are. For any other policy, and without one, these do nothing.
+# Policies. For one that is whole, and without one, these do nothing.
 
 
 def has_part(policy: nn.Module) -> bool:
     """Return whether this process holds a part of the policy's weights only."""
-    return policy in _outlines
+    return policy in outlines
 
 
 def check_whole(policy: nn.Module, what: str) -> None:
@@ -184,6 +62,15 @@ def check_whole(policy: nn.Module, what: str) -> None:
     """
     if has_part(policy):
         raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")
+
+
+def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
+    """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
+    if not has_part(policy):
+        return make(policy)
+    plain = unsharded(policy)
+    deal_out = import_module("rlenv.agents.sharding").deal_out  # slow to import, and for shards alone
+    return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
 
 
 def _units(policies: Iterable[nn.Module | None]) -> Iterator[tuple[bool, Any]]:
@@ -292,7 +179,7 @@ def unsharded(state: Any) -> Any:
 
 
 def _whole_policy(policy: nn.Module) -> Any:
-    parts, outline, weights = dict(policy.named_parameters()), _outlines[policy], {}
+    parts, outline, weights = dict(policy.named_parameters()), outlines[policy], {}
     for name, empty in outline.named_parameters():
         found = full(parts[name])
         if processes.is_main():  # a copy, since gathered weights lose their memory when they are released

@@ -20,8 +20,9 @@ from .exact import gradient, without_draws
 from .policies.choosing import LOG_PROBS
 from .rollout import Batch, Rollout
 from .training.agent import Agent
+from .training.algorithm import Algorithm
 from .training.proximal import ProximalAgent
-from .training.update import backward, may_be_idle, objective
+from .training.update import backward, may_be_idle
 
 USUAL_RANGE = (0.2, 0.2)  # of agents without a clip range
 TOLERANCE = 1e-6
@@ -146,7 +147,7 @@ def _with_surrogate(agent: Any, surrogate: Any) -> Iterator[Any]:
     """Give the update's own loss another surrogate, whatever `loss` the agent has."""
     agent.surrogate = surrogate
     try:
-        yield partial(objective, agent)
+        yield partial(Algorithm.loss, agent)
     finally:
         del agent.surrogate
 

@@ -57,6 +57,7 @@ DOORS = {  # modules above a file that it names in a text: they are optional, or
         "rlenv._scripts.config.configs",
         *(f"rlenv._scripts.jobs.{job}" for job in ("comparison", "evaluation", "imitation", "training")),
     },
+    "agents/fsdp.py": {"rlenv.agents.sharding"},
     "agents/policies/make.py": {"rlenv.agents.language.policy", "rlenv.agents.language.vocabulary"},
     "agents/training/loop.py": {"rlenv.agents.engines.player"},
     "agents/training/settings.py": {"rlenv.agents.engines.player"},

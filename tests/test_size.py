@@ -34,9 +34,11 @@ ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in
     "rlenv.agents.rollouts.sb3_envs",
     "rlenv.agents.peer_names",
 )
+SHARDS = ("rlenv.agents.sharding",)  # models that one device does not hold
 DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
+        *SHARDS,
         "rlenv.picture",
         "rlenv.hub",
         "rlenv.tasks",
@@ -49,6 +51,7 @@ DOORS = {
     ),
     "REINFORCE on CartPole": (
         *ON_REQUEST,
+        *SHARDS,
         "rlenv.textgen",
         "rlenv.vector_env",
         "rlenv.verifiers",

@@ -12,13 +12,13 @@ from gymnasium.vector import VectorEnv
 from ..estimators import losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
-from ..rollout import Batch, Rollout
+from ..rollout import CLIPPED, Batch, Rollout
 from ..settings import absent
 from ..stateful import Stateful
-from .extras import with_extras
+from .extras import with_extras, with_reply_loss
 from .metrics import Reduce
 from .settings import AgentSettings
-from .update import Figures, objective, per_step
+from .update import Figures, correction, diagnosed, per_step
 
 if TYPE_CHECKING:
     from .teacher import Lesson
@@ -149,6 +149,45 @@ class Algorithm(AgentSettings):
         """Return the critic's loss at each step [N, T]: by default, its squared error."""
         return losses.squared_error(values, batch.required("value_targets"))
 
-    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
-        """Return the loss of some rows of a prepared rollout, and their metrics; see `update.objective`."""
-        return objective(self, batch)
+    def loss(self: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return the loss of some rows of a prepared rollout, and their metrics, tensors of one number.
+
+            L = - Σ_i Σ_t w_{i,t} (m_{i,t} surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V - target)_{i,t}²
+
+        With `reply_coef`, that times the mean of -log π over the tokens of replies is added. m is 1, unless another
+        policy acted and `mismatch` corrects for it, or `off_policy_mask` leaves steps out.
+        """
+        anchor, reply_loss = self.anchor, None
+        want = ["log_probs"] + ["entropy"] * bool(self.ent_coef) + [anchor.divergence] * anchor.wants_kl
+        if "reply_weights" in batch.extras:
+            evaluated, reply_loss = with_reply_loss(self, batch, tuple(want))
+        else:
+            evaluated = self.policy.evaluate(batch, tuple(want), anchor.reference)
+        log_probs = evaluated["log_probs"].where(batch.learnable, 0)
+        batch.noted()  # forgets what an earlier pass noted
+        surrogate = per_step(self, "surrogate", self.surrogate(log_probs, batch), log_probs)
+        noted = batch.noted()
+        clipped = noted.pop(CLIPPED, None)
+        factor, kept = correction(self, log_probs.detach(), batch)
+        terms = surrogate if factor is None else factor * surrogate
+        if self.ent_coef:
+            terms = terms + self.ent_coef * evaluated["entropy"]
+        if anchor.is_in_loss:
+            terms = terms - anchor.loss_term(self.policy, batch, log_probs, evaluated)
+        loss = -batch.total(batch.weights * terms)
+        if self.actor_waits:
+            loss = torch.zeros_like(loss)
+        metrics = {"train/policy_loss": loss.detach()} | diagnosed(self, log_probs.detach(), batch)
+        metrics |= {name: batch.total(values) for name, values in noted.items()}
+        if clipped is not None or kept is not None:
+            stopped = ~(batch.mask if kept is None else kept) | (~batch.mask if clipped is None else clipped)
+            has_advantage = batch.learnable & (batch.advantages != 0)  # others have no gradient that a clip could stop
+            metrics[CLIPPED] = (stopped & has_advantage).sum()
+        if reply_loss is not None and not self.actor_waits:
+            loss = loss + self.reply_coef * reply_loss
+            metrics["train/reply_loss"] = reply_loss.detach()
+        if self.uses_critic:
+            value_loss = batch.total(batch.weights * self.critic_loss(self.policy.values(batch), batch))
+            loss = loss + self.vf_coef * value_loss
+            metrics["train/value_loss"] = value_loss.detach()
+        return loss, metrics | {"train/loss": loss.detach()}

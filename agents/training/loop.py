@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from .. import processes
 from ..checks import check_count, check_goal
-from ..fsdp import deal_out, release_weights
+from ..fsdp import release_weights
 from ..policies import ControlPolicy, Policy, SavedPolicy, kind_of, make_policy
 from ..policies.base import critic_parameters
 from ..rollout import Batch, Rollout
@@ -134,7 +134,12 @@ class Loop(Algorithm):
         make = partial(make_policy, spec, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
-            self.policy = deal_out(make, self.device) if self.shard else make().to(self.device)
+            if self.shard:
+                from ..sharding import deal_out  # slow to import
+
+                self.policy = deal_out(make, self.device)
+            else:
+                self.policy = make().to(self.device)
         if self.uses_critic and not critic_parameters(self.policy):
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in declared_by(type(self)).items():

@@ -1,4 +1,4 @@
-"""What is logged about a rollout, as collected and as prepared; `update.objective` makes the metrics of a step."""
+"""What is logged about a rollout, as collected and as prepared; `Algorithm.loss` makes the metrics of a step."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class AgentSettings(WithSettings):
         saved=False,
         commands=TRAIN,
         heading="Every run",
-        more="Does not change the gradient; see `fsdp.py`.",
+        more="Does not change the gradient; see `sharding.py`.",
     )
     engine: Any = setting(
         default=None,

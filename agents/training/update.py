@@ -1,9 +1,6 @@
 """The update of an agent's policy, the same for every algorithm: functions of an agent and a batch.
 
-    L = - Σ_i Σ_t w_{i,t} (m_{i,t} surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
-
-With `reply_coef`, that times the mean of -log π over the tokens of replies is added. m is 1, unless another policy
-acted and `mismatch` corrects for it, or `off_policy_mask` leaves steps out.
+The loss is `Algorithm.loss`; here are its gradient in micro-batches, the optimizer steps, and the metrics of both.
 """
 
 from __future__ import annotations
@@ -17,9 +14,9 @@ from ..devices import to_floats
 from ..estimators.mismatch import episode_weights, off_policy_mask
 from ..fsdp import passes
 from ..policies import ControlPolicy
-from ..rollout import CLIPPED, ENV_RETURN, Batch, Rollout
+from ..rollout import ENV_RETURN, Batch, Rollout
 from .divergence import check_log_probs, fault_of
-from .extras import micro_batches, with_reply_loss
+from .extras import micro_batches
 from .metrics import WEIGHTS, Reduce, combined, critic_metrics, mismatch_metrics, sampled_metrics
 
 Figures = dict[str, torch.Tensor]
@@ -80,47 +77,6 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
     return combined(agent.reductions, [each for several in processes.gather(found) for each in several], counted)
 
 
-def objective(agent: Any, batch: Batch) -> tuple[torch.Tensor, Figures]:
-    """Return the loss of some rows of a prepared rollout, and their metrics; see `Agent.reductions`.
-
-    Metrics are tensors of one number, read once per optimizer step.
-    """
-    anchor, reply_loss = agent.anchor, None
-    want = ["log_probs"] + ["entropy"] * bool(agent.ent_coef) + [anchor.divergence] * anchor.wants_kl
-    if "reply_weights" in batch.extras:
-        evaluated, reply_loss = with_reply_loss(agent, batch, tuple(want))
-    else:
-        evaluated = agent.policy.evaluate(batch, tuple(want), anchor.reference)
-    log_probs = evaluated["log_probs"].where(batch.learnable, 0)
-    batch.noted()  # forgets what an earlier pass noted
-    surrogate = per_step(agent, "surrogate", agent.surrogate(log_probs, batch), log_probs)
-    noted = batch.noted()
-    clipped = noted.pop(CLIPPED, None)
-    correction, kept = _correction(agent, log_probs.detach(), batch)
-    terms = surrogate if correction is None else correction * surrogate
-    if agent.ent_coef:
-        terms = terms + agent.ent_coef * evaluated["entropy"]
-    if anchor.is_in_loss:
-        terms = terms - anchor.loss_term(agent.policy, batch, log_probs, evaluated)
-    loss = -batch.total(batch.weights * terms)
-    if agent.actor_waits:
-        loss = torch.zeros_like(loss)
-    metrics = {"train/policy_loss": loss.detach()} | _diagnosed(agent, log_probs.detach(), batch)
-    metrics |= {name: batch.total(values) for name, values in noted.items()}
-    if clipped is not None or kept is not None:
-        stopped = ~(batch.mask if kept is None else kept) | (~batch.mask if clipped is None else clipped)
-        has_advantage = batch.learnable & (batch.advantages != 0)  # others have no gradient that a clip could stop
-        metrics[CLIPPED] = (stopped & has_advantage).sum()
-    if reply_loss is not None and not agent.actor_waits:
-        loss = loss + agent.reply_coef * reply_loss
-        metrics["train/reply_loss"] = reply_loss.detach()
-    if agent.uses_critic:
-        value_loss = batch.total(batch.weights * agent.critic_loss(agent.policy.values(batch), batch))
-        loss = loss + agent.vf_coef * value_loss
-        metrics["train/value_loss"] = value_loss.detach()
-    return loss, metrics | {"train/loss": loss.detach()}
-
-
 def per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> torch.Tensor:
     """Return the result of a method of the agent; an error unless it has the shape of the steps [N, T]."""
     shape, wanted = tuple(getattr(returned, "shape", ())), tuple(steps.shape)
@@ -131,7 +87,7 @@ def per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> tor
     return found
 
 
-def _correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Return the factor of the surrogate at each step, a constant [N, T], and the steps that are kept; None for 1, all.
 
     Args:
@@ -148,7 +104,7 @@ def _correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torc
 
 
 @torch.no_grad()
-def _diagnosed(agent: Any, log_probs: torch.Tensor, batch: Batch) -> Figures:
+def diagnosed(agent: Any, log_probs: torch.Tensor, batch: Batch) -> Figures:
     """Return metrics of how far the log-probabilities are from those before the update, and sums of weights."""
     gap, known = log_probs - batch.log_probs, with_gradient(agent, batch)  # the others are not if `skip_idle_rows`
     moved, rows = gap.where(known, 0), known.any(1)
