@@ -5,7 +5,7 @@
 
 Every class of an agent is a dataclass: its constructor takes `factor`, checks it and sets the attribute. Type checkers
 and editors know that, the table under the docstring, what a checkpoint keeps, the options of commands and the table in
-docs/settings.md are made from the fields. Nothing here imports torch, so that `--help` need not.
+docs/appendix/settings.md are made from the fields. Nothing here imports torch, so that `--help` need not.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m rlenv._benchmarks.judged FOLDER --fetch | sh  # downloads the files, about 21 MB
     python -m rlenv._benchmarks.judged FOLDER --json now.json --before then.json --rows rows.jsonl
 
-A file of OWNER/NAME is FOLDER/OWNER/NAME/PATH, as in a clone. docs/answers.md has the table and what it means.
+A file of OWNER/NAME is FOLDER/OWNER/NAME/PATH, as in a clone. docs/appendix/verdicts.md has the table.
 """
 
 from __future__ import annotations

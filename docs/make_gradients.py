@@ -1,4 +1,4 @@
-"""Measure every agent's gradient against the exact one; write docs/gradients.md and its picture.
+"""Measure every agent's gradient against the exact one; write docs/appendix/gradients.md and its picture.
 
 python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the tables of the page
 """
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "gradients.md"
+PAGE = ROOT / "docs" / "appendix" / "gradients.md"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import speaking  # noqa: E402 (its folder is no package)
@@ -98,7 +98,7 @@ INTRODUCTION = """\
 # The gradient, exactly
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
-agent's real loss beside the true gradient. If these words are new, read [policy-gradient.md](policy-gradient.md) first.
+agent's real loss beside the true gradient. If these words are new, read [policy-gradient.md](../policy-gradient.md).
 
     rlenv check-gradient rloo grpo --group-size 2 --episodes 4 --tokens 2 --steps 3
     rlenv check-gradient my_file.py:MyAgent    # an agent of your own
@@ -260,7 +260,7 @@ are those of μ, and an action that is now more than three times as likely count
 - **`VESPO`**, here a sum over each episode, puts the weight into W, and counts episodes less whose W is far from 1. At
   s = 4 most are: the gradient is short, and its direction lost.
 - **Without weights** (`none`), π_old is μ, so the clip of `GRPO` stops the steps that have improved: with two updates
-  the direction is lost. In float32 the [limit on the gap](gpu.md#precision) ends such a run."""
+  the direction is lost. In float32 the [limit on the gap](../gpu.md#precision) ends such a run."""
 
 LATER = """\
 ## Later passes: gates, masks and tapers
@@ -423,7 +423,7 @@ def main() -> None:
     if sys.argv[1:] != ["--redraw"]:
         PAGE.write_text(page(), encoding="utf-8", newline="\n")
         print(PAGE.read_text(encoding="utf-8"))
-    draw(PAGE.read_text(encoding="utf-8"), ROOT / "docs" / "gradients.svg")
+    draw(PAGE.read_text(encoding="utf-8"), PAGE.with_suffix(".svg"))
 
 
 def draw(tables: str, path: Path) -> None:

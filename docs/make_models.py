@@ -1,4 +1,4 @@
-"""Write the tables of docs/models.md: python docs/make_models.py."""
+"""Write the tables of docs/appendix/models.md: python docs/make_models.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 
 from rlenv.agents.policies.presets import SIZES, preset_config  # noqa: E402
 
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "appendix" / "models.md"
 VOCABULARY = 2000
 
 

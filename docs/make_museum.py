@@ -1,11 +1,11 @@
-"""Write the table of docs/how-it-is-tested.md from tests/mutations.toml: python docs/make_museum.py."""
+"""Write the table of docs/appendix/planted-bugs.md from tests/mutations.toml: python docs/make_museum.py."""
 
 import re
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "how-it-is-tested.md"
+PAGE = ROOT / "docs" / "appendix" / "planted-bugs.md"
 MARKS = re.compile(r"(<!-- museum -->\n).*?(<!-- end of museum -->)", re.DOTALL)
 TABLE = """\
 Here are {count} bugs: {others} were reported in other projects, as the links show, {ours} were this project's, and
@@ -25,7 +25,7 @@ def museum() -> str:
     for bug in bugs:
         file, name = bug["test"].partition("[")[0].split("::test_")
         project = re.sub(r"([^/ ]+/([^/ ]+))#(\d+)", r"[\2#\3](https://github.com/\1/issues/\3)", bug["reference"])
-        text += f"| {bug['what']} | {project} | [{name.replace('_', ' ')}](../{file}) |\n"
+        text += f"| {bug['what']} | {project} | [{name.replace('_', ' ')}](../../{file}) |\n"
     return text
 
 

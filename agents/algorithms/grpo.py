@@ -13,9 +13,9 @@ class GRPO(ProximalAgent):
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
         L = - 1/N Σ_i 1/T_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 ± ε) A_i)
 
-    It has two biases, both measured in docs/gradients.md: the standard deviation gives more weight to prompts that are
-    almost always or almost never solved, and 1/T_i punishes long wrong answers less than short ones. The paper's KL
-    anchor is `kl_estimator="k3", kl_in="loss"`.
+    It has two biases, both measured in docs/appendix/gradients.md: the standard deviation gives more weight to prompts
+    that are almost always or almost never solved, and 1/T_i punishes long wrong answers less than short ones. The
+    paper's KL anchor is `kl_estimator="k3", kl_in="loss"`.
     """
 
     name = "grpo"

@@ -43,7 +43,7 @@ def preset_config(name: str, vocab_size: int, max_length: int) -> Any:
 TRAINED = 1e8  # parameters, from which on a model is taken to be pretrained
 # Of language models by size: most parameters; the learning rates of all weights and of an adapter, and that of all
 # weights in the warm start. Larger models move less; above TRAINED they are taken to be trained already, and move
-# more than models that have just imitated demonstrations (docs/settings.md: measured with 135 million).
+# more than models that have just imitated demonstrations (docs/appendix/settings.md: measured with 135 million).
 RATES = (
     (2e6, 3e-4, 3e-3, 2e-3),
     (2e7, 3e-5, 3e-4, 5e-4),

@@ -99,7 +99,7 @@ class Collector:
         if self._warns and self._state["seed"] is None and lost:
             self._warns = False
             warnings.warn(
-                f"{' and '.join(lost)} can be kept in a checkpoint (docs/how-it-is-tested.md, Resuming): training "
+                f"{' and '.join(lost)} can be kept in a checkpoint (docs/resuming.md): training "
                 "continues from one in a fresh environment",
                 stacklevel=3,
             )

@@ -159,7 +159,7 @@ def test_one_unlikely_action_in_bfloat16_does_not_end_a_run_and_a_shift_of_all_d
 # Presets: models made for an environment's spaces, of documented sizes.
 
 
-MILLIONS = {"tiny": (0.6, 0.8), "small": (4.5, 5.5), "base": (28.0, 32.0)}  # with embeddings; docs/models.md
+MILLIONS = {"tiny": (0.6, 0.8), "small": (4.5, 5.5), "base": (28.0, 32.0)}  # with embeddings; docs/appendix/models.md
 
 
 @pytest.mark.parametrize("name", PRESETS)

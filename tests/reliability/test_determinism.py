@@ -1,4 +1,4 @@
-"""The same seed gives the same run, to the last bit; docs/how-it-is-tested.md lists what can break that."""
+"""The same seed gives the same run, to the last bit; docs/resuming.md lists what can break that."""
 
 import random
 import sys
