@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from typing_extensions import override
@@ -19,11 +19,10 @@ from rlenv.verifiers.dialogues.chat_client import EpisodeOver, OutOfBudgetError
 PATH = "/v1/chat/completions"
 DEADLINE = 30  # seconds for a request to arrive, and for an answer to be read
 MOST_BYTES = 2**22  # of a request
-MOST_CONNECTIONS = 32  # at once
 
 
-class ChatServer(ThreadingHTTPServer):
-    """An endpoint in threads of this process, until `close`.
+class ChatServer(HTTPServer):
+    """An endpoint in a thread of this process, until `close`; requests are answered one after another.
 
     Args:
         ask: returns the answer to a request, both in JSON's types, or raises what `ProgramRun.ask` does.
@@ -33,13 +32,11 @@ class ChatServer(ThreadingHTTPServer):
         key: that requests have to send as `Authorization: Bearer KEY`.
     """
 
-    daemon_threads, block_on_close = True, False
-
     def __init__(self, ask: Callable[[Any], Any]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.ask, self.key = ask, secrets.token_urlsafe(32)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        self._free, self._open = threading.Semaphore(MOST_CONNECTIONS), True
+        self._open, self._connection = True, self.socket
         self._thread = threading.Thread(target=self._serve, name="rlenv-endpoint", daemon=True)
         self._thread.start()
 
@@ -48,23 +45,19 @@ class ChatServer(ThreadingHTTPServer):
             self.handle_request()
 
     @override
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return self._open and self._free.acquire(blocking=False)
-
-    @override
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def get_request(self) -> tuple[socket.socket, Any]:
+        self._connection, address = super().get_request()
+        return self._connection, address
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that go away in the middle of a request."""
 
     def close(self) -> None:
-        """Stop listening; requests that wait are answered by whoever answers them."""
+        """Stop listening, and cut off a request that has not arrived; one that waits is answered by `ask`."""
         self._open = False
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RD)
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.server_port), 1):  # wakes the thread
             pass
         self._thread.join(1)

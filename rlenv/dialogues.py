@@ -130,6 +130,7 @@ class Dialogues(OtherSide):
         for turn, text in zip(turns, texts, strict=True):
             if isinstance(text, Completion):
                 text.cut = turn.ending == CUT
+                text.prompt_tokens = self.encoding.max_length - turn.room - len(turn.ids)
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
 

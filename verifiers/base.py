@@ -125,6 +125,7 @@ class Completion(str):
         token_ids: the sampled tokens, with the end token if there is one; None if unknown.
         progress: of the training: `num_updates` so far and `max_updates`; empty if unknown. Values may be None.
         calls: of tools, if the tokenizer says how they are written; else None.
+        prompt_tokens: how many it was sampled after; set in dialogues, else None.
         cut: whether the turn ended at its limit; set in dialogues.
         reply: the messages that answered it, for verifiers that ask for it; None of the last turn.
     """
@@ -132,6 +133,7 @@ class Completion(str):
     token_ids: tuple[int, ...] | None = None
     progress: Mapping[str, Any] = {}
     calls: Sequence[Any] | None = None
+    prompt_tokens: int | None = None
     cut: bool = False
     reply: list[Message] | None = None
 

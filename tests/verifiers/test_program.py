@@ -20,7 +20,7 @@ import rlenv  # noqa: F401
 from rlenv.verifiers import Isolated, Problem, Verdict, make_verifier
 from rlenv.verifiers.base import Completion
 from rlenv.verifiers.builtin import Program
-from rlenv.verifiers.dialogues import chat_client, program_run, replay
+from rlenv.verifiers.dialogues import program_run, replay
 from rlenv.verifiers.dialogues.calls import Call
 from rlenv.verifiers.dialogues.chat_client import as_object, completion
 
@@ -80,7 +80,7 @@ def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, 
     playing = program.dialogue(SUM)
     verdict = playing._begun()
     if solve in programs.AT_ONCE:  # before the model has answered
-        assert eventually(lambda: playing.run._fault, 5)
+        assert eventually(lambda: playing.run._end, 5)
     for said in ("2", "3"):
         verdict = verdict or playing.reply(turn(said)).verdict
     playing.close()
@@ -231,7 +231,7 @@ def test_what_a_turn_looks_like_in_an_answer(monkeypatch):
     limits = {"tools": [TOOL], "max_tokens": None, "stop": ["\n"]}
     tagged = turn('think <tool_call>{"name": ...}</tool_call>', [CALL])
     answer = completion(3, tagged, limits)
-    monkeypatch.setattr(chat_client, "_openai", lambda: None)
+    monkeypatch.setitem(sys.modules, "openai.types.chat", None)
     (choice,) = as_object(answer).choices
     (call,) = choice.message.tool_calls
     assert (choice.finish_reason, choice.message.content, choice.message.role) == ("tool_calls", "think", "assistant")
@@ -279,6 +279,16 @@ def test_the_limits_of_the_first_call_are_those_of_the_environment():
     assert [tool["function"]["name"] for tool in made[0].encoder.chat.schemas] == ["calculator"]
 
 
+def test_a_later_call_may_ask_for_more_tokens_and_for_less_again():
+    def solve(problem, client):
+        said = list(ASK)
+        for most in (8, 16, 8):
+            said += [say(client, said, max_tokens=most), user("sure?")]
+        return 1.0
+
+    assert episode(Program(solve), turn("2"), turn("3"), turn("4"))[1] == Verdict(1.0)
+
+
 NOT_PROGRAMS = [
     row(Program, {"solve": 7}, "solve(problem, client)", "7"),
     row(Program, {"solve": int}, "int", "solve(problem, client)"),
@@ -315,6 +325,49 @@ def test_the_endpoint_answers_by_the_same_turns():
 
     said, verdict = episode(Program(solve), turn("2"), turn("3"))
     assert said == [[user("sure?")]] and verdict == Verdict(3.0)
+
+
+def test_usage_counts_the_tokens_of_the_episode():
+    """In the client and in the endpoint: the context before the turn, and the turn."""
+    told = []
+
+    def solve(problem, client):
+        answer = client.chat.completions.create(messages=ASK)
+        _, second = post(
+            client, json.dumps({"messages": [*ASK, answer.choices[0].message.model_dump(), user("sure?")]})
+        )
+        told.extend([answer.usage.model_dump(), second["usage"]])
+        return 1.0
+
+    settings = {"max_new_tokens": 2, "max_turns": 2, "test_fraction": 0.0, "disable_env_checker": True}
+    env = gym.make("TextGen-v0", verifier=solve, problems=[SUM], verifier_workers=0, **settings)
+    observation, _ = env.reset(seed=0)
+    wanted, done = [], False
+    while not done:
+        before = int(observation["length"])
+        for action in env.unwrapped.task.encoding.tokenizer.encode("22", add_special_tokens=False):
+            observation, _, done, _, _ = env.step(action)
+        wanted.append({"prompt_tokens": before, "completion_tokens": 2, "total_tokens": before + 2})
+    env.close()
+    assert len(told) == 2 and wanted[0]["prompt_tokens"] < wanted[1]["prompt_tokens"]
+    assert [{key: each[key] for key in wanted[0]} for each in told] == wanted
+    assert completion(1, "2", {"tools": [], "max_tokens": None, "stop": []})["usage"] is None  # nobody sampled it
+
+
+def test_an_episode_that_ends_cuts_off_half_a_request(left):
+    connections = []
+
+    def solve(problem, client):
+        host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
+        connections.append(socket.create_connection((host, int(port)), 10))
+        connections[-1].sendall(b"POST /v1/chat/completions HTTP/1.1\r\n")
+        say(client)
+        return 1.0
+
+    assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
+    assert eventually(lambda: not left(), 5)
+    for each in connections:
+        each.close()
 
 
 def raw(client, text):

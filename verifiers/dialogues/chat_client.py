@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from ..conversation import MORE, Message, calls_of, shown
+from ..conversation import MORE, Message, as_conversation, as_reply, calls_of, shown
 from .calls import MOST_CALLS, Call, calls_in, said
 from .toolbox import Tool
 
-FIXED: dict[str, tuple[Any, ...]] = {  # arguments of a call that an environment can obey in one way only
-    "n": (1,), "stream": (False,), "logprobs": (False,), "tool_choice": ("auto",),
-    "response_format": ({"type": "text"},),
-}  # fmt: skip
+ONLY = {"n": 1, "stream": False, "logprobs": False, "tool_choice": "auto", "response_format": {"type": "text"}}
 USED = ("messages", "tools", "max_tokens", "max_completion_tokens", "stop")
 IGNORED = {  # how the agent samples, and what concerns a server only
     "model", "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "user", "metadata", "store",
     "parallel_tool_calls", "stream_options", "reasoning_effort", "verbosity", "service_tier", "prompt_cache_key",
     "prompt_cache_retention", "safety_identifier", "timeout", "extra_headers", "extra_query", "extra_body",
 }  # fmt: skip
+UNSET = ("NotGiven", "Omit")  # OpenAI's marks for an argument that is not given
 ROLES = {"developer": "system", "function": "tool"}  # other names
-KINDS = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
+FIRST_CALL = "the first call about the first problem"
+GROWS = "an episode is one growing conversation"
 
 
 class EpisodeOver(BaseException):
@@ -86,29 +86,55 @@ class Client:
             self._endpoint.close()
 
 
-def limits_of(request: Mapping[str, Any]) -> dict[str, Any]:
+def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the tools, max_tokens and stop of a call, after checking all of it.
+
+    Args:
+        request: the arguments of the call.
+        wanted: the limits that it must have; more tokens will do; None for any.
 
     Raises:
         RefusedError: for what an environment cannot do.
     """
-    given = {name: value for name, value in request.items() if value is not None and not _is_unset(value)}
+    given = {name: each for name, each in request.items() if each is not None and type(each).__name__ not in UNSET}
     for name, value in given.items():
-        if name in FIXED and value not in FIXED[name]:
-            raise RefusedError(f" has {name}={shown(value)}; allowed: {FIXED[name][0]!r}")
-        if name not in FIXED and name not in USED and name not in IGNORED:
-            raise RefusedError(
-                f" has {name!r}, which an environment cannot obey; allowed: {', '.join((*USED, *FIXED))}"
-            )
+        if name in ONLY and value != ONLY[name]:
+            raise RefusedError(f"has {name}={shown(value)}; allowed: {ONLY[name]!r}")
+        if name not in {*ONLY, *USED, *IGNORED}:
+            raise RefusedError(f"has {name!r}, which an environment cannot obey; allowed: {', '.join((*USED, *ONLY))}")
     if not isinstance(given.get("messages"), (list, tuple)):
-        raise RefusedError(f" needs a list of messages, got {shown(given.get('messages'))}")
+        raise RefusedError(f"needs a list of messages, got {shown(given.get('messages'))}")
     stop, most = given.get("stop", ()), given.get("max_completion_tokens", given.get("max_tokens"))
     stops = [stop] if isinstance(stop, str) else list(stop)
     if not all(isinstance(each, str) and each for each in stops):
-        raise RefusedError(f" has stop={shown(stop)}; allowed: texts of at least one character")
+        raise RefusedError(f"has stop={shown(stop)}; allowed: texts of at least one character")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise RefusedError(f" has max_tokens={shown(most)}; allowed: whole numbers from 1")
-    return {"tools": list(map(_tool, given.get("tools", ()))), "max_tokens": most, "stop": stops}
+        raise RefusedError(f"has max_tokens={shown(most)}; allowed: whole numbers from 1")
+    limits = {"tools": list(map(_tool, given.get("tools", ()))), "max_tokens": most, "stop": stops}
+    for name, value in (wanted or {}).items():
+        enough = name == "max_tokens" and value is not None and (most or math.inf) >= value
+        if limits[name] != value and not enough:
+            raise RefusedError(f"has other {name} than {FIRST_CALL}: an environment has the same for all")
+    return limits
+
+
+def added(messages: Sequence[Any], said: Sequence[Message]) -> list[Message]:
+    """Return the messages that a call adds to what was said so far.
+
+    Raises:
+        ValueError: for messages that change the past, or that no conversation can have.
+    """
+    given = list(map(normal, messages))
+    for number, before in enumerate(said, 1):
+        if _key(before) not in map(_key, given[number - 1 : number]):
+            verb = "begins anew" if number == 1 else f"changes message {number}"
+            raise RefusedError(f"{verb}: {GROWS}")
+    fresh = given[len(said) :]
+    if not said:
+        return as_conversation(fresh)
+    if not fresh:
+        raise RefusedError(f"adds no message: {GROWS}")
+    return as_reply([{key: each[key] for key in ("role", "content")} for each in fresh])
 
 
 def normal(message: Any) -> Message:
@@ -119,24 +145,22 @@ def normal(message: Any) -> Message:
     """
     message = _plain(message)
     if not isinstance(message, Mapping):
-        raise RefusedError(f" has the message {shown(message)}; a message has a role and a content")
+        raise RefusedError(f"has the message {shown(message)}; a message has a role and a content")
     role = str(message.get("role"))
     role = ROLES.get(role, role)
     made = {key: message[key] for key in ("content", *MORE.get(role, ())) if message.get(key)}
     if isinstance(parts := made.get("content"), (list, tuple)):
         if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
-            raise RefusedError(f" has a message whose content is not text: {shown(parts)}")
+            raise RefusedError(f"has a message whose content is not text: {shown(parts)}")
         made["content"] = "".join(part["text"] for part in parts)
     if "tool_calls" in made:
         made["tool_calls"] = calls_of("the assistant", list(map(_plain, made["tool_calls"])))
     return {"role": role, "content": "", **made}
 
 
-def same(given: Message, returned: Message) -> bool:
-    """Tell whether a message of a later call is one of the conversation, as far as the conversation keeps it."""
-    said = [(each["role"], each["content"].strip(), each.get("tool_calls", ())) for each in (given, returned)]
-    said = [(role, text, [call["function"] for call in calls]) for role, text, calls in said]
-    return said[0] == said[1]
+def _key(message: Message) -> tuple[Any, ...]:
+    """Return what is compared of two messages."""
+    return message["role"], message["content"].strip(), [call["function"] for call in message.get("tool_calls", ())]
 
 
 def completion(number: int, turn: str, limits: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,30 +172,40 @@ def completion(number: int, turn: str, limits: Mapping[str, Any]) -> dict[str, A
         limits: of the call; see `limits_of`.
     """
     tools = {tool["function"]["name"]: tool for tool in limits["tools"]}
-    read = (calls_in(turn, tools) if tools else ())[:MOST_CALLS]
-    calls = [_made(f"call_{number}_{index}", call, tools) for index, call in enumerate(read, 1)]
-    text = str(turn)
-    if None in calls:  # one that cannot be read: the program gets the text
+    read = calls_in(turn, tools)[:MOST_CALLS] if tools else ()
+    try:
+        calls = [_called(f"call_{number}_{index}", call, tools) for index, call in enumerate(read, 1)]
+    except ValueError:  # a call that cannot be read: the program gets the text
         calls = []
+    text = str(turn)
     for stop in limits["stop"]:
         text = text.partition(stop)[0]
     message = {"role": "assistant", "content": said(text) or None if calls else text, "tool_calls": calls or None}
     reason = "tool_calls" if calls else "length" if getattr(turn, "cut", False) else "stop"
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
     names = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": "rlenv"}
-    return {**names, "choices": [choice], "usage": None}
+    return {**names, "choices": [choice], "usage": _usage(turn)}
 
 
-def _made(identity: str, call: Call, tools: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a call as OpenAI's API has it; None if it cannot be read."""
-    arguments: Any = call.arguments
-    if isinstance(arguments, str) and not call.fault:
-        try:
-            arguments = Tool(offered(tools[call.name])).read(arguments)
-        except (ValueError, KeyError):
-            return None
-    if call.fault:
+def _usage(turn: str) -> dict[str, int] | None:
+    """Return the tokens before a turn and in it; None of a turn that is not the model's."""
+    before, ids = getattr(turn, "prompt_tokens", None), getattr(turn, "token_ids", None)
+    if before is None or ids is None:
         return None
+    return {"prompt_tokens": before, "completion_tokens": len(ids), "total_tokens": before + len(ids)}
+
+
+def _called(identity: str, call: Call, tools: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call as OpenAI's API has it.
+
+    Raises:
+        ValueError: for one that cannot be read.
+    """
+    if call.fault:
+        raise ValueError(call.fault)
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        arguments = Tool(offered(tools[call.name])).read(arguments)
     function = {"name": call.name, "arguments": json.dumps(arguments, ensure_ascii=False)}
     return {"id": identity, "type": "function", "function": function}
 
@@ -191,11 +225,10 @@ def offered(tool: Mapping[str, Any]) -> Callable[..., Any]:
     properties, required = described.get("properties", {}), described.get("required", ())
     required = required or (properties if len(properties) == 1 else ())  # the only one is meant, whatever is said
     named = sorted(filter(str.isidentifier, properties), key=lambda name: name not in required)
-    empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    parameters = [inspect.Parameter(each, kind, default=empty if each in required else None) for each in named]
     function.__name__ = tool["function"]["name"]
-    function.__annotations__ = {name: KINDS.get(str(properties[name].get("type")), Any) for name in named}
-    defaults = {name: empty if name in required else None for name in named}
-    parameters = [inspect.Parameter(name, kind, default=default) for name, default in defaults.items()]
+    function.__annotations__ = {each: str for each in named if properties[each].get("type") == "string"}
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.schema = dict(tool)  # type: ignore[attr-defined]
     return function
@@ -204,15 +237,9 @@ def offered(tool: Mapping[str, Any]) -> Callable[..., Any]:
 def _tool(tool: Any) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise RefusedError(
-            f' has the tool {shown(tool)}; a tool is {{"type": "function", "function": {{"name": ...}}}}'
-        )
+        form = '{"type": "function", "function": {"name": ...}}'
+        raise RefusedError(f"has the tool {shown(tool)}; a tool is {form}")
     return {"type": "function", "function": json.loads(json.dumps(function, default=str))}
-
-
-def _is_unset(value: Any) -> bool:
-    """Tell whether a value is OpenAI's mark for an argument that is not given."""
-    return type(value).__name__ in ("NotGiven", "Omit")
 
 
 class Answered(SimpleNamespace):
@@ -229,15 +256,7 @@ class Answered(SimpleNamespace):
 
 def as_object(answer: dict[str, Any]) -> Any:
     """Return a chat completion as an object of OpenAI's library, or one with the same attributes."""
-    if (kind := _openai()) is not None:
-        return kind.model_validate(answer)
-    return json.loads(json.dumps(answer), object_hook=lambda pairs: Answered(**pairs))
-
-
-@cache
-def _openai() -> Any:
-    """Return the class of chat completions; None if OpenAI's library is not installed."""
     try:
-        return import_module("openai.types.chat").ChatCompletion
+        return import_module("openai.types.chat").ChatCompletion.model_validate(answer)
     except ImportError:
-        return None
+        return json.loads(json.dumps(answer), object_hook=lambda pairs: Answered(**pairs))

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from ..function import as_verdict
 from ..plugins.arguments import whole_number
 from ..plugins.registry import find_verifier, register_verifier
 from .chat_client import offered
-from .program_run import ProgramRun
+from .program_run import ProgramRun, out_of_budget
 
-FIRST = "first_call"  # the column with a problem's own prompt, and the tools and limits of the program's first call
+FIRST = "first_call"  # the column with the problem as its dataset has it, and the limits of calls
 OTHERWISE = "run again with the same turns, the program says something else: call {} has other messages; a program "
 REPEATS = "has to be deterministic in worker processes; pass verifier_workers=0 to run each one once, in a thread"
 
@@ -69,12 +69,11 @@ class Program(Verifier):
         self.settings = (solve, turns, timeout, reply_length, success_reward, reward_range, alphabet)
         self.solve = find_verifier(solve) if isinstance(solve, str) else solve
         self.name = getattr(self.solve, "__name__", type(self.solve).__name__)
-        if not callable(self.solve) or isinstance(self.solve, type):
-            raise ValueError(f"program: {self.name} must be a function solve(problem, client), got {solve!r:.60}")
         try:
             inspect.signature(self.solve).bind(None, None)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"program: {self.name} must take (problem, client): {first_line(error)}") from error
+            fault = first_line(error)
+            raise ValueError(f"program: {self.name} must be a function solve(problem, client): {fault}") from error
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
             raise ValueError(f"program: timeout must be a positive number of seconds, got {timeout!r}")
         self.turns = Turns(whole_number("program", "turns", turns, 1, 10_000), reply_length)
@@ -94,19 +93,18 @@ class Program(Verifier):
             ValueError: if the program makes no call about the first problem; about others, their episodes say why.
         """
         run = ProgramRun(self, problem, _seed(problem))
-        asked = run.begin()
+        asked = run.next()
         run.close()
-        if isinstance(asked, Verdict):
+        if isinstance(asked, Verdict) or run.limits is None:
             if self._first is None:
-                raise ValueError(f"program {self.name}: {asked.reason}")
-            return replace(problem, metadata={**problem.metadata, FIRST: {"prompt": problem.prompt}})
+                raise ValueError(f"program {self.name}: {asked.reason if isinstance(asked, Verdict) else asked}")
+            return problem
         if self._first is None:
             self._first = run.limits
-            tools = [offered(tool) for tool in run.limits["tools"]]
+            tools, most = list(map(offered, run.limits["tools"])), run.limits["max_tokens"]
             self.turns = replace(self.turns, tools=tools, stop_strings=run.limits["stop"])
-            if (most := run.limits["max_tokens"]) is not None:
-                self.answer_length = max(most - 1, 1)  # with the end token
-        return Problem(asked, problem.answer, {**problem.metadata, FIRST: {"prompt": problem.prompt, **self._first}})
+            self.answer_length = None if most is None else max(most - 1, 1)  # with the end token
+        return Problem(asked, problem.answer, {**problem.metadata, FIRST: (problem, self._first)})
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
@@ -114,7 +112,7 @@ class Program(Verifier):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        return f"{problem.text} {_seed(_given(problem))}"  # rows of one prompt differ by what is hidden
+        return f"{problem.text} {_seed(_first(problem)[0])}"  # rows of one prompt differ by what is hidden
 
     def judged(self, returned: Any) -> Verdict:
         """Return the verdict that a program's result is.
@@ -122,15 +120,13 @@ class Program(Verifier):
         Raises:
             ValueError: for something else.
         """
-        allowed = "return the reward, a Verdict or a pair of the reward and its parts"
-        if returned is None:
-            raise ValueError(f"{self.name} returned None; {allowed}")
         if isinstance(returned, Verdict):
             return returned
         reward, parts = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+        if reward is None or not isinstance(parts, Mapping):
+            allowed = "return the reward, a Verdict or a pair of the reward and its parts"
+            raise ValueError(f"{self.name} returned {returned!r:.60}; {allowed}")
         verdict = as_verdict(self.name, reward)
-        if not isinstance(parts, Mapping):
-            raise ValueError(f"{self.name} returned the parts {parts!r:.60}; {allowed}")
         return replace(verdict, parts={str(name): float(value) for name, value in parts.items()})
 
 
@@ -144,7 +140,7 @@ class Running(Dialogue):
 
     @override
     def reply(self, turn: str) -> Reply:
-        asked = self._next(lambda run: run.answer(turn))
+        asked = self._next(turn)
         if isinstance(asked, Verdict):
             self.close()
             return Reply(verdict=asked)
@@ -157,8 +153,9 @@ class Running(Dialogue):
 
     @override
     def out_of_budget(self) -> Verdict:
-        asked = self._next(ProgramRun.spend)
-        return asked if isinstance(asked, Verdict) else self.program.judged(self.program.least)
+        verdict = self._next(out_of_budget())
+        assert isinstance(verdict, Verdict)  # no further call has an answer
+        return verdict
 
     @override
     def close(self) -> None:
@@ -169,35 +166,33 @@ class Running(Dialogue):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "run": None}
 
-    def _next(self, resume: Callable[[ProgramRun], list[Message] | Verdict]) -> list[Message] | Verdict:
-        """Have the program go on from the call that waits; return what the next one adds, or the verdict."""
+    def _next(self, answer: str | BaseException) -> list[Message] | Verdict:
+        """Answer the call that waits; return what the next one adds, or the verdict."""
         failed = self._begun()
         assert self.run is not None
-        return resume(self.run) if failed is None else failed
+        return self.run.next(answer) if failed is None else failed
 
     def _begun(self) -> Verdict | None:
         """Run the program up to the call that waits; return a verdict if it does not come as far."""
         if self.run is not None:
             return None
-        first = self.problem.metadata.get(FIRST, {})
-        self.run = ProgramRun(self.program, _given(self.problem), _seed(_given(self.problem)), first)
-        asked = self.run.begin()
-        expected: Any = self.problem.prompt if "tools" in first else None
-        for number, (turn, reply) in enumerate([*self.past, ("", None)], 1):
+        given, limits = _first(self.problem)
+        self.run = ProgramRun(self.program, given, _seed(given), limits)
+        answers = [None, *(turn for turn, _ in self.past)]
+        expected = [None if limits is None else self.problem.prompt, *(reply for _, reply in self.past)]
+        for number, (answer, wanted) in enumerate(zip(answers, expected, strict=True), 1):
+            asked = self.run.next(answer)
             if isinstance(asked, Verdict) and asked.status != "ok":
                 return asked
-            if isinstance(asked, Verdict) or (expected is not None and asked != expected):
+            if isinstance(asked, Verdict) or (wanted is not None and asked != wanted):
                 return Verdict(0.0, status="error", reason=OTHERWISE.format(number) + REPEATS)
-            if number <= len(self.past):
-                asked, expected = self.run.answer(turn), reply
         return None
 
 
-def _given(problem: Problem) -> Problem:
-    """Return a problem as the program gets it, which is as its dataset has it."""
-    metadata = dict(problem.metadata)
-    first = metadata.pop(FIRST, None)
-    return problem if first is None else Problem(first["prompt"], problem.answer, metadata)
+def _first(problem: Problem) -> tuple[Problem, dict[str, Any] | None]:
+    """Return a problem as its dataset has it, and the limits of the first problem's first call, if known."""
+    first: tuple[Problem, dict[str, Any] | None] = problem.metadata.get(FIRST, (problem, None))
+    return first
 
 
 def _seed(problem: Problem) -> int:

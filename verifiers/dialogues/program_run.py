@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import inspect
-import math
 import queue
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ..base import Problem, Verdict, describe
-from ..conversation import Message, as_conversation, as_reply
-from .chat_client import Client, EpisodeOver, OutOfBudgetError, RefusedError, completion, limits_of, normal, same
+from ..conversation import Message
+from .chat_client import Client, EpisodeOver, OutOfBudgetError, RefusedError, added, completion, limits_of, normal
 from .world import Randomness
 
 NAME = "rlenv-program"  # of the threads
 PATIENCE = 1.0  # seconds in which a program that is given up has to end
 PAUSE = 0.01  # seconds before a call after the end fails
 AT_ONCE = "two calls wait at once: an episode is one conversation; make one after the other"
+WAITS = "the program ended while another call of it waits; wait for every answer"
+SPENT = "the turns or the context are used up"
 
 
 class ProgramRun:
@@ -31,56 +31,50 @@ class ProgramRun:
         program: with `solve`, `judged` and a limit of time; see `Program`.
         problem: that it gets.
         seed: of the global random states as it sees them.
-        first: the tools and limits that its first call must have; empty for any.
-
-    Attributes:
-        limits: of the first call.
-        past: the conversation so far.
+        limits: that its calls must have; None for those of its first call.
     """
 
-    def __init__(self, program: Any, problem: Problem, seed: int, first: Mapping[str, Any] | None = None) -> None:
-        self.program, self.problem = program, problem
-        self.limits: dict[str, Any] = {}
-        self.past: list[Message] = []
-        self._first = {name: value for name, value in (first or {}).items() if name != "prompt"}
-        self._randomness = Randomness(seed)
-        self._asked: queue.SimpleQueue[list[Message] | Verdict] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(self, program: Any, problem: Problem, seed: int, limits: Mapping[str, Any] | None = None) -> None:
+        self.program, self.problem, self.limits = program, problem, limits
+        self.said: list[Message] = []
+        self._asked: queue.SimpleQueue[list[Message] | Verdict] = queue.SimpleQueue()  # the first verdict ends the run
+        self._answers: queue.SimpleQueue[str | BaseException] = queue.SimpleQueue()
         self._calling = threading.Lock()  # held by the call that waits
-        self._calls, self._fault, self._spent, self._over = 0, "", False, False
+        self._calls, self._end = 0, ""  # why no further call has an answer
+        self._randomness = Randomness(seed)
         self._client = Client(self.ask, inspect.iscoroutinefunction(program.solve))
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
-    def begin(self) -> list[Message] | Verdict:
-        """Start the program; return the messages of its first call, or the verdict if there is none."""
-        return self._until_asked(self._thread.start)
+    def next(self, answer: str | BaseException | None = None) -> list[Message] | Verdict:
+        """Answer the call that waits, or start the program; return what the next call adds, or the verdict.
 
-    def answer(self, turn: str) -> list[Message] | Verdict:
-        """Answer the call that waits; return the messages that the next one adds, or the verdict at the end."""
-        made = completion(self._calls, turn, self.limits)
-        self.past.append(normal(made["choices"][0]["message"]))
-        return self._until_asked(lambda: self._answers.put(made))
-
-    def spend(self) -> list[Message] | Verdict:
-        """Have the call that waits say that turns or context ran out; return the verdict."""
-        self._spent = True
-        return self._until_asked(lambda: self._answers.put(OutOfBudgetError("the turns or the context are used up")))
+        Args:
+            answer: the model's turn, or what the call raises; None to start.
+        """
+        with self._randomness():
+            if answer is None:
+                self._thread.start()
+            else:
+                self._answers.put(answer)
+            try:
+                return self._asked.get(timeout=self.program.execution.timeout)
+            except queue.Empty:
+                took = f"the program took more than {self.program.execution.timeout:g} s after call {self._calls}"
+                return Verdict(0.0, status="timeout", reason=took)
 
     def close(self) -> None:
         """Give the program up: its call has no answer, and code that runs is interrupted."""
-        self._over = True
-        self._answers.put(EpisodeOver("the episode was given up"))
+        self._end = self._end or "the episode was given up"
+        self._answers.put(EpisodeOver(self._end))
         self._client.close()
-        if self._thread.ident is None:
-            return
         for _ in range(2):
             self._thread.join(PATIENCE)
             if self._thread.is_alive():  # reaches Python code, not a call of the system that does not return
-                identity, error = ctypes.c_ulong(self._thread.ident), ctypes.py_object(EpisodeOver)
+                identity, error = ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(EpisodeOver)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, error)
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a call, in the program's thread or another one of its; return the answer as OpenAI's JSON.
+        """Make a call, in any thread; return the answer as OpenAI's JSON.
 
         Raises:
             OutOfBudgetError: if turns or context ran out.
@@ -89,82 +83,54 @@ class ProgramRun:
         if not self._calling.acquire(blocking=False):
             raise self._refusal(AT_ONCE)
         try:
-            if self._over or self._fault or self._spent:
+            if self._end:
                 time.sleep(PAUSE)  # a program that ignores its end should not take a core
-                raise EpisodeOver(self._fault or "the episode is over: a call after its end has no answer")
+                raise EpisodeOver(self._end)
             self._calls += 1
             try:
-                fresh = self._fresh(request)
+                limits = limits_of(request, self.limits)
+                fresh = added(request["messages"], self.said)
             except ValueError as error:
-                colon = "" if isinstance(error, RefusedError) else ": "
-                raise self._refusal(f"call {self._calls}{colon}{error}") from error
+                colon = "" if isinstance(error, RefusedError) else ":"
+                raise self._refusal(f"call {self._calls}{colon} {error}") from error
+            self.limits = self.limits or limits
             self._asked.put(fresh)
             answer = self._answers.get()
             if isinstance(answer, BaseException):
+                self._end = str(answer)
                 raise answer
-            return dict(answer)
+            made = completion(self._calls, answer, limits)
+            self.said += [*fresh, normal(made["choices"][0]["message"])]
+            return made
         finally:
             self._calling.release()
 
-    def _fresh(self, request: Mapping[str, Any]) -> list[Message]:
-        """Return the messages that a call adds to the conversation.
-
-        Raises:
-            ValueError: for a call that no episode can have.
-        """
-        limits = limits_of(request)
-        for name, wanted in (self._first if self._calls == 1 else self.limits).items():
-            enough = name == "max_tokens" and wanted is not None and (limits[name] or math.inf) >= wanted
-            if limits[name] != wanted and not enough:
-                whose = "the first problem" if self._calls == 1 else "call 1"
-                raise RefusedError(f" has other {name} than {whose}: an environment has the same for all")
-        messages = [normal(message) for message in request["messages"]]
-        if self._calls == 1:
-            self.limits, self.past = limits, as_conversation(messages)
-            return list(self.past)
-        for number, before in enumerate(self.past, 1):
-            if number > len(messages) or not same(messages[number - 1], before):
-                verb = "begins anew" if number == 1 else f"changes message {number}"
-                raise RefusedError(f" {verb}: an episode is one growing conversation")
-        added = messages[len(self.past) :]
-        if not added:
-            raise RefusedError(" adds no message: an episode is one growing conversation")
-        fresh = as_reply([{"role": each["role"], "content": each["content"]} for each in added])
-        self.past += fresh
-        return fresh
-
     def _refusal(self, fault: str) -> EpisodeOver:
         """End the episode because of a call; return what this call raises."""
-        self._fault = self._fault or fault
-        self._asked.put(Verdict(0.0, status="error", reason=self._fault))
-        return EpisodeOver(self._fault)
-
-    def _until_asked(self, resume: Any) -> list[Message] | Verdict:
-        """Let the program go on until its next call or its end, with its random states."""
-        with self._randomness():
-            resume()
-            try:
-                asked = self._asked.get(timeout=self.program.execution.timeout)
-            except queue.Empty:
-                took = f"the program took more than {self.program.execution.timeout:g} s after call {self._calls}"
-                asked = Verdict(0.0, status="timeout", reason=took)
-        return asked
+        self._end = self._end or fault
+        self._asked.put(_failed(fault))
+        return EpisodeOver(fault)
 
     def _run(self) -> None:
         """Run the program, and say how it ended."""
-        verdict = None
         try:
             returned = self.program.solve(self.problem, self._client)
             verdict = self.program.judged(asyncio.run(returned) if inspect.iscoroutine(returned) else returned)
             if self._calling.locked():
-                self._fault = "the program ended while another call of it waits; wait for every answer"
+                verdict = _failed(WAITS)
             elif not self._calls:
-                self._fault = f"{self.program.name} never calls the model"
+                verdict = _failed(f"{self.program.name} never calls the model")
         except BaseException as error:  # whatever the program raises
-            if not self._spent:
-                self._fault = self._fault or describe(error)
-        self._over = True
-        if self._fault:
-            verdict = Verdict(0.0, status="error", reason=self._fault)
-        with suppress(Exception):
-            self._asked.put(verdict or self.program.judged(self.program.least))
+            spent = self._end == SPENT
+            verdict = self.program.judged(self.program.least) if spent else _failed(describe(error))
+        self._end = self._end or "the episode is over: a call after its end has no answer"
+        self._asked.put(verdict)
+
+
+def out_of_budget() -> OutOfBudgetError:
+    """Return what a call raises if turns or context ran out."""
+    return OutOfBudgetError(SPENT)
+
+
+def _failed(reason: str) -> Verdict:
+    return Verdict(0.0, status="error", reason=reason)
