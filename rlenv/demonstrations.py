@@ -22,6 +22,13 @@ class NoDemonstrationError(ValueError):
     """The verifier has no right answer to imitate."""
 
 
+class _LongTurnError(ValueError):
+    """A demonstration has a turn that is longer than a completion may be: `tokens` of the longest."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+
 @dataclass(frozen=True)
 class Demonstrations:
     """Episodes in the shape of the batched environment.
@@ -56,9 +63,21 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
     The replies between turns are what the dialogue answers; the last turn is not answered.
 
     Raises:
-        ValueError: if the verifier has no demonstration, or one is longer than its episode may be.
+        ValueError: if the verifier has no demonstration, or some are longer than their episodes may be.
     """
-    return _as_tensors(task, [_demonstrated(task, number) for number in range(start, start + count)], device)
+    episodes, lengths = [], []
+    for number in range(start, start + count):
+        try:
+            episodes.append(_demonstrated(task, number))
+        except _LongTurnError as error:
+            lengths.append(error.tokens)
+    if lengths:
+        most, longest = task.encoding.max_new_tokens, max(lengths)
+        raise ValueError(
+            f"{len(lengths):,} of {count:,} demonstrations have more than {most:,} tokens, the longest {longest:,}; "
+            f"pass max_new_tokens={longest} (--max-new-tokens {longest}), or problems whose demonstrations are shorter"
+        )
+    return _as_tensors(task, episodes, device)
 
 
 def _demonstrated(task: TextGenTask, number: int) -> _Episode:
@@ -72,10 +91,12 @@ def _demonstrated(task: TextGenTask, number: int) -> _Episode:
         raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
     if len(turns) > 1 and task.dialogues is None:
         raise ValueError(f"{what} has {len(turns)} turns, and {name} judges one completion")
+    actions = [turn_tokens(encoding, problem, text) for text in turns or [""]]
+    if (longest := max(map(len, actions))) > encoding.max_new_tokens:
+        raise _LongTurnError(longest)
     episode, exchange = _Episode(list(prompt.tokens), len(prompt.tokens)), task.other_side.begin(problem)
     try:
-        for count, text in enumerate(turns or [""], 1):
-            ids = turn_tokens(encoding, problem, text)
+        for count, ids in enumerate(actions, 1):
             episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
             episode.tokens += ids
             episode.actions += ids
@@ -106,7 +127,7 @@ def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
 
     Raises:
         NoDemonstrationError: without a text.
-        ValueError: if it is longer than a completion may be, or ends before its last token.
+        ValueError: if it ends before its last token.
     """
     if not text:
         raise NoDemonstrationError(
@@ -114,13 +135,11 @@ def turn_tokens(encoding: Encoding, problem: Problem, text: str) -> list[int]:
             "needs one (--sft-steps 0 skips the warm start)"
         )
     (tokens,) = encoding.encoder.spell("demonstration", [text])
-    what, most = f"demonstration {shown(text)}", encoding.max_new_tokens
+    what = f"demonstration {shown(text)}"
     if encoding.stop_string_end(text) is None:
         tokens = [*tokens, encoding.end_token(problem)]
     elif any(encoding.at_stop_string([tokens[:-1]])):
         raise ValueError(f"{what} goes on after the stop string of {encoding.stop_strings}")
-    if len(tokens) > most:
-        raise ValueError(f"{what} has {len(tokens)} tokens; allowed: {most} (max_new_tokens)")
     if stops := set(tokens[:-1]) & set(encoding.stop_token_ids):
         stop = encoding.tokenizer.convert_ids_to_tokens(min(stops))
         raise ValueError(f"{what} goes on after the stop token {stop!r}")

@@ -82,10 +82,18 @@ class _WithFields:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(option, field))
+def with_options(cls: type[C]) -> type[C]:
+    """Return a config or a group of its options as a dataclass; jedi asks for it at each class, not at their base."""
+    text = cls.__doc__
+    dataclass(kw_only=True, repr=False)(cls)
+    cls.__doc__ = _WithFields(text)  # type: ignore[assignment]
+    return cls
+
+
 class Config:
     """The options of a job: keyword arguments in Python, options of a command, lines of a file, by the same names.
 
-    Every subclass is a dataclass.
+    Every subclass is a dataclass, by `with_options`.
 
     Attributes:
         chosen: the names that were given, in any of these ways.
@@ -97,11 +105,6 @@ class Config:
     settings: dict[str, Any]
     chosen: frozenset[str]
     typed: frozenset[str]
-
-    def __init_subclass__(cls) -> None:
-        text = cls.__doc__
-        dataclass(kw_only=True, repr=False)(cls)
-        cls.__doc__ = _WithFields(text)  # type: ignore[assignment]
 
     def __new__(cls, **values: Any) -> Self:
         """Remember which names are given, whatever their values."""

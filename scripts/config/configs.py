@@ -13,7 +13,7 @@ from rlenv.agents.algorithms import SETTINGS
 from rlenv.agents.settings import Converted
 from rlenv.agents.training.settings import AgentConfig
 
-from .base import Config, named, option
+from .base import Config, named, option, with_options
 from .defaults import EPISODES, GROUP, TIMESTEPS
 from .names import Name, verifiers
 from .options import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+@with_options
 class Learner(ModelOptions, Budget, Settings):
     """The agent, its policy and its budget."""
 
@@ -72,6 +73,7 @@ class Learner(ModelOptions, Budget, Settings):
         super().__post_init__()
 
 
+@with_options
 class Evaluation(Config):
     """Evaluations, logs and plans."""
 
@@ -101,6 +103,7 @@ class Evaluation(Config):
     )
 
 
+@with_options
 class Checkpoints(Folder):
     """The run folder and its checkpoints."""
 
@@ -120,6 +123,7 @@ class Checkpoints(Folder):
     )
 
 
+@with_options
 class TrainConfig(
     Environment, Training, Learner, AdapterOptions, Sft, EngineOptions, Evaluation, Checkpoints, Processes, EveryRun
 ):
@@ -133,6 +137,7 @@ class TrainConfig(
     declares: ClassVar[str] = "train"
 
 
+@with_options
 class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Folder, Processes, EveryRun):
     """Supervised training on demonstrations; the fields are the options of `rlenv sft`."""
 
@@ -150,6 +155,7 @@ class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Folder
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+@with_options
 class OfAPolicy(Config):
     """How a policy is evaluated, or played with."""
 
@@ -173,6 +179,7 @@ class OfAPolicy(Config):
     )
 
 
+@with_options
 class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     """An evaluation of runs, checkpoints and models; `runs` and the options of `rlenv evaluate`."""
 
@@ -194,6 +201,7 @@ class EvaluateConfig(OfAPolicy, Text, Processes, EveryRun):
     overwrite: bool = option(default=False, help="Replace the file of --out.", heading="Options")
 
 
+@with_options
 class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, AdapterOptions, Sft, Folder, EveryRun):
     """A comparison of agents, each with several seeds; the fields are the options of `rlenv compare`."""
 
@@ -230,6 +238,7 @@ class CompareConfig(Environment, Training, ModelOptions, Budget, Settings, Adapt
     overwrite: bool = option(default=False, help="Delete an existing comparison and start again.")
 
 
+@with_options
 class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     """The training of a reward model on preference pairs; the fields are the options of `rlenv reward-model`."""
 
@@ -263,6 +272,7 @@ class RewardModelConfig(AdapterOptions, Folder, EveryRun):
     center_coef: float = option(default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
 
 
+@with_options
 class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
     """Episodes that a person or a policy plays; the fields are the options of `rlenv play`."""
 
@@ -273,10 +283,12 @@ class PlayConfig(OfAPolicy, Environment, Text, EveryRun):
     top: int = option(default=8, help="How many of the likeliest tokens are listed.", low=1, high=26)
 
 
+@with_options
 class Judged(VerifierArguments, ProblemFile):
     """A verifier, and perhaps a file of its problems."""
 
 
+@with_options
 class ServeConfig(Judged):
     """A server of a verifier; the fields are the options of `rlenv serve`."""
 
@@ -298,12 +310,14 @@ class ServeConfig(Judged):
     insecure: bool = option(default=False, help="Serve other machines without a token.")
 
 
+@with_options
 class Discounted(Settings):
     """The settings of a check."""
 
     gamma: float = option(default=1.0, help="Discount of the agent and of the objective.")
 
 
+@with_options
 class GradientConfig(Discounted, Json):
     """A check of agents' gradients; the fields are the options of `rlenv check-gradient`."""
 

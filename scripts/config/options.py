@@ -11,7 +11,7 @@ import click
 from rlenv.agents.checks import MOST_SLOTS
 from rlenv.agents.settings import Converted
 
-from .base import Config, declared, option, parameters
+from .base import Config, declared, option, parameters, with_options
 from .names import Name, tasks, verifiers
 from .parameters import ProblemSource, StopToken
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
+@with_options
 class Json(Config):
     """How a result is printed."""
 
     as_json: bool = option(default=False, help="Print the result as one JSON object on the last line.", flag="--json")
 
 
+@with_options
 class EveryRun(Json):
     """The options of every run."""
 
@@ -35,6 +37,7 @@ class EveryRun(Json):
     device: str = option(default="auto", help="Device: auto, cpu, cuda, cuda:1, ...")
 
 
+@with_options
 class Processes(Config):
     """The processes of torchrun."""
 
@@ -42,6 +45,7 @@ class Processes(Config):
     process_timeout: float = option(default=1800.0, help="Seconds that processes of torchrun wait for others.", low=1)
 
 
+@with_options
 class Folder(Config):
     """The folder of a run."""
 
@@ -52,6 +56,7 @@ class Folder(Config):
     overwrite: bool = option(default=False, help="Replace an existing run folder.")
 
 
+@with_options
 class Environment(Config):
     """The environment."""
 
@@ -70,6 +75,7 @@ class Environment(Config):
         return is_text(self.env_id)
 
 
+@with_options
 class TaskOptions(Config):
     """A task by its name."""
 
@@ -82,6 +88,7 @@ class TaskOptions(Config):
     stop_strings: Sequence[str] = ()  # of a task as lm-eval poses it
 
 
+@with_options
 class VerifierArguments(Config):
     """Arguments of a verifier."""
 
@@ -89,6 +96,7 @@ class VerifierArguments(Config):
     verifier_args: dict[str, Any] = option(default={}, help="Argument of the verifier.", flag="--verifier-arg")
 
 
+@with_options
 class VerifierOptions(VerifierArguments):
     """The verifier, and the processes that run it."""
 
@@ -112,6 +120,7 @@ class VerifierOptions(VerifierArguments):
     unsafe_local_exec: bool = option(default=False, help="Let the verifier `code` run programs without a sandbox.")
 
 
+@with_options
 class ProblemFile(Config):
     """A file of problems, or a data set."""
 
@@ -133,6 +142,7 @@ class ProblemFile(Config):
     )
 
 
+@with_options
 class ProblemOptions(ProblemFile):
     """The problems that an environment of text poses."""
 
@@ -147,6 +157,7 @@ class ProblemOptions(ProblemFile):
     )
 
 
+@with_options
 class Tokens(Config):
     """Prompts as tokens, lengths and precision."""
 
@@ -188,10 +199,12 @@ class Tokens(Config):
     )
 
 
+@with_options
 class Text(TaskOptions, VerifierOptions, ProblemOptions, Tokens):
     """The problems and the judge of an environment of text."""
 
 
+@with_options
 class Training(Text):
     """An environment of text in which a policy is trained."""
 
@@ -210,6 +223,7 @@ class Training(Text):
     )
 
 
+@with_options
 class Sft(Config):
     """The supervised warm start."""
 
@@ -228,6 +242,7 @@ class Sft(Config):
     )  # with more, Adam's step overflows
 
 
+@with_options
 class ModelOptions(Config):
     """The model that acts and learns."""
 
@@ -246,6 +261,7 @@ class ModelOptions(Config):
         return model_of(self.model)
 
 
+@with_options
 class AdapterOptions(Config):
     """A LoRA adapter."""
 
@@ -257,6 +273,7 @@ class AdapterOptions(Config):
     )
 
 
+@with_options
 class EngineOptions(Config):
     """Arguments of the engine that writes completions."""
 
@@ -268,6 +285,7 @@ class EngineOptions(Config):
     )
 
 
+@with_options
 class Settings(Config):
     """Settings of an agent."""
 
@@ -278,6 +296,7 @@ class Settings(Config):
     )
 
 
+@with_options
 class Budget(Config):
     """How long training lasts."""
 

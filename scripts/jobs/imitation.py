@@ -35,13 +35,12 @@ def warm_start(
     agent: Agent, demonstrations: Rollout, config: TrainConfig | SftConfig, in_passes: bool = False
 ) -> WarmStart:
     """Return the loop of a warm start on demonstrations, drawn with the run's seed."""
-    rate = config.sft_learning_rate
     return WarmStart(
         agent.policy,
         demonstrations,
         config.sft_steps or 0,
         config.sft_batch_size,
-        agent.usual("sft_learning_rate") if rate is None else rate,
+        model_defaults.imitation_rate(agent, config),
         micro_batch_size=agent.micro_batch_size,
         micro_batch_tokens=agent.micro_batch_tokens,
         seed=config.seed,
@@ -98,6 +97,7 @@ def sft(config: SftConfig) -> ImitatedRun:
     agent, config = _agent(config)
     stream = session.task_of(agent.env).stream
     config = _amount(config, len(stream.listed))
+    model_defaults.announce(agent, config)
     demonstrations = session.demonstrations(agent, config)
     envs, episodes = None, config.eval_episodes
     if episodes is None:
@@ -163,7 +163,6 @@ def _agent(config: SftConfig) -> tuple[Agent, SftConfig]:
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
         agent = build_agent("reinforce", config.but(device=device))
     processes.same_start(agent.policy)
-    model_defaults.announce(agent, config)
     return agent, config
 
 

@@ -66,18 +66,29 @@ def warm_start_steps(config: TrainConfig | CompareConfig) -> int:
     return STEPS if config.model in NAMES else 0
 
 
-def announce(agent: Agent, config: TrainConfig | SftConfig) -> None:
+def announce(agent: Any, config: TrainConfig | SftConfig) -> None:
     """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
     if not config.is_text:
         return
     if config.model in PRESETS and Path(config.model, "config.json").is_file():
         say(f"--model {config.model} is the preset, not the folder of that name; for the folder: ./{config.model}")
-    policy: Any = agent.policy
-    count, tokens, rate = policy.model.num_parameters(), agent.micro_batch_tokens, agent.learning_rate
-    if config.model in NAMES and count < LARGE:
+    if config.model in NAMES and agent.policy.model.num_parameters() < LARGE:
         return
-    chosen = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
-    chosen.append(f"{config.sft_steps or 'no'} steps of warm start")
+    if isinstance(config, SftConfig):
+        rate, amount, unit = imitation_rate(agent, config), f"{config.sft_steps} steps", "step"
+        flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
+    else:
+        rate, amount, unit = agent.learning_rate, f"{config.sft_steps or 'no'} steps of warm start", "update"
+        flags = "--learning-rate, --sft-steps"
+    chosen = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule", amount]
     if agent.micro_batch_size is None:
-        chosen.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
-    say(f"{count / 1e6:,.1f} M parameters: {', '.join(chosen)} (--learning-rate, --sft-steps, --micro-batch-tokens)")
+        tokens = agent.micro_batch_tokens
+        chosen.append(f"{tokens} tokens per pass" if tokens else f"one pass per {unit}")
+    millions = agent.policy.model.num_parameters() / 1e6
+    say(f"{millions:,.1f} M parameters: {', '.join(chosen)} ({flags}, --micro-batch-tokens)")
+
+
+def imitation_rate(agent: Agent, config: TrainConfig | SftConfig) -> float:
+    """Return the learning rate of supervised training: by default that of the policy."""
+    rate = config.sft_learning_rate
+    return agent.usual("sft_learning_rate") if rate is None else rate

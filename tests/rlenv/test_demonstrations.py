@@ -65,3 +65,14 @@ def test_listed_problems_may_have_a_column_of_turns(tmp_path):
         task.encoding.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)
     ]
     assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.encoding.max_new_tokens == 7
+
+
+def test_all_demonstrations_that_are_too_long_are_counted(tmp_path):
+    """One is as long as is allowed: with its end token, four tokens."""
+    path = tmp_path / "sums.jsonl"
+    answers = ["1234567", "12", "123", "1234", "12345"]
+    path.write_text("".join(f'{{"prompt": "{n}+{n}=", "answer": "{text}"}}\n' for n, text in enumerate(answers)))
+    task = task_of("exact", problems=str(path), max_new_tokens=4)
+    with pytest.raises(ValueError, match=r"3 of 5 .* 4 tokens, .* 8.*max_new_tokens=8"):
+        demonstrate(task, 0, 5)
+    demonstrate(task_of("exact", problems=str(path), max_new_tokens=8), 0, 5)

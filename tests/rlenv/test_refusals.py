@@ -168,6 +168,7 @@ USER = {"role": "user", "content": "1+1="}
 ANSWER = {"role": "assistant", "content": "2"}
 REFUSING = {"long_prompts": "error"}
 ALL = {"test_fraction": 0.0}
+EIGHT = {"problems": ["aab"] * 8}
 VERDICTS = ([Verdict(1.0)] * 3, [Verdict(1.0), None])
 MASKS = [True, [True, False], [[True, False, True]], [1, 0, 1], torch.ones(4).bool()]
 BOTH = (
@@ -220,7 +221,8 @@ ROWS = [
     row(rendered, {"template": BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}"}, "message 2", "'b'"),
     row(rendered, {"template": BOTH + "{% if 'a' in first and 'b' in second %}c{% endif %}"}, "what the messages"),
     row(rendered, {"template": "{{ raise_exception('no system role\nhere') }}"}, "system, user", "no system role"),
-    row(demonstration, {"answer": "9999"}, "demonstration '9999'", "5 tokens", "4", "max_new_tokens"),
+    row(demonstrated, {"turns": ("abc",), "max_new_tokens": 3, **EIGHT}, "8 of 8", "3 tokens", "max_new_tokens=4"),
+    row(demonstrated, {"turns": ("ab", "abcd"), "max_new_tokens": 3, **EIGHT}, "8 of 8", "max_new_tokens=5"),
     row(demonstration, {"answer": ""}, "Arith", "demonstration", "12+34="),
     row(demonstration, {"answer": "x6", "tokenizer": character_tokenizer(Arith().alphabet)}, "demonstration 'x6'"),
     row(demonstration, {"answer": "a</think>b", "tokenizer": qwen3(), "stop_tokens": "</think>"}, "stop token"),

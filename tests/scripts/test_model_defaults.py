@@ -48,6 +48,33 @@ def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
     )
 
 
+def test_supervised_training_names_its_own_rate_and_steps(folder, tmp_path):
+    """Three demonstrations in steps of two: each pass takes two steps, and no reward is learned from."""
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(f'{{"prompt": "{n}+{n}=", "answer": "{2 * n}"}}\n' for n in (1, 2, 3)))
+    options = ["--model", folder, "--problems", path, "--test-fraction", "0", "--sft-batch-size", "2"]
+    options += [
+        "--device",
+        "cpu",
+        "--max-new-tokens",
+        "8",
+        "--sft-learning-rate",
+        "0.004",
+        "--overwrite",
+        "--log-dir",
+        tmp_path / "run",
+    ]
+    lines = []
+    for amount in (["--epochs", "3"], ["--sft-steps", "5"]):
+        outcome = inprocess.run("sft", *options, *amount)
+        assert outcome.exit_code == 0, outcome.stderr
+        lines.append(next(line for line in outcome.stderr.splitlines() if "M parameters" in line))
+    assert "0.004" in lines[0] and " 6 steps" in lines[0] and " 5 steps" in lines[1]
+    assert "warm start" not in lines[0] and "update" not in lines[0] and "pass per step" in lines[0]
+    flags = ["--sft-learning-rate, --epochs, ", "--sft-learning-rate, --sft-steps, "]
+    assert all(flag in line for flag, line in zip(flags, lines, strict=True))
+
+
 def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(model_defaults, "LARGE", 1000)
     free = 3 * 2**20
