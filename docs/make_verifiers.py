@@ -1,4 +1,4 @@
-"""Write the tables of docs/verifiers.md and docs/lint.md: python docs/make_verifiers.py."""
+"""Write the tables of verifiers.md and appendix/lint.md in docs/: python docs/make_verifiers.py."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def attacks_table() -> str:
 
 TABLES = {
     "verifiers.md": {"verifiers": verifiers_table},
-    "lint.md": {"rules": rules_table, "attacks": attacks_table},
+    "appendix/lint.md": {"rules": rules_table, "attacks": attacks_table},
 }
 
 

@@ -26,7 +26,7 @@ from ..language.adapters import NAME
 from .base import Engine, Request, Written, weights_of
 
 VERSION = "0.32.0"  # the only one that is tested: its interfaces for training change from month to month
-HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/engines.md), version {VERSION}"
+HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/scaling.md), version {VERSION}"
 COLDEST, HOTTEST = 0.01, 2.0  # temperatures: it raises smaller ones, and refuses larger ones
 ADAPTER = "rlenv"  # name of an adapter in the engine
 

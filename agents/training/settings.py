@@ -274,7 +274,7 @@ class AgentSettings(WithSettings):
         commands=TRAIN,
         heading="Engine (text)",
         shown="our own decoder",
-        more="Or an `rlenv.agents.engines.base.Engine`; see docs/engines.md.",
+        more="Or an `rlenv.agents.engines.base.Engine`; see docs/scaling.md.",
     )
     engine_url: str | None = setting(
         default=None,

@@ -181,7 +181,7 @@ def equal_groups(run: History) -> Finding | None:
             f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
             f"eval/success_rate is {first.first:.4f} at update 0",
             f"use a longer warm start (--sft-steps, --sft-examples), {easier(run)}, or more tries per prompt "
-            f"(--group-size {4 * size if size > 0 else 16:.0f}); docs/recipes.md says what helped elsewhere",
+            f"(--group-size {4 * size if size > 0 else 16:.0f}); docs/why-is-my-reward.md says what helped elsewhere",
         )
     share = run["rollout/frac_reward_zero_std"].end if size > 1 else float(run["rollout/reward_std"].end == 0)
     always = run.solved and run.success.start >= SOLVED
