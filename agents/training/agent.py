@@ -168,7 +168,9 @@ class Agent(Loop):
         Raises:
             ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
         """
-        return saving.load(cls, path, env, device, trust, continue_env, settings)
+        from . import loading  # that a new training does not need
+
+        return loading.load(cls, path, env, device, trust, continue_env, settings)
 
     @property
     def n_envs(self) -> int:
@@ -236,7 +238,9 @@ class Agent(Loop):
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
-        return saving.parameters_of(self)
+        from . import loading
+
+        return loading.parameters_of(self)
 
     def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
         """Replace weights and the optimizer's state.
@@ -248,7 +252,9 @@ class Agent(Loop):
         Raises:
             ValueError: for names or shapes that the agent does not have.
         """
-        saving.set_parameters(self, given, exact_match)
+        from . import loading
+
+        loading.set_parameters(self, given, exact_match)
 
 
 def _is_single(space: spaces.Space, observation: Any) -> bool:

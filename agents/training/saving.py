@@ -1,34 +1,21 @@
-"""An agent as a checkpoint, and a checkpoint as an agent; `checkpoint.py` writes and reads the folder.
+"""An agent as a checkpoint; `loading.py` makes an agent of one, and `checkpoint.py` writes and reads the folder.
 
 The state is nested: every part of an agent says for itself what it carries from update to update.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from inspect import signature
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-import numpy as np
-import torch
-from gymnasium import spaces
-
 from .. import processes
-from ..checks import check_optional_count, first_line
-from ..files import reading
-from ..fsdp import check_whole, has_part, unsharded
-from ..policies.base import MODEL, Policy, weights_digest
-from ..rollouts.envs import MissingEnv, named_by_checkpoint, seed_of, shares_stream
-from ..settings import check_names, functions_of, is_kept
+from ..fsdp import has_part, unsharded
+from ..policies.base import weights_digest
+from ..settings import functions_of
 from ..stateful import DictState, Stateful
-from .checkpoint import COUNTERS, Checkpoint, read_checkpoint, while_unchanged, write_checkpoint
+from .checkpoint import COUNTERS, write_checkpoint
 from .generators import GeneratorState
-from .saved_spaces import described, space_of
-
-POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `get_parameters`
+from .saved_spaces import described
 
 
 def parts_of(agent: Any) -> dict[str, Stateful]:
@@ -79,249 +66,14 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     state["moments"] = processes.gather(moment)
     reference = None if agent.anchor.reference is agent.policy else agent.anchor.reference
     policy, reference, state = unsharded((agent.policy, reference, state))
-    facts = _facts(agent) | moment["counters"]
-    processes.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
-
-
-def _facts(agent: Any) -> dict[str, Any]:
-    """Return how the agent is made again, for agent.json."""
-    own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
     spaces = {"observation": agent.env.single_observation_space, "action": agent.env.single_action_space}
-    return {
-        "agent": own_name,
+    facts = {  # how the agent is made again, for agent.json
+        "agent": vars(type(agent)).get("name"),  # None for a class of your own, which loads its checkpoints itself
         "policy_kind": agent.policy.kind,
         "settings": agent.settings,
         "spaces": {name: described(space) for name, space in spaces.items()},
         "functions": functions_of(agent),
         **agent.origin,
+        **moment["counters"],
     }
-
-
-def load(
-    cls: type[Any],
-    path: str | Path | Checkpoint,
-    env: Any,
-    device: str | torch.device,
-    trust: bool,
-    continue_env: bool | None,
-    settings: dict[str, Any],
-) -> Any:
-    """Read a checkpoint folder; see `Agent.load`."""
-
-    def made_of(saved: Checkpoint) -> Any:
-        known = class_of(saved, cls)
-        if env is None and continue_env and saved.facts["env"] is None:
-            raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
-        state = saved.training(copied=processes.size() == 1)
-        with reading(saved.path):
-            check_names(known, saved.facts["settings"], signature(known).parameters)
-        if foreign := sorted(name for name in saved.facts["settings"] if not is_kept(known, name)):
-            named = ", ".join(foreign)
-            raise ValueError(f"{str(saved.path)!r} is damaged: {named} is not a setting that a checkpoint keeps")
-        agent = known(saved.policy, device=device, **_arguments(saved, env, trust, settings))
-        _restore(agent, saved, state, env is None, continue_env, settings)
-        return agent
-
-    return while_unchanged(path, made_of)
-
-
-def _restore(
-    agent: Any,
-    saved: Checkpoint,
-    state: Mapping[str, Any],
-    saved_env: bool,
-    continue_env: bool | None,
-    given: Mapping[str, Any],
-) -> None:
-    """Go on from a checkpoint, in a new agent with its policy and settings.
-
-    Args:
-        agent: the new one.
-        saved: the checkpoint.
-        state: of the training.
-        saved_env: whether the environment is the one that the checkpoint names, if any.
-        continue_env: as for `Agent.load`.
-        given: constructor arguments that replaced the saved ones.
-    """
-    same = saved_env and not isinstance(agent.env, MissingEnv)
-    if same:  # without the trust of this call, and with the name of a tokenizer that is gone
-        asked = given.get("env_kwargs", saved.facts["env_kwargs"])
-        known_as = {**agent.origin["env_kwargs"], **asked}
-        agent.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
-    facts: Mapping[str, Any] = saved.facts
-    for name in COUNTERS:
-        setattr(agent, name, facts[name])
-    wanted = agent.kl_coef or "kl_coef" not in given or agent.needs_teacher
-    if agent.anchor.reference is None and wanted:
-        agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
-    if continue_env is None:
-        continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
-    with reading(saved.path):
-        for name, part in parts_of(agent).items():
-            if name != "order" or "seed" not in given:  # which was drawn from the seed that is given
-                part.load_state_dict(state[name])
-        _go_on(agent, state["moments"], continue_env, "seed" in given)
-    for policy in filter(None, (agent.policy, agent.anchor.reference)):
-        policy.adopt_tokenizer(agent.env.metadata)
-
-
-def _go_on(agent: Any, moments: list[Mapping[str, Any]], continue_env: bool, own_seed: bool) -> None:
-    """Restore what `moment_of` returned in each process; the generator of actions without a seed of the user's only.
-
-    The moment of another number of processes has the same place in the stream of problems, if they share one; what
-    they sampled is not continued.
-    """
-    own_process = len(moments) == processes.size()
-    moment, parts = moments[processes.rank() if own_process else 0], own_parts_of(agent)
-    fresh = int(np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)[0] >> 1)
-    if own_seed or not own_process:
-        del parts["actions"]
-        if not own_seed:
-            agent.generators.actions.manual_seed(processes.own_seed(fresh))
-    if continue_env and (own_process or shares_stream(agent.env)):
-        agent.collector.seed(fresh)  # for an environment that did not say where it stood
-    else:
-        del parts["envs"]
-        if continue_env:
-            agent.collector.seed(seed_of(agent.env, fresh))
-    for name, part in parts.items():
-        part.load_state_dict(moment[name])
-
-
-def class_of(saved: Checkpoint, cls: type[Any]) -> type[Any]:
-    """Return the class of the agent in a checkpoint.
-
-    Args:
-        saved: the checkpoint.
-        cls: the class that is to load it.
-
-    Raises:
-        ValueError: if it is not `cls` or below, or a class of the user's own, which no name leads to.
-    """
-    name = saved.facts["agent"]
-    root = next(base for base in cls.__mro__ if vars(base).get("_is_root"))
-    if name in cls._places:
-        resolve_name(cls._places[name])  # imports it
-    known = _class_named(name, cls, root) or cls
-    if known is root:
-        named = f", {name!r}" if name else ""
-        raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
-    if not issubclass(known, cls):
-        raise ValueError(f"{str(saved.path)!r} holds a {known.__name__}, not a {cls.__name__}")
-    return known
-
-
-def _class_named(name: str | None, *roots: type[Any]) -> type[Any] | None:
-    """Return the class that defines this `name`, among classes and their subclasses, the newest first."""
-    for root in roots:
-        if name is not None and vars(root).get("name") == name:
-            return root
-        found = _class_named(name, *reversed(root.__subclasses__()))
-        if found is not None:
-            return found
-    return None
-
-
-def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
-
-    Args:
-        saved: the checkpoint.
-        env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
-            played. Another one has its own slots and groups.
-        trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
-        settings: keyword arguments that replace saved ones.
-
-    Raises:
-        ValueError: if an environment, trust or a learning rate has to be given.
-    """
-    facts, kept = saved.facts, {"learning_rate": None, **saved.facts["settings"]}
-    for name in [name for name in map(str, facts["functions"]) if name not in settings]:
-        raise ValueError(f"{str(saved.path)!r} was trained with a function as {name}: pass {name}=...")
-    if env is None and facts["env"] is not None:
-        arguments = {**kept, "env": facts["env"], "env_kwargs": facts["env_kwargs"], **settings}
-        arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
-        if _has_the_only(saved, arguments["env_kwargs"].get("tokenizer")):
-            arguments["env_kwargs"]["tokenizer"] = str(saved.policy.folder / MODEL)
-    else:
-        env = _missing_env(saved) if env is None else env
-        arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
-    if arguments["learning_rate"] is None:
-        raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
-    return arguments
-
-
-def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
-    """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
-    copy = saved.policy.folder / MODEL / "tokenizer_config.json"
-    gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
-    return gone and copy.is_file()
-
-
-def _missing_env(saved: Checkpoint) -> MissingEnv:
-    """Return the stand-in of an environment that has no name.
-
-    Raises:
-        ValueError: if the spaces could not be described.
-    """
-    spaces = saved.facts["spaces"]
-    if None in (spaces.get("observation"), spaces.get("action")):
-        raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
-    size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
-    return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
-
-
-# Weights and the optimizer's state by name, as stable-baselines3 gives and takes them.
-
-
-def parameters_of(agent: Any) -> dict[str, dict[str, Any]]:
-    """Return copies of the weights and of the optimizer's state; see `Agent.get_parameters`."""
-    check_whole(agent.policy, "get_parameters")
-    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict()})
-
-
-def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
-    """Replace weights and the optimizer's state; see `Agent.set_parameters`."""
-    check_whole(agent.policy, "set_parameters")
-    if not isinstance(given, Mapping):
-        spaces = (agent.env.single_observation_space, agent.env.single_action_space)
-        given = _parameters_of_checkpoint(Path(given), agent.policy.kind, *spaces)
-    known = {POLICY, OPTIMIZER}
-    if given.keys() - known or (exact_match and given.keys() != known):
-        raise ValueError(
-            f"set_parameters takes {POLICY!r} and {OPTIMIZER!r}, as get_parameters returns them, or one of them "
-            f"with exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
-        )
-    if POLICY in given:
-        agent.policy.load_state_dict(_fitting(agent.policy, given[POLICY], exact_match), strict=False)
-    if OPTIMIZER in given:
-        try:
-            agent.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
-        except (LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
-
-
-def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:
-    """Return the given weights if they fit the policy's own; nothing has been changed if they do not."""
-    own = policy.state_dict()
-    wrong = [name for name in given if name not in own or not isinstance(given[name], torch.Tensor)]
-    wrong += [name for name in own if exact_match and name not in given]
-    wrong += [name for name in own if name in given and name not in wrong and given[name].shape != own[name].shape]
-    if wrong:
-        raise ValueError(
-            f"set_parameters: {wrong[0]!r} does not fit the policy: give the weights that get_parameters returns, or "
-            "some of them with exact_match=False"
-        )
-    return dict(given)
-
-
-def _parameters_of_checkpoint(path: Path, kind: str, *spaces: spaces.Space) -> dict[str, Any]:
-    """Return the parameters in a checkpoint of an agent with this kind of policy.
-
-    Raises:
-        ValueError: if it has another kind.
-    """
-    saved = read_checkpoint(path)
-    if saved.policy.kind != kind:
-        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
-    return {POLICY: saved.policy.load(*spaces).state_dict(), OPTIMIZER: saved.training()["optimizer"]}
+    processes.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
