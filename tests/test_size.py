@@ -44,6 +44,7 @@ DOORS = {
         "rlenv.hub",
         "rlenv.tasks",
         "rlenv.verifiers.sandbox",
+        "rlenv.agents.language.gguf",
         "rlenv.agents.language.hints",
         "rlenv.verifiers.builtin",
         "rlenv.verifiers.dialogues",

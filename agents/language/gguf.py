@@ -41,24 +41,14 @@ PRE_TOKENIZERS = {  # by the file's name; transformers knows the others, and tak
 logger = logging.getLogger(__name__)
 
 
-def model_folder(spec: Any) -> Any:
-    """Return the folder of a model that is a GGUF file or the name of a packaged one; anything else as it is.
-
-    Args:
-        spec: what stands for a model.
+def folder_of(spec: str | Path) -> Path:
+    """Return the folder of a model that is a GGUF file or the name of a packaged one, written now or before.
 
     Raises:
         ValueError: for a file that is missing, damaged or of an architecture that transformers does not read, or a
             package that is not installed.
     """
-    if isinstance(spec, str) and spec in PACKAGED:
-        return _converted(_packaged(spec))
-    return _converted(Path(spec)) if is_gguf(spec) else spec
-
-
-def is_gguf(spec: Any) -> bool:
-    """Whether `spec` names a GGUF file, there or not."""
-    return isinstance(spec, (str, Path)) and Path(spec).suffix.lower() == SUFFIX and not Path(spec).is_dir()
+    return _converted(_packaged(spec) if isinstance(spec, str) and spec in PACKAGED else Path(spec))
 
 
 def _packaged(name: str) -> Path:

@@ -27,13 +27,30 @@ from ..checks import check_choice, first_line
 from ..errors import UnknownModelError
 from ..policies.presets import PACKAGED, PRESETS, preset_config
 from .adapters import base_of, has_adapter
-from .gguf import is_gguf, model_folder
 
 SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qwen3, gemma2, phi3 and gpt2"
 ATTENTION = ("sdpa", "eager")  # implementations that accept any mask
 
 RECURRENT = {"conv", "linear_attention", "hybrid", "hybrid_sliding"}  # transformers' names of kinds of layers
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def model_folder(spec: Any) -> Any:
+    """Return the folder of a model that is a GGUF file or the name of a packaged one; anything else as it is.
+
+    Raises:
+        ValueError: see `gguf.folder_of`.
+    """
+    if not is_gguf(spec) and not (isinstance(spec, str) and spec in PACKAGED):
+        return spec
+    from .gguf import folder_of  # for such models alone
+
+    return folder_of(spec)
+
+
+def is_gguf(spec: Any) -> bool:
+    """Whether `spec` names a GGUF file, there or not."""
+    return isinstance(spec, (str, Path)) and Path(spec).suffix.lower() == ".gguf" and not Path(spec).is_dir()
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:

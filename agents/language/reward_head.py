@@ -16,8 +16,7 @@ from rlenv._json import read_table
 from ..checks import first_line
 from ..policies.presets import PRESETS, preset_config
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
-from .gguf import model_folder
-from .loading import name_of
+from .loading import model_folder, name_of
 
 
 def make_reward_model(

@@ -16,8 +16,7 @@ from rlenv._json import check_tables
 
 from ..checks import first_line
 from .adapters import base_of, has_adapter
-from .gguf import model_folder
-from .loading import find_config
+from .loading import find_config, model_folder
 
 FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
 

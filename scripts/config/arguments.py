@@ -12,7 +12,7 @@ from typing import Any
 from rlenv.agents import Agent, peer_names
 from rlenv.agents.checks import check_choice
 from rlenv.agents.language.adapters import has_adapter, library
-from rlenv.agents.language.gguf import model_folder
+from rlenv.agents.language.loading import model_folder
 from rlenv.agents.policies import NAMES, tokenizer_of
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask

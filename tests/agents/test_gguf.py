@@ -62,7 +62,7 @@ def test_processes_that_come_together_write_the_folder_once(file, tmp_path, monk
     monkeypatch.setattr(gguf, "_convert", slow)
     monkeypatch.setattr(gguf.time, "sleep", lambda seconds: waiting.set())
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(gguf.model_folder, [file, file])
+        first, second = threads.map(gguf.folder_of, [file, file])
     assert first == second and len(calls) == 1
     assert [path.name for path in first.parent.iterdir()] == [first.name], "nothing is left of the lock"
 
