@@ -24,8 +24,7 @@ from transformers import (
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.agents import LanguageModelPolicy, Rollout, make_envs, warm_start
-from rlenv.agents.language.loading import model_folder
-from rlenv.agents.language.loading import load_model
+from rlenv.agents.language.loading import load_model, model_folder
 from rlenv.demonstrations import demonstrate
 from rlenv.verifiers import FunctionVerifier, Problem
 

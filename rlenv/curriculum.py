@@ -9,8 +9,6 @@ from typing import Any
 
 WINDOW = 256
 NEWEST_SHARE = 0.5
-THOMPSON = "thompson"
-CHOICES = (THOMPSON,)
 TARGET = 0.5  # the success rate at which a group of rewards varies most
 CANDIDATES = 16  # per choice
 HALF_LIFE = 8.0  # verdicts per arm after which evidence counts half
@@ -64,6 +62,9 @@ class Curriculum:
             self._newest += 1
             self._verdicts.clear()
 
+    def update(self) -> None:
+        """Do nothing: verdicts count at once."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return its progress, in plain values."""
         return {"level": self.level, "verdicts": [int(success) for success in self._verdicts]}
@@ -94,15 +95,20 @@ class ThompsonChoice:
         half_life: verdicts per arm after which evidence counts half, above 0.
         candidates: per choice, at least 1.
 
+    Attributes:
+        level: None; a curriculum has one.
+
     Raises:
         ValueError: for fewer than two arms.
     """
+
+    level: None = None
 
     def __init__(self, arms: Sequence[int], half_life: float = HALF_LIFE, candidates: int = CANDIDATES) -> None:
         self.arms = sorted(set(arms))
         if len(self.arms) < 2:
             raise ValueError(
-                f"prompt_choice={THOMPSON!r} chooses between problems of a list, or between levels of a verifier; "
+                f"prompt_choice='thompson' chooses between problems of a list, or between levels of a verifier; "
                 f"there is {len(self.arms)} to choose from"
             )
         self.half_life, self.candidates = half_life, min(candidates, len(self.arms))

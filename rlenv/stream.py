@@ -7,15 +7,17 @@ import warnings
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlenv.verifiers import Problem
 from rlenv.verifiers.base import Poser
 
-from .curriculum import CHOICES, Curriculum, ThompsonChoice
 from .problems import SPLITS, Problems, Prompt, hash_of, is_level, side_of
+
+if TYPE_CHECKING:
+    from .curriculum import Curriculum, ThompsonChoice
 
 FACTS = np.dtype(  # about a listed problem
     [
@@ -113,8 +115,8 @@ class ProblemStream:
         if problems is not None:
             self._listed = self._of_this_split(problems if isinstance(problems, Problems) else Problems.of(problems))
         self.curriculum: Curriculum | ThompsonChoice | None = None
-        if prompt_choice not in (None, *CHOICES):
-            raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
+        if prompt_choice not in (None, "thompson"):
+            raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: thompson")
         if prompt_choice is not None and curriculum is not None:
             raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if split == "train" and (curriculum, prompt_choice) != (None, None):
@@ -122,6 +124,8 @@ class ProblemStream:
                 self._groups = _grouped(self._keys if curriculum is None else self._checked_levels())
                 if curriculum is None:  # arms have numbers, in the order in which they come first
                     self._groups = dict(enumerate(self._groups.values()))
+            from .curriculum import Curriculum, ThompsonChoice  # for who chooses
+
             numbers = range(1, verifier.levels + 1) if self._groups is None else list(self._groups)
             self.curriculum = ThompsonChoice(numbers) if curriculum is None else Curriculum(numbers, curriculum)
 
@@ -202,7 +206,7 @@ class ProblemStream:
 
     def update(self) -> None:
         """Let a choice of prompts count the verdicts since the last rollout."""
-        if isinstance(self.curriculum, ThompsonChoice):
+        if self.curriculum is not None:
             self.curriculum.update()
 
     def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Prompt:
@@ -212,7 +216,7 @@ class ProblemStream:
         if self._groups is not None:
             group = self._groups[level]
             prompt = self._of_list(rng.choice(group), group, rng)
-            if isinstance(curriculum, Curriculum):
+            if curriculum.level is not None:  # which the problem names itself
                 return prompt
             problem = prompt.problem
             return replace(prompt, problem=Chosen(problem.prompt, problem.answer, problem.metadata, level))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
-from .curriculum import Curriculum, ThompsonChoice
 from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole_number
 from .forms import PARAMETERS, parted
 from .judge import Judge
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
+
+if TYPE_CHECKING:
+    from .curriculum import Curriculum, ThompsonChoice
 
 _REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
 
@@ -94,7 +96,7 @@ class TextGenTask:
     @property
     def level(self) -> int | None:
         """The newest level of difficulty of the curriculum; None without a curriculum."""
-        return self.stream.curriculum.level if isinstance(self.stream.curriculum, Curriculum) else None
+        return None if self.stream.curriculum is None else self.stream.curriculum.level
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""

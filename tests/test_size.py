@@ -40,6 +40,7 @@ DOORS = {
     "GRPO on text with a reward function": (
         *ON_REQUEST,
         *SHARDS,
+        "rlenv.curriculum",
         "rlenv.picture",
         "rlenv.hub",
         "rlenv.tasks",
