@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from .base import Poser, Verifier
+
+T = TypeVar("T")
 
 
 class Held:
@@ -24,9 +26,9 @@ class Held:
         return getattr(Verifier if instance is None else getattr(instance, self.holder), self.name)
 
 
-def held(holder: str = "poser") -> Any:
-    """Return a `Held`, which a type checker takes for anything."""
-    return Held(holder)
+def held(of: T, holder: str = "poser") -> T:
+    """Return a `Held`, which has the type of an attribute or a method of the class of what is held."""
+    return cast(T, Held(holder))
 
 
 class WithPoser(Verifier):
@@ -37,16 +39,16 @@ class WithPoser(Verifier):
     """
 
     poser: Poser = Poser()
-    alphabet: str = held()
-    prompt_length: int | None = held()
-    answer_length: int | None = held()
-    levels: int = held()
-    sample = held()
-    sample_at = held()
-    examples = held()
-    demonstration = held()
-    extract = held()
-    split_key = held()
+    alphabet = held(Poser.alphabet)
+    prompt_length = held(Poser.prompt_length)
+    answer_length = held(Poser.answer_length)
+    levels = held(Poser.levels)
+    sample = held(Poser.sample)
+    sample_at = held(Poser.sample_at)
+    examples = held(Poser.examples)
+    demonstration = held(Poser.demonstration)
+    extract = held(Poser.extract)
+    split_key = held(Poser.split_key)
 
 
 def makes_problems(poser: Poser) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,12 +41,12 @@ class WithTools(WithPoser):
         ValueError: for no tools, two of the same name, and as `make_tool` says.
     """
 
-    success_reward: float = held("verifier")
-    reward_range: tuple[float, float] = held("verifier")
-    part_weights: Mapping[str, float] = held("verifier")
-    does_not_catch: Mapping[str, str] = held("verifier")
-    request: str = held("verifier")
-    probes = held("verifier")
+    success_reward = held(Verifier.success_reward, "verifier")
+    reward_range = held(Verifier.reward_range, "verifier")
+    part_weights = held(Verifier.part_weights, "verifier")
+    does_not_catch = held(Verifier.does_not_catch, "verifier")
+    request = held(Verifier.request, "verifier")
+    probes = held(Verifier.probes, "verifier")
 
     def __init__(
         self,
