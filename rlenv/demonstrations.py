@@ -12,10 +12,10 @@ import torch
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import shown
 
-from .dialogues import Turn
 from .encoder import STOP, STRING
 from .encoding import Encoding
 from .task import TextGenTask
+from .turns import Turn
 
 
 class NoDemonstrationError(ValueError):

@@ -1,112 +1,24 @@
-"""What follows from a turn: the verdict on a completion, or the reply of a dialogue, or the end of an episode."""
+"""The other side of a task with dialogues: it replies to turns, and ends episodes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from rlenv._status import VERIFIER_FAILED
 from rlenv.verifiers import Problem, Reply, Verdict
-from rlenv.verifiers.base import REPLIED, Completion, Scorer, in_range, is_success
+from rlenv.verifiers.base import REPLIED, Completion, in_range
 from rlenv.verifiers.conversation import Message, text_of
 
 from .encoder import CUT
-from .encoding import Encoding
-from .judge import Exchange, Judge
-from .problems import is_level
-from .stream import arm_of
+from .judge import Exchange
+from .turns import Answer, OtherSide, Turn
 
 UNSPELLABLE = "the reply has characters that cannot be written here"
 
 
 class TooLongError(ValueError):
     """A reply has more tokens than it may have."""
-
-
-class Turn(NamedTuple):
-    """A turn that is over.
-
-    Attributes:
-        exchange: that it belongs to.
-        ids: its tokens.
-        ending: `STOP`, `STRING` or `CUT`.
-        room: how many tokens the context has left.
-    """
-
-    exchange: Exchange
-    ids: Sequence[int]
-    ending: str
-    room: int
-
-
-class Answer(NamedTuple):
-    """The environment's part after a turn.
-
-    Attributes:
-        reward: of the step that ended the turn.
-        info: of that step.
-        tokens: appended to the context; None if the episode is over.
-        cut: whether the episode was cut off: its last turn at its limit, or out of turns or context.
-    """
-
-    reward: float
-    info: dict[str, Any]
-    tokens: list[int] | None
-    cut: bool = False
-
-
-@dataclass(frozen=True)
-class OtherSide:
-    """The other side of a task: it answers turns.
-
-    Args:
-        judge: judges, and asks for replies.
-        encoding: of turns and replies.
-        record: learns of each verdict's problem and infos; see `TextGenTask`.
-    """
-
-    judge: Judge
-    encoding: Encoding
-    record: Callable[[Problem, Mapping[str, Any]], None]
-
-    def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-        """Return the infos of a verdict, after `record` has them."""
-        info = verdict_info(self.judge.verifier, problem, verdict)
-        self.record(problem, info)
-        return info
-
-
-@dataclass(frozen=True)
-class Completions(OtherSide):
-    """The other side of a task without dialogues: it has the only turn of an episode judged.
-
-    Args:
-        late: returns futures of verdicts, for the infos; the reward is NaN. None to judge at once.
-    """
-
-    late: Callable[[Sequence[Problem], Sequence[str]], Sequence[Future[Any]]] | None = None
-
-    def begin(self, problem: Problem) -> Exchange:
-        """Return an episode that begins."""
-        return Exchange(problem, False, [])
-
-    def answer(self, turns: Sequence[Turn]) -> list[Answer]:
-        """Return the ends of episodes whose completions ended in one step, which are judged all together."""
-        problems = [turn.exchange.problem for turn in turns]
-        texts = self.encoding.texts([turn.ids for turn in turns])
-        ends: list[tuple[float, dict[str, Any]]]
-        if self.late is not None:
-            ends = [(math.nan, {"verdict_future": future}) for future in self.late(problems, texts)]
-        else:
-            pairs = zip(problems, self.judge(problems, texts), strict=True)
-            ends = [(float(verdict.reward), self.conclude(problem, verdict)) for problem, verdict in pairs]
-        return [
-            Answer(reward, {"completion": text, **info}, None, turn.ending == CUT)
-            for turn, text, (reward, info) in zip(turns, texts, ends, strict=True)
-        ]
 
 
 @dataclass(frozen=True)
@@ -195,34 +107,6 @@ class Dialogues(OtherSide):
         if len(tokens) > self.encoding.max_reply_tokens:
             return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.encoding.max_reply_tokens}")
         return tokens
-
-
-def verdict_info(verifier: Scorer, problem: Problem, verdict: Verdict) -> dict[str, Any]:
-    """Return the info of one episode's verdict.
-
-    `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
-    """
-    level, arm = problem.metadata.get("level"), arm_of(problem)
-    return {
-        "verdict": {name: float(value) for name, value in verdict.parts.items()},
-        "is_success": is_success(verifier, verdict),
-        "verifier_failed": verdict.status in VERIFIER_FAILED,
-        "verdict_status": verdict.status,
-        "verdict_reason": verdict.reason,
-        **({"level": level} if is_level(level) else {}),
-        **({} if arm is None else {"prompt_arm": arm}),
-    }
-
-
-def outcome_of(reward: float, info: Mapping[str, Any]) -> tuple[str, bool | None]:
-    """Return `render`'s line about the end of an episode, and whether it was solved; None without a verdict.
-
-    Args:
-        reward: of the last step.
-        info: of that step; without a "verdict_status" the verdict comes later.
-    """
-    status = info.get("verdict_status", "no verdict yet")
-    return (f"reward {reward:g}", bool(info["is_success"])) if status == "ok" else (status, None)
 
 
 def _messages(reply: Reply) -> list[Message]:

@@ -22,8 +22,8 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
-from rlenv.dialogues import verdict_info
 from rlenv.posing import SEEDS, Episode, Posed, as_text
+from rlenv.turns import verdict_info
 from rlenv.verifiers.conversation import Message, text_of
 
 PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none

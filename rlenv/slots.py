@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from rlenv.verifiers import Problem, Reply, Verdict
 
-from .dialogues import Answer, Completions, Dialogues, Turn, verdict_info
 from .judge import Exchange, Judge
 from .problems import Prompt
+from .turns import Answer, Completions, Turn, verdict_info
+
+if TYPE_CHECKING:
+    from .dialogues import Dialogues
 
 TAKEN_SHARE = 1 / 8  # of all slots; so many replies are taken at a time, since reading them takes a separate pass
 Question = TypeVar("Question")
@@ -122,12 +125,11 @@ class Slots:
         self.verdicts: LateVerdicts | None = None
         self.replies: LateReplies | None = None
         # Dialogues say with a verdict that an episode is over: it cannot come later.
-        if isinstance(other_side, Dialogues):
+        if not isinstance(other_side, Completions):
             self.replies = LateReplies(judge) if late_replies and judge.pool is not None else None
-        else:
-            if late_verdicts and (record or LateVerdicts.help(judge)):
-                self.verdicts = LateVerdicts(judge, record)
-                self.other_side = replace(other_side, late=self.verdicts.submit)
+        elif late_verdicts and (record or LateVerdicts.help(judge)):
+            self.verdicts = LateVerdicts(judge, record)
+            self.other_side = replace(other_side, late=self.verdicts.submit)
         self.prompts: dict[int, Prompt] = {}
         self.exchanges: dict[int, Exchange] = {}
         self.held = np.zeros(num_slots, dtype=np.int64)
@@ -158,7 +160,7 @@ class Slots:
         """
         if self.replies is None:
             return dict(zip(turns, self.other_side.answer(list(turns.values())), strict=True))
-        assert isinstance(self.other_side, Dialogues)
+        assert not isinstance(self.other_side, Completions)
         self.other_side.say(list(turns.values()))
         self.replies.add(turns)
         answers: dict[int, Answer] = {}

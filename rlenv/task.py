@@ -14,15 +14,16 @@ from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
-from .dialogues import Completions, Dialogues
 from .encoding import Encoding, whole_number
 from .forms import PARAMETERS, parted
 from .judge import Judge
 from .problems import Prompt, listed_problems
 from .stream import ProblemStream
+from .turns import Completions
 
 if TYPE_CHECKING:
     from .curriculum import Curriculum, ThompsonChoice
+    from .dialogues import Dialogues
 
 _REMEMBERED = 65_536  # groups of a curriculum, whose problems can be posed again
 
@@ -74,7 +75,11 @@ class TextGenTask:
         self._prompt_tail = tuple(encoding.encoder.tail(first.prompt))
         if listed is None:
             check_inputs(self.verifier, [first])
-        self.dialogues = Dialogues(self.judge, encoding, self.record) if has_dialogues(self.verifier) else None
+        self.dialogues: Dialogues | None = None
+        if has_dialogues(self.verifier):
+            from .dialogues import Dialogues  # for verifiers with these alone
+
+            self.dialogues = Dialogues(self.judge, encoding, self.record)
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, first)
         self.other_side = self.dialogues or Completions(self.judge, encoding, self.record)  # answers turns

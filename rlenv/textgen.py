@@ -9,11 +9,11 @@ import numpy as np
 
 from rlenv.verifiers import Problem
 
-from .dialogues import Turn, outcome_of
 from .encoder import CUT
 from .judge import Exchange
 from .problems import Prompt
 from .task import TextGenTask, expanded
+from .turns import Turn, outcome_of
 
 
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):

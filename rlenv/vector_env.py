@@ -11,10 +11,10 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from .dialogues import Turn, outcome_of
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
+from .turns import Turn, outcome_of
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]

@@ -14,7 +14,6 @@ from ..policies.base import load_weights
 from .adapters import adapted_layers, is_adapters, share_frozen
 from .reading import Reading
 
-CRITICS = ("head", "separate")
 WEIGHTS = "critic.safetensors"
 
 

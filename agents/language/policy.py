@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gymnasium import spaces
@@ -22,7 +22,6 @@ from ..rollout import Obs, Rollout
 from . import adapters, policy_folder
 from .acting_copy import acting_copy, is_changed, least_rows
 from .attention import without_cudnn
-from .critic import CRITICS, Critic
 from .cuda_graph import Captures
 from .decoder import Decoder
 from .loading import has_plain_head, load_model, name_of
@@ -30,6 +29,9 @@ from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
 from .self_check import faults_named, try_out
 from .vocabulary import check_tokens
+
+if TYPE_CHECKING:
+    from .critic import Critic
 
 
 class LanguageModelPolicy(Policy):
@@ -117,7 +119,9 @@ class LanguageModelPolicy(Policy):
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
         self.critic: Critic | None = None
         if critic is not None:
-            self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
+            from .critic import Critic  # for agents with one alone
+
+            self.critic = Critic(self.model, check_choice("critic", critic, policy_folder.CRITICS) == "separate")
         self.eval()
 
     def _try_out(self) -> None:

@@ -21,9 +21,9 @@ from ..devices import HALVES
 from ..files import checking
 from ..policies.base import MODEL
 from . import adapters
-from .critic import CRITICS
 from .loading import ATTENTION, DTYPES
 
+CRITICS = ("head", "separate")
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = ("merge_rows", "share_prefixes", "pack_weights", "cuda_graphs", "activation_checkpointing")
