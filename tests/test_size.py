@@ -57,6 +57,7 @@ DOORS = {
     "REINFORCE on CartPole": (
         *ON_REQUEST,
         *SHARDS,
+        "rlenv.agents.policies.draws",
         "rlenv.textgen",
         "rlenv.vector_env",
         "rlenv.verifiers",

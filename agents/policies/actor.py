@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,9 @@ from typing_extensions import override
 
 from ..devices import to_device
 from ..rollout import map_obs
-from .draws import EpisodeDraws
+
+if TYPE_CHECKING:
+    from .draws import EpisodeDraws
 
 
 class Actor(ABC):
@@ -72,7 +74,7 @@ class PolicyActor(Actor):
         return for_env(taken, self.action_space, self.policy.squashes), actions, log_probs
 
     def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
-        if not isinstance(self.source, EpisodeDraws):
+        if self.source is None or isinstance(self.source, torch.Generator):
             return self.source
         acting = playing if self.waiting is None else playing & ~self.waiting
         return to_device(self.source.take(starts, acting), self.device)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium as gym
 import torch
@@ -18,7 +18,9 @@ from ..fsdp import local
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor, PolicyActor
 from .choosing import LOG_PROBS, Evaluated, Want
-from .draws import EpisodeDraws
+
+if TYPE_CHECKING:
+    from .draws import EpisodeDraws
 
 State = Any
 MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
@@ -110,6 +112,8 @@ class Policy(nn.Module):
         state, takes_tensors = self.initial_state(len(first)), isinstance(first, torch.Tensor)
         source: torch.Generator | EpisodeDraws | None = generator
         if self.draws_by_episode and generator is not None and not deterministic:
+            from .draws import EpisodeDraws  # for such policies alone
+
             source = EpisodeDraws(generator, len(first))
         return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, source)
 
