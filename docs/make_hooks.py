@@ -1,4 +1,4 @@
-"""Write the table of what each algorithm says in its own code, on algorithms.md: python docs/make_hooks.py."""
+"""Write the table of what each algorithm says in its own code, on appendix/papers.md: python docs/make_hooks.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from rlenv.agents import AGENTS, Agent
 from rlenv.agents.training.algorithm import Algorithm
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "algorithms.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "appendix" / "papers.md"
 TABLE = re.compile(r"(<!-- hooks -->\n).*?(<!-- /hooks -->)", re.DOTALL)
 HOOKS = (
     *(name for name in vars(Algorithm) if callable(getattr(Algorithm, name)) and name[0] != "_"),

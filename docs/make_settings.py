@@ -1,4 +1,4 @@
-"""Write the tables of appendix/settings.md and stable-baselines3.md in docs/: python docs/make_settings.py."""
+"""Write the tables of docs/appendix/settings.md and names.md: python docs/make_settings.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlenv.agents.setting import ANY, Setting
 from rlenv.agents.settings import declared_by
 from rlenv.agents.training.settings import AgentSettings
 
-PAGE, OF_SB3 = (Path(__file__).parent / name for name in ("appendix/settings.md", "stable-baselines3.md"))
+PAGE, OF_SB3 = (Path(__file__).parent / name for name in ("appendix/settings.md", "appendix/names.md"))
 
 
 def default_in_python(one: Setting) -> str:

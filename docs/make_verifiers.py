@@ -1,4 +1,4 @@
-"""Write the tables of verifiers.md and appendix/lint.md in docs/: python docs/make_verifiers.py."""
+"""Write docs/appendix/verifiers.md and lint.md: python docs/make_verifiers.py."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def attacks_table() -> str:
 
 
 TABLES = {
-    "verifiers.md": {"verifiers": verifiers_table},
+    "appendix/verifiers.md": {"verifiers": verifiers_table},
     "appendix/lint.md": {"rules": rules_table, "attacks": attacks_table},
 }
 

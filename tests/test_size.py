@@ -169,7 +169,9 @@ def sizes() -> dict[str, int]:
     found["lines: product"] = sum(lengths[path] for path in product)
     found["files: product"] = len(product)
     found["lines: longest file of the product"] = max(lengths[path] for path in product)
-    found["pages beside docs/api"] = sum(page.parent.name != "api" for page in (ROOT / "docs").rglob("*.md"))
+    found["pages beside docs/api and docs/appendix"] = sum(
+        page.parent.name not in ("api", "appendix") for page in (ROOT / "docs").rglob("*.md")
+    )
     found["depth of a package"] = max(len(path.relative_to(ROOT).parts) - 1 for path in product)
     found["depth of the tests"] = max(len(path.relative_to(ROOT).parts) - 1 for path in files["tests"])
     policy = ast.parse((ROOT / "agents" / "policies" / "base.py").read_text(encoding="utf-8")).body
