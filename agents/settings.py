@@ -140,11 +140,6 @@ class WithSettings:
         for name, one in self._declared.items():
             setattr(self, name, one.check(getattr(self, name)))
 
-    def _changed(self, *names: str) -> dict[str, Any]:
-        """Return the values of these settings that are not at their default."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value != self._declared[name].default}
-
     def refuse_idle(self, where: str, *names: str) -> None:
         """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
 
@@ -155,8 +150,10 @@ class WithSettings:
         Raises:
             ValueError: naming the first one.
         """
-        for name, value in self._changed(*names).items():
-            raise ValueError(f"{name}={value!r} has no effect {where}; leave it at {self._declared[name].default!r}")
+        for name in names:
+            value, default = getattr(self, name), self._declared[name].default
+            if value != default:
+                raise ValueError(f"{name}={value!r} has no effect {where}; leave it at {default!r}")
 
 
 def declare(cls: Any) -> None:
@@ -238,9 +235,8 @@ def _merged(classes: Iterable[type]) -> dict[str, Setting]:
     """Return the settings of classes; of those with the same name the first, as attributes are looked up."""
     settings: dict[str, Setting] = {}
     for cls in classes:
-        settings = settings | {
-            name: one for name, one in vars(cls).get("_own_settings", {}).items() if name not in settings
-        }
+        for name, one in vars(cls).get("_own_settings", {}).items():
+            settings.setdefault(name, one)
     return settings
 
 

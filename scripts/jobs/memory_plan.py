@@ -41,18 +41,15 @@ def dry_run(config: TrainConfig) -> None:
     if not config.is_text:
         raise ValueError(f"--dry-run plans the memory of language models; {config.env_id} has no text")
     network, work = workload(config)
-    plan, free, ranks = (
-        memory.plan(network, work),
-        free_for(config, work.device),
-        config.plan_processes or processes.size(),
-    )
+    plan, free = memory.plan(network, work), free_for(config, work.device)
+    ranks = config.plan_processes or processes.size()
     over = [name for name, size in plan.phases.items() if free is not None and size > free]
     anchored = bool(config.settings.get("kl_coef")) and not config.log_kl
     remedies = _remedies(network, work, over, free or 0, ranks, anchored) if over else {}
     result = {"processes": ranks, "parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases}
     result |= {"available": free, "remedies": remedies}
     where = f"{'of' if config.plan_memory else 'free on'} {work.device}"
-    click.echo(json.dumps(result) if config.as_json else _table(plan, free, ranks, where))
+    click.echo(json.dumps(result) if config.as_json else _table(plan, free, over, ranks, where))
     if free is not None and remedies:
         by_remedy: dict[str, list[str]] = {}
         for phase, remedy in remedies.items():
@@ -179,12 +176,11 @@ def _remedies(network: Any, work: Any, over: list[str], free: int, ranks: int, a
     return {phase: remedy(phase) for phase in over}
 
 
-def _table(plan: Any, free: int | None, ranks: int, where: str) -> str:
+def _table(plan: Any, free: int | None, over: list[str], ranks: int, where: str) -> str:
     rows = [("parameters", f"{plan.parameters:,}"), *((name, _shown(size)) for name, size in plan.parts.items())]
     rows = [("processes", str(ranks))] * (ranks > 1) + rows
     rows += [(f"peak: {name}", _shown(size)) for name, size in plan.phases.items()]
     rows.append((where, "unknown" if free is None else _shown(free)))
-    over = [name for name, size in plan.phases.items() if free is not None and size > free]
     fits = "unknown" if free is None else "yes" if not over else "no"
     return "\n".join(
         f"{name:<24}{size:>16}{'  does not fit' * (name.removeprefix('peak: ') in over)}"
