@@ -68,6 +68,7 @@ def check_learns(solve, updates=20, size=16):
     torch.manual_seed(0)
     agent.learn(total_episodes=updates * size)
     envs.close()
+    print("means", *(f"{each:.2f}" for each in means))
     assert sum(means[:3]) / 3 < 0.5 and sum(means[-3:]) / 3 > 0.8, means
 
 

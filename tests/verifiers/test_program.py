@@ -13,7 +13,7 @@ import gymnasium as gym
 import programs
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, processes_of
-from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, say, user
+from programs import ASK, HOSTILE, HOSTILE_PROCESSES, TOOL, agent, calling, say, user
 from refused import check_refused, row
 
 import rlenv  # noqa: F401
@@ -287,6 +287,30 @@ def test_a_later_call_may_ask_for_more_tokens_and_for_less_again():
         return 1.0
 
     assert episode(Program(solve), turn("2"), turn("3"), turn("4"))[1] == Verdict(1.0)
+
+
+def made_with_tools(solve):
+    settings = {"max_reply_tokens": 40, "test_fraction": 0.0, "verifier_workers": 0, "disable_env_checker": True}
+    return gym.make("TextGen-v0", verifier=Program(solve), problems=[SUM], tools=["calculator"], **settings)
+
+
+def test_tools_around_a_program_that_has_tools_are_refused():
+    with pytest.raises(ValueError, match=r"Program has tools of its own \(calculator\)"):
+        made_with_tools(agent)
+
+
+def test_tools_around_a_program_answer_turns_of_their_own():
+    env = made_with_tools(calling(stop=["\n"]))
+    env.reset(seed=0)
+    encoding = env.unwrapped.task.encoding
+    assert (encoding.stop_strings, encoding.max_turns) == (("\n",), 14)
+    infos = []
+    for text in ("calc(1+1)\n", "2\n"):
+        for action in encoding.tokenizer.encode(text, add_special_tokens=False):
+            *_, info = env.step(action)
+        infos.append(info)
+    env.close()
+    assert infos[0]["reply"].strip() == "2" and (infos[1]["tool_calls"], infos[1]["is_success"]) == (1, True)
 
 
 NOT_PROGRAMS = [

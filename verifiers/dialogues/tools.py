@@ -60,23 +60,29 @@ class WithTools(WithPoser):
         if isinstance(tools, str) or not isinstance(tools, Sequence) or not tools:
             raise ValueError(f"tools must be a list of functions or names, got {tools!r:.60}")
         made = [make_tool(tool) for tool in tools]
-        if verifier.turns.tools:
-            own = ", ".join(tool.__name__ for tool in verifier.turns.tools)
-            raise ValueError(f"{type(verifier).__name__} has tools of its own ({own}) and takes no others: omit them")
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.poser = self.verifier = verifier
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
-        longest = max(result_length, verifier.turns.reply_length or 0)
-        functions = [tool.function for tool in made]
-        self.turns = Turns(verifier.turns.max_turns + turns, longest, functions, self._instead)
         self.answer_length = None if verifier.answer_length is None else max(verifier.answer_length, CALL_LENGTH)
+        self._turns, self._functions = turns, [tool.function for tool in made]
+        _ = self.turns  # which refuses tools
         self.inputs = tuple(dict.fromkeys([*verifier.inputs, CALLED]))
         isolated = verifier.execution.isolated or any(tool.isolated for tool in made)
         self.execution = replace(verifier.execution, isolated=isolated)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.settings
+
+    @property
+    def turns(self) -> Turns:  # type: ignore[override]
+        """Those of the verifier, of a program once a problem is opened, and those with calls."""
+        own = self.verifier.turns
+        if own.tools:
+            kind, names = type(self.verifier).__name__, ", ".join(tool.__name__ for tool in own.tools)
+            raise ValueError(f"{kind} has tools of its own ({names}) and takes no others: omit them")
+        most, longest = own.max_turns + self._turns, max(self.box.result_length, own.reply_length or 0)
+        return replace(own, max_turns=most, reply_length=longest, tools=self._functions, instead=self._instead)
 
     @override
     def close(self) -> None:
