@@ -43,11 +43,13 @@ class Game(Verifier):
         return PaidAtTheEnd(problem)
 
 
-def trained(verifier, episodes, **kwargs):
+def trained(verifier, episodes, agent=agents.GRPO, critic=None, settings=None, **kwargs):
     """Return the rollouts of an agent, and its weights after two updates."""
     envs = gym.make_vec("TextGen-v0", 8, verifier=verifier, problems=PROMPTS, group_size=2, **SHAPE, **kwargs)
-    policy = tiny_policy("gpt2", envs)
-    agent = agents.GRPO(policy, envs, device="cpu", episodes_per_update=episodes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = tiny_policy("gpt2", envs, critic=critic)
+    agent = agent(policy, envs, device="cpu", episodes_per_update=episodes, **(settings or {}))
     rollouts, collect = [], agent.collector.collect
 
     def kept(*args, **kwargs):
@@ -81,6 +83,12 @@ def as_program(**kwargs):
 def test_a_dialogue_and_a_program_are_the_same_task(episodes):
     dialogue = trained(Game(), episodes)
     check_same(dialogue, trained(as_program(), episodes, verifier_workers=0))
+
+
+def test_turns_of_a_program_get_the_credit_of_those_of_a_dialogue():
+    """With a critic and a discount, each turn has advantages of its own."""
+    how = {"agent": agents.PPO, "critic": "head", "settings": {"gamma": 0.9, "gae_lambda": 0.8}}
+    check_same(trained(Game(), 16, **how), trained(as_program(), 16, verifier_workers=0, **how))
 
 
 @pytest.mark.slow
