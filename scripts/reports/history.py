@@ -86,14 +86,18 @@ class Series:
     def rise(self) -> tuple[float, float]:
         """Return how far the last values are above the first three, and the standard error of that.
 
-        The error comes from the differences of neighbours, so that a rise in a small part of the run does not hide in
-        it.
+        The error is that of `noise`, so that a rise in a small part of the run does not hide in it.
         """
         if len(self) < 2 * FEWEST:
             return 0.0, math.inf
         last = max(self.edge, FEWEST)
-        noise = max(math.sqrt(np.square(np.diff(self.values)).mean() / 2), ROUNDING * abs(self.values).max())
-        return float(_mean(self.values[-last:]) - _mean(self.values[:FEWEST])), noise * math.sqrt(1 / FEWEST + 1 / last)
+        error = self.noise * math.sqrt(1 / FEWEST + 1 / last)
+        return float(_mean(self.values[-last:]) - _mean(self.values[:FEWEST])), error
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a value around a curve that changes slowly, from the differences of neighbours."""
+        return max(math.sqrt(np.square(np.diff(self.values)).mean() / 2), ROUNDING * abs(self.values).max())
 
     def since(self, update: float) -> Series:
         """Return the values that were logged from an update on."""

@@ -341,10 +341,12 @@ def held_out_falls_behind(run: History) -> Finding | None:
 def worse_than_before(run: History) -> Finding | None:
     """A policy loses its ability: success, or else the reward, fell to a fraction of its best or of its start."""
     by_success = len(run.success) > 0
-    able, evidence = (run.success if by_success else run.reward).smooth(), []
+    measured = run.success if by_success else run.reward
+    able, evidence = measured.smooth(), []
     if run.updates >= FEW_UPDATES and len(able) >= 3 and (by_success or not run.is_text):
         peak, least = able.values.max(), 0.0 if by_success else able.values.min()
-        if peak - least > SEEN and able.last - least < LOST * (peak - least):
+        chance = 3 * measured.noise * math.sqrt(2 * len(able) / len(measured))  # in the difference of two points
+        if peak - least > SEEN and able.last - least < LOST * (peak - least) and peak - able.last > chance:
             name, best = "success in training" if by_success else "the reward", able.updates[able.values.argmax()]
             evidence = [f"{name} fell from {peak:.3g} at update {best:.0f} to {able.last:.3g} at update {run.updates}"]
     lost, compared = bool(evidence), worse(run.result.get("initial_eval"), run.result.get("eval"))

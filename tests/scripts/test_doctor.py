@@ -65,6 +65,8 @@ GAMED = {REWARD: sparse({at: part / 1000 for at, part in PARTS.items()}), SUCCES
 GAMED |= {HELD_OUT: sparse({0: 0, 12: 0})}
 FORM = {SUCCESS: shares(0.2, 0.5), REWARD: shares(0.2, 0.5) + line(0.1, 0.3)}
 SURE = {"train/entropy_loss": flat(-0.01)}
+# Measured on GSM8K, in twenty updates of four prompts with sixteen answers each, of which one problem was easy.
+EASY = sparse(dict(enumerate(np.array((2, 2, 8, 2, 2, 0, 2, 2, 0, 3, 0, 3, 0, 6, 2, 14, 0, 5, 2, 3)) / 100, start=1)))
 NEVER = {REWARD: flat(0), SUCCESS: flat(0), SPREAD: flat(0), EQUAL: flat(1)}
 
 SMALL_TASK = {name: column[[0, 5, 10, -1]] for name, column in CONTROL.items()}
@@ -141,6 +143,7 @@ CASES = {  # what is planted: (the rule that finds it and no other, or "", the r
     "chance in the default curve": ("", text(LUCKY)),
     "the same, of 2,000 episodes": ("held-out-falls-behind", text(LUCKY | {SUCCESS: flat(0.5)}, {"eval_every": 20})),
     "all success is lost": ("worse-than-before", text({REWARD: line(0.9, 0), SUCCESS: line(0.9, 0)})),
+    "an easy problem among few prompts": ("", first(20, {SUCCESS: EASY, REWARD: EASY})),
     "a success of six updates": ("", text({"time/iterations": AT / 40, REWARD: line(0.2, 0), SUCCESS: line(0.2, 0)})),
     "worse at the end": ("worse-than-before", ends(evaluated(0.915, 0.915), evaluated(0.785, 0.785))),
     "worse at the end, perhaps": ("", ends(evaluated(0.915, 0.915), evaluated(0.885, 0.885))),
