@@ -48,4 +48,4 @@ def test_a_program_is_trained_evaluated_played_and_reported(tmp_path, training):
 def test_two_processes_train_a_program(tmp_path, training, jobs):
     code, _, errors = jobs.run(*training)
     assert code == 0, errors
-    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes == 16
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu", trust=True).num_episodes == 16
