@@ -60,7 +60,8 @@ class PolicyActor(Actor):
     env_takes_tensors: bool
     device: torch.device
     deterministic: bool
-    source: torch.Generator | EpisodeDraws | None  # of randomness
+    generator: torch.Generator | None  # of random numbers, unless each episode has its own
+    draws: EpisodeDraws | None
 
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
@@ -74,10 +75,10 @@ class PolicyActor(Actor):
         return for_env(taken, self.action_space, self.policy.squashes), actions, log_probs
 
     def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
-        if self.source is None or isinstance(self.source, torch.Generator):
-            return self.source
+        if self.draws is None:
+            return self.generator
         acting = playing if self.waiting is None else playing & ~self.waiting
-        return to_device(self.source.take(starts, acting), self.device)
+        return to_device(self.draws.take(starts, acting), self.device)
 
     def _seen(self, values: Any) -> torch.Tensor:
         tensor = torch.as_tensor(values)

@@ -110,12 +110,12 @@ class Policy(nn.Module):
         """
         first = next(iter(obs.values())) if isinstance(obs, dict) else obs
         state, takes_tensors = self.initial_state(len(first)), isinstance(first, torch.Tensor)
-        source: torch.Generator | EpisodeDraws | None = generator
+        draws: EpisodeDraws | None = None
         if self.draws_by_episode and generator is not None and not deterministic:
             from .draws import EpisodeDraws  # for such policies alone
 
-            source = EpisodeDraws(generator, len(first))
-        return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, source)
+            draws = EpisodeDraws(generator, len(first))
+        return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, generator, draws)
 
     def distribution(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
