@@ -279,7 +279,7 @@ def main(model, updates, seed):
         imitate(policy, sums)
     else:
         if model == "smollm2":  # comes in a package, which rlenv reads
-            from rlenv.agents.language.gguf import model_folder
+            from rlenv.agents.language.loading import model_folder
 
             model = model_folder(model)
         policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).to(device)

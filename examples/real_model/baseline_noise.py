@@ -21,7 +21,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from rlenv.agents import Collector, LanguageModelPolicy, Rollout, make_envs
 from rlenv.agents.estimators.baselines import BASELINES
 from rlenv.agents.estimators.returns import hold_last, return_to_go
-from rlenv.agents.language.gguf import model_folder
+from rlenv.agents.language.loading import model_folder
 
 NAMES = ("leave-one-out", "length-weighted", "optimal-token")
 STEP = 5e-4  # of the weights along a direction

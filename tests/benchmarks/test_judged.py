@@ -199,6 +199,6 @@ def test_the_command_refuses_a_folder_that_does_not_exist(tmp_path, monkeypatch,
 
 
 def test_the_page_names_every_repository_with_its_revision():
-    page = (Path(__file__).parents[2] / "docs" / "answers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "appendix" / "verdicts.md").read_text(encoding="utf-8")
     for source in (source for data in DATA.values() for source in data.sources):
         assert f"(https://github.com/{source.repository}) | {source.revision[:8]} | {source.licence}" in page
