@@ -46,6 +46,21 @@ def test_a_sum_is_in_one_split_in_either_order():
     assert terms[0] and terms[1] and not terms[0] & terms[1] and all(a <= b for a, b in terms[0] | terms[1])
 
 
+def test_rows_of_gsm8k_ask_for_the_answer_and_lose_the_calculators_marks(tmp_path, monkeypatch):
+    row = {"question": "2 nests of 3 eggs. How many? ", "answer": "2*3 = <<2*3=6>>6 eggs.\n#### 6"}
+    paths = [str(tmp_path / name) for name in ("train.jsonl", "test.jsonl", "both.jsonl")]
+    for path in paths[:2]:
+        Path(path).write_text(json.dumps(row) + "\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["make_problems.py", *paths])
+    loaded("examples/gsm8k/make_problems.py").main()
+    problems = load_problems(paths[2])
+    assert [problem.metadata["split"] for problem in problems] == ["train", "test"]
+    assert problems[0].answer == "2*3 = 6 eggs.\n#### 6"
+    verifier = make_verifier("numeric")
+    judged = [verifier.verify(problems[0], text).reward for text in (problems[0].answer, "#### 7")]
+    assert problems[0].prompt.startswith("2 nests of 3 eggs. How many?\n") and judged == [1.0, 0.0]
+
+
 def test_the_steps_of_a_word_problem_are_right_and_no_question_is_in_both_splits(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["make_problems.py", str(tmp_path / "p.jsonl"), "--count", "300"])
     loaded("examples/word_problems/make_problems.py").main()

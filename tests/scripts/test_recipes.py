@@ -8,6 +8,8 @@ from loaded import loaded
 from tiny_models import write_chat_model
 
 from rlenv._scripts.config.arguments import build_agent
+from rlenv._scripts.evaluate import evaluate
+from rlenv._scripts.sft import sft
 from rlenv._scripts.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +40,21 @@ def test_a_recipe_builds_its_agent(path, tmp_path, monkeypatch):
         assert config.env_id == path.stem and agent.normalize_rewards
     else:
         assert int(first["length"].min()) > 0
+
+
+STAGES = {  # of GSM8K: a config, the command it is for, and what stands before its options
+    "evaluate": (evaluate, ["runs/gsm8k-sft"]),
+    "sft": (sft, []),
+    "grpo": (train, []),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_of_gsm8k_is_read_and_all_of_them_pose_the_same_prompts(name):
+    command, before = STAGES[name]
+    path = ROOT / "configs" / "gsm8k" / f"{name}.yaml"
+    assert f"rlenv {command.name} " in path.read_text(encoding="utf-8")
+    with command.make_context(command.name, [*before, "--config", str(path)]) as context:
+        posed = context.params["config"]
+    assert (posed.verifier, Path(posed.problems).name) == ("numeric", "gsm8k.jsonl")
+    assert posed.chat and not posed.ask
