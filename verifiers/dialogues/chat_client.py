@@ -159,7 +159,7 @@ def normal(message: Any) -> Message:
 
 
 def _key(message: Message) -> tuple[Any, ...]:
-    """Return what is compared of two messages."""
+    """Return the parts of a message that have to be equal: role, text and tool calls."""
     return message["role"], message["content"].strip(), [call["function"] for call in message.get("tool_calls", ())]
 
 

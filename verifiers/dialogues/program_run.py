@@ -128,7 +128,7 @@ class ProgramRun:
 
 
 def out_of_budget() -> OutOfBudgetError:
-    """Return what a call raises if turns or context ran out."""
+    """Return the error of a call for which turns or context ran out."""
     return OutOfBudgetError(SPENT)
 
 
