@@ -9,8 +9,9 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -19,10 +20,11 @@ from rlenv.verifiers.dialogues.chat_client import EpisodeOver, OutOfBudgetError
 PATH = "/v1/chat/completions"
 DEADLINE = 30  # seconds for a request to arrive, and for an answer to be read
 MOST_BYTES = 2**22  # of a request
+MOST_CONNECTIONS = 64  # at once; more are closed
 
 
-class ChatServer(HTTPServer):
-    """An endpoint in a thread of this process, until `close`; requests are answered one after another.
+class ChatServer(ThreadingHTTPServer):
+    """An endpoint in threads of this process, until `close`.
 
     Args:
         ask: returns the answer to a request, both in JSON's types, or raises what `ProgramRun.ask` does.
@@ -32,11 +34,13 @@ class ChatServer(HTTPServer):
         key: that requests have to send as `Authorization: Bearer KEY`.
     """
 
+    request_queue_size = MOST_CONNECTIONS
+
     def __init__(self, ask: Callable[[Any], Any]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.ask, self.key = ask, secrets.token_urlsafe(32)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        self._open, self._connection = True, self.socket
+        self._open, self._connections = True, WeakSet[Any]()  # those that are closed leave it
         self._thread = threading.Thread(target=self._serve, name="rlenv-endpoint", daemon=True)
         self._thread.start()
 
@@ -45,23 +49,24 @@ class ChatServer(HTTPServer):
             self.handle_request()
 
     @override
-    def get_request(self) -> tuple[socket.socket, Any]:
-        self._connection, address = super().get_request()
-        return self._connection, address
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        self._connections.add(request)
+        return len(self._connections) <= MOST_CONNECTIONS
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that go away in the middle of a request."""
 
     def close(self) -> None:
-        """Stop listening, and cut off a request that has not arrived; one that waits is answered by `ask`."""
+        """Stop listening, and cut off requests that have not arrived; one that waits is answered by `ask`."""
         self._open = False
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RD)
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.server_port), 1):  # wakes the thread
             pass
-        self._thread.join(1)
+        self._thread.join()
         self.server_close()
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -66,7 +66,8 @@ def import_others() -> None:
 
 def left_out(folder: str, names: list[str]) -> set[str]:
     """What a copy of the tree lacks."""
-    return {"__pycache__", *((".venv", ".git", "build", "runs") if Path(folder) == ROOT else ())} & {*names}
+    environments = [name for name in names if name.startswith(".venv")]
+    return {"__pycache__", *((*environments, ".git", "build", "runs") if Path(folder) == ROOT else ())} & {*names}
 
 
 def run(work: list[tuple[dict, list[str]]], copies: list[Path]):

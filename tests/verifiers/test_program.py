@@ -23,6 +23,7 @@ from rlenv.verifiers.builtin import Program
 from rlenv.verifiers.dialogues import program_run, replay
 from rlenv.verifiers.dialogues.calls import Call
 from rlenv.verifiers.dialogues.chat_client import as_object, completion
+from rlenv.verifiers.dialogues.toolbox import CALL_LENGTH
 
 cloudpickle.register_pickle_by_value(programs)  # so that workers need not find it
 SUM = Problem("1+1=", "2", {"row": 1})
@@ -77,9 +78,10 @@ def test_a_plain_call_has_arguments_by_name():
 @pytest.mark.parametrize(("solve", "status", "words"), [(solve, status, words) for solve, status, *words in HOSTILE])
 def test_a_hostile_program_is_one_line_and_leaves_nothing(solve, status, words, left):
     program = Program(solve, timeout=0.2)
-    playing = program.dialogue(SUM)
-    verdict = playing._begun()
+    playing, verdict = program.dialogue(SUM), None
     if solve in programs.AT_ONCE:  # before the model has answered
+        playing.run = program_run.ProgramRun(program, SUM, 0)
+        playing.run.next()
         assert eventually(lambda: playing.run._end, 5)
     for said in ("2", "3"):
         verdict = verdict or playing.reply(turn(said)).verdict
@@ -253,7 +255,7 @@ def test_a_problem_that_the_program_does_not_ask_about():
         raise OSError("no answer")
 
     program = Program(picky)
-    with pytest.raises(ValueError, match="picky: OSError: no answer"):
+    with pytest.raises(ValueError, match=r"picky\(problem, client\): OSError: no answer"):
         program.opened(Problem("1+1="))
     program.opened(SUM)
     problem = program.opened(Problem("1+1="))
@@ -313,12 +315,21 @@ def test_tools_around_a_program_answer_turns_of_their_own():
     assert infos[0]["reply"].strip() == "2" and (infos[1]["tool_calls"], infos[1]["is_success"]) == (1, True)
 
 
+def test_tools_around_a_program_leave_room_for_its_turns_and_for_calls():
+    lengths = [made_with_tools(calling(max_tokens=most)).unwrapped.task.encoding.max_new_tokens for most in (300, 8)]
+    assert lengths == [300, 1 + CALL_LENGTH]
+
+
+def first_opened(solve):
+    Program(solve).opened(SUM)
+
+
 NOT_PROGRAMS = [
-    row(Program, {"solve": 7}, "solve(problem, client)", "7"),
-    row(Program, {"solve": int}, "int", "solve(problem, client)"),
-    row(Program, {"solve": lambda problem: 0}, "(problem, client)"),
+    row(first_opened, {"solve": 7}, "(problem, client)", "not callable"),
+    row(first_opened, {"solve": int}, "int(problem, client)"),
+    row(first_opened, {"solve": lambda problem: 0}, "(problem, client)", "1 positional argument"),
     row(Program, {"solve": agent, "turns": 0}, "turns"),
-    row(Program, {"solve": agent, "timeout": 0}, "timeout", "0"),
+    row(Program, {"solve": agent, "timeout": -1}, "timeout", "-1"),
     row(make_verifier, {"spec": "program:nowhere.py:solve"}, "nowhere.py", "does not exist"),
 ]
 
@@ -344,7 +355,7 @@ def test_the_endpoint_answers_by_the_same_turns():
         _, first = post(client)
         said = [*ASK, first["choices"][0]["message"], user("sure?")]
         status, second = post(client, json.dumps({"messages": said, "stream": False, "temperature": 1}))
-        assert status == 200 and client.environ["OPENAI_BASE_URL"] == client.base_url
+        assert status == 200
         return float(second["choices"][0]["message"]["content"])
 
     said, verdict = episode(Program(solve), turn("2"), turn("3"))
@@ -378,26 +389,66 @@ def test_usage_counts_the_tokens_of_the_episode():
     assert completion(1, "2", {"tools": [], "max_tokens": None, "stop": []})["usage"] is None  # nobody sampled it
 
 
-def test_an_episode_that_ends_cuts_off_half_a_request(left):
+def connected(client):
+    host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
+    return socket.create_connection((host, int(port)), 5)
+
+
+def waits(connection):
+    """Tell whether the endpoint neither answers nor closes a connection."""
+    try:
+        connection.recv(1000)
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        pass
+    return False
+
+
+def test_an_episode_that_ends_cuts_off_half_requests(left):
     connections = []
 
     def solve(problem, client):
-        host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
-        connections.append(socket.create_connection((host, int(port)), 10))
-        connections[-1].sendall(b"POST /v1/chat/completions HTTP/1.1\r\n")
+        for _ in range(20):
+            connections.append(connected(client))
+            connections[-1].sendall(b"POST /v1/chat/completions HTTP/1.1\r\n")
         say(client)
         return 1.0
 
     assert episode(Program(solve), turn("2"))[1] == Verdict(1.0)
     assert eventually(lambda: not left(), 5)
+    assert not any(map(waits, connections))
     for each in connections:
         each.close()
 
 
+def test_an_idle_connection_holds_up_no_request():
+    def solve(problem, client):
+        with connected(client):
+            return float(post(client)[0])
+
+    assert Program(solve, timeout=2.0).dialogue(SUM).reply(turn("2")).verdict == Verdict(200.0)
+
+
+def test_connections_beyond_the_limit_are_closed(monkeypatch):
+    from rlenv import chat_server
+
+    monkeypatch.setattr(chat_server, "MOST_CONNECTIONS", 1)
+
+    def solve(problem, client):
+        with connected(client) as first, connected(client) as second:
+            closed = not waits(second)
+            first.sendall(f"{HEAD}\r\n".replace("KEY", client.api_key).encode())
+            status = first.recv(1000).split()[1]
+        say(client)
+        return float(closed and status == b"413")
+
+    assert Program(solve).dialogue(SUM).reply(turn("2")).verdict == Verdict(1.0)
+
+
 def raw(client, text):
     """Return what the endpoint says to half a request."""
-    host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
+    with connected(client) as connection:
         connection.sendall(text.replace("KEY", client.api_key).encode())
         connection.shutdown(socket.SHUT_WR)
         protocol, status = [*connection.recv(1000).decode().split(), "", ""][:2]
@@ -450,8 +501,7 @@ def test_a_slow_request_has_a_deadline(monkeypatch):
     monkeypatch.setattr(chat_server.Handler, "timeout", 0.1)
 
     def solve(problem, client):
-        host, port = client.base_url.removeprefix("http://").partition("/")[0].split(":")
-        with socket.create_connection((host, int(port)), 10) as connection:
+        with connected(client) as connection:
             connection.sendall(f"{HEAD}Content-Length: 9\r\n\r\n{{".replace("KEY", client.api_key).encode())
             answer = connection.recv(1000).decode()
         say(client)
@@ -469,10 +519,10 @@ def test_keys_are_of_one_episode():
         return float(post(client, key=keys[0])[0])
 
     program = Program(solve)
-    playing = [program.dialogue(SUM) for _ in range(2)]
-    assert playing[0]._begun() is None
-    assert playing[1].reply(turn("2")).verdict == Verdict(401.0) and len(set(keys)) == 2
-    playing[0].close()
+    first = program_run.ProgramRun(program, SUM, 0)
+    first.next()
+    assert program.dialogue(SUM).reply(turn("2")).verdict == Verdict(401.0) and len(set(keys)) == 2
+    first.close()
 
 
 def test_a_program_is_pickled_by_its_settings():

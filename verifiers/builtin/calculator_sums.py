@@ -38,12 +38,17 @@ class CalculatorSums(WithTools):
     def __init__(self, digits: int = 6, operands: int = 2, levels: int = 1, turns: int = 1) -> None:
         sums = Arith(digits, "+", operands, levels)
         whole_number("calculator-sums", "turns", turns, 1, 100)
-        assert sums.answer_length is not None and sums.prompt_length is not None
+        assert sums.answer_length is not None
         room = max(sums.answer_length + 1, 2 * MOST_CALLS)
         alphabet = "".join(dict.fromkeys(f"{sums.alphabet}calc(){FAILED}\n"))
         super().__init__(sums, ["calculator"], turns, room, alphabet, FAILED)
         self.settings = (digits, operands, levels, turns)
-        self.answer_length = sums.prompt_length + len("calc()")
+
+    @property
+    @override
+    def answer_length(self) -> int:  # type: ignore[override]
+        """That of a call, which is longer than an answer."""
+        return (self.verifier.prompt_length or 0) + len("calc()")
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:

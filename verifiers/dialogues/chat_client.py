@@ -7,7 +7,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,6 @@ IGNORED = {  # how the agent samples, and what concerns a server only
 }  # fmt: skip
 UNSET = ("NotGiven", "Omit")  # OpenAI's marks for an argument that is not given
 ROLES = {"developer": "system", "function": "tool"}  # other names
-FIRST_CALL = "the first call about the first problem"
 GROWS = "an episode is one growing conversation"
 
 
@@ -51,9 +50,8 @@ class Client:
 
     def __init__(self, ask: Callable[[Mapping[str, Any]], dict[str, Any]], is_async: bool) -> None:
         self._ask = ask
-        self.chat = SimpleNamespace(
-            completions=SimpleNamespace(create=self._create_later if is_async else self._create)
-        )
+        create = self._create_later if is_async else self._create
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=create))
 
     def _create(self, **request: Any) -> Any:
         return as_object(self._ask(request))
@@ -75,23 +73,18 @@ class Client:
         """The key of this episode there."""
         return str(self._endpoint.key)
 
-    @property
-    def environ(self) -> dict[str, str]:
-        """Both as variables of the environment, for a process."""
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.api_key}
-
     def close(self) -> None:
         """Close the endpoint, if it was asked for."""
         if "_endpoint" in self.__dict__:
             self._endpoint.close()
 
 
-def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> dict[str, Any]:
+def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tools, max_tokens and stop of a call, after checking all of it.
 
     Args:
         request: the arguments of the call.
-        wanted: the limits that it must have; more tokens will do; None for any.
+        wanted: the limits that it must have; more tokens will do; none for any.
 
     Raises:
         RefusedError: for what an environment cannot do.
@@ -111,10 +104,10 @@ def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> d
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise RefusedError(f"has max_tokens={shown(most)}; allowed: whole numbers from 1")
     limits = {"tools": list(map(_tool, given.get("tools", ()))), "max_tokens": most, "stop": stops}
-    for name, value in (wanted or {}).items():
+    for name, value in wanted.items():
         enough = name == "max_tokens" and value is not None and (most or math.inf) >= value
         if limits[name] != value and not enough:
-            raise RefusedError(f"has other {name} than {FIRST_CALL}: an environment has the same for all")
+            raise RefusedError(f"has other {name} than the first problem's first call: they are the same for all")
     return limits
 
 
@@ -183,16 +176,12 @@ def completion(number: int, turn: str, limits: Mapping[str, Any]) -> dict[str, A
     message = {"role": "assistant", "content": said(text) or None if calls else text, "tool_calls": calls or None}
     reason = "tool_calls" if calls else "length" if getattr(turn, "cut", False) else "stop"
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    usage, before = None, getattr(turn, "prompt_tokens", None)  # which a demonstrated turn has not
+    if before is not None:
+        tokens = len(getattr(turn, "token_ids", None) or ())
+        usage = {"prompt_tokens": before, "completion_tokens": tokens, "total_tokens": before + tokens}
     names = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": "rlenv"}
-    return {**names, "choices": [choice], "usage": _usage(turn)}
-
-
-def _usage(turn: str) -> dict[str, int] | None:
-    """Return the tokens before a turn and in it; None of a turn that is not the model's."""
-    before, ids = getattr(turn, "prompt_tokens", None), getattr(turn, "token_ids", None)
-    if before is None or ids is None:
-        return None
-    return {"prompt_tokens": before, "completion_tokens": len(ids), "total_tokens": before + len(ids)}
+    return {**names, "choices": [choice], "usage": usage}
 
 
 def _called(identity: str, call: Call, tools: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,11 +236,8 @@ class Answered(SimpleNamespace):
 
     def model_dump(self, exclude_none: bool = False, **_: Any) -> dict[str, Any]:
         """Return the object in JSON's types."""
-
-        def kept(pairs: dict[str, Any]) -> dict[str, Any]:
-            return {name: value for name, value in pairs.items() if not (exclude_none and value is None)}
-
-        return dict(json.loads(json.dumps(self, default=vars), object_hook=kept))
+        kept = {name: each for name, each in vars(self).items() if not (exclude_none and each is None)}
+        return dict(json.loads(json.dumps(kept, default=partial(Answered.model_dump, exclude_none=exclude_none))))
 
 
 def as_object(answer: dict[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import math
 import string
 from collections.abc import Mapping, Sequence
@@ -12,13 +11,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, Verdict, Verifier, first_line
+from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, Verdict, Verifier
 from ..conversation import Message
 from ..function import as_verdict
-from ..plugins.arguments import whole_number
+from ..plugins.arguments import not_negative, whole_number
 from ..plugins.registry import find_verifier, register_verifier
-from .chat_client import offered
-from .program_run import ProgramRun, out_of_budget
+from .chat_client import OutOfBudgetError, offered
+from .program_run import SPENT, ProgramRun
 
 FIRST = "first_call"  # the column with the problem as its dataset has it, and the limits of calls
 OTHERWISE = "run again with the same turns, the program says something else: call {} has other messages; a program "
@@ -69,19 +68,12 @@ class Program(Verifier):
         self.settings = (solve, turns, timeout, reply_length, success_reward, reward_range, alphabet)
         self.solve = find_verifier(solve) if isinstance(solve, str) else solve
         self.name = getattr(self.solve, "__name__", type(self.solve).__name__)
-        try:
-            inspect.signature(self.solve).bind(None, None)
-        except (TypeError, ValueError) as error:
-            fault = first_line(error)
-            raise ValueError(f"program: {self.name} must be a function solve(problem, client): {fault}") from error
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-            raise ValueError(f"program: timeout must be a positive number of seconds, got {timeout!r}")
         self.turns = Turns(whole_number("program", "turns", turns, 1, 10_000), reply_length)
         self.success_reward, self.alphabet = success_reward, alphabet
         self.reward_range = float(reward_range[0]), float(reward_range[1])
         self.least = min(max(0.0, self.reward_range[0]), self.reward_range[1])  # for no answer
-        self.execution = Execution(isolated=True, timeout=float(timeout), slow=True)
-        self._first: Mapping[str, Any] | None = None  # tools and limits of the first problem
+        self.execution = Execution(isolated=True, timeout=float(not_negative("program", "timeout", timeout)), slow=True)
+        self._first: Mapping[str, Any] = {}  # tools and limits of the first problem
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.settings
@@ -95,11 +87,11 @@ class Program(Verifier):
         run = ProgramRun(self, problem, _seed(problem))
         asked = run.next()
         run.close()
-        if isinstance(asked, Verdict) or run.limits is None:
-            if self._first is None:
-                raise ValueError(f"program {self.name}: {asked.reason if isinstance(asked, Verdict) else asked}")
+        if isinstance(asked, Verdict):
+            if not self._first:
+                raise ValueError(f"program {self.name}(problem, client): {asked.reason}")
             return problem
-        if self._first is None:
+        if not self._first:
             self._first = run.limits
             tools, most = list(map(offered, run.limits["tools"])), run.limits["max_tokens"]
             self.turns = replace(self.turns, tools=tools, stop_strings=run.limits["stop"])
@@ -153,7 +145,7 @@ class Running(Dialogue):
 
     @override
     def out_of_budget(self) -> Verdict:
-        verdict = self._next(out_of_budget())
+        verdict = self._next(OutOfBudgetError(SPENT))
         assert isinstance(verdict, Verdict)  # no further call has an answer
         return verdict
 
@@ -167,31 +159,24 @@ class Running(Dialogue):
         return {**self.__dict__, "run": None}
 
     def _next(self, answer: str | BaseException) -> list[Message] | Verdict:
-        """Answer the call that waits; return what the next one adds, or the verdict."""
-        failed = self._begun()
-        assert self.run is not None
-        return self.run.next(answer) if failed is None else failed
-
-    def _begun(self) -> Verdict | None:
-        """Run the program up to the call that waits; return a verdict if it does not come as far."""
-        if self.run is not None:
-            return None
-        given, limits = _first(self.problem)
-        self.run = ProgramRun(self.program, given, _seed(given), limits)
-        answers = [None, *(turn for turn, _ in self.past)]
-        expected = [None if limits is None else self.problem.prompt, *(reply for _, reply in self.past)]
-        for number, (answer, wanted) in enumerate(zip(answers, expected, strict=True), 1):
-            asked = self.run.next(answer)
-            if isinstance(asked, Verdict) and asked.status != "ok":
-                return asked
-            if isinstance(asked, Verdict) or (wanted is not None and asked != wanted):
-                return Verdict(0.0, status="error", reason=OTHERWISE.format(number) + REPEATS)
-        return None
+        """Answer the call that waits, in a new run after the past ones; return what the next adds, or the verdict."""
+        if self.run is None:
+            given, limits = _first(self.problem)
+            self.run = ProgramRun(self.program, given, _seed(given), limits)
+            answers = [None, *(turn for turn, _ in self.past)]
+            expected = [self.problem.prompt if limits else None, *(reply for _, reply in self.past)]
+            for number, (earlier, wanted) in enumerate(zip(answers, expected, strict=True), 1):
+                asked = self.run.next(earlier)
+                if isinstance(asked, Verdict) and asked.status != "ok":
+                    return asked
+                if isinstance(asked, Verdict) or (wanted is not None and asked != wanted):
+                    return Verdict(0.0, status="error", reason=OTHERWISE.format(number) + REPEATS)
+        return self.run.next(answer)
 
 
-def _first(problem: Problem) -> tuple[Problem, dict[str, Any] | None]:
+def _first(problem: Problem) -> tuple[Problem, Mapping[str, Any]]:
     """Return a problem as its dataset has it, and the limits of the first problem's first call, if known."""
-    first: tuple[Problem, dict[str, Any] | None] = problem.metadata.get(FIRST, (problem, None))
+    first: tuple[Problem, Mapping[str, Any]] = problem.metadata.get(FIRST, (problem, {}))
     return first
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base import Problem, Verdict, describe
 from ..conversation import Message
-from .chat_client import Client, EpisodeOver, OutOfBudgetError, RefusedError, added, completion, limits_of, normal
+from .chat_client import Client, EpisodeOver, RefusedError, added, completion, limits_of, normal
 from .world import Randomness
 
 NAME = "rlenv-program"  # of the threads
@@ -31,10 +31,10 @@ class ProgramRun:
         program: with `solve`, `judged` and a limit of time; see `Program`.
         problem: that it gets.
         seed: of the global random states as it sees them.
-        limits: that its calls must have; None for those of its first call.
+        limits: that its calls must have; none for those of its first call.
     """
 
-    def __init__(self, program: Any, problem: Problem, seed: int, limits: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, program: Any, problem: Problem, seed: int, limits: Mapping[str, Any] = {}) -> None:
         self.program, self.problem, self.limits = program, problem, limits
         self.said: list[Message] = []
         self._asked: queue.SimpleQueue[list[Message] | Verdict] = queue.SimpleQueue()  # the first verdict ends the run
@@ -121,15 +121,9 @@ class ProgramRun:
             elif not self._calls:
                 verdict = _failed(f"{self.program.name} never calls the model")
         except BaseException as error:  # whatever the program raises
-            spent = self._end == SPENT
-            verdict = self.program.judged(self.program.least) if spent else _failed(describe(error))
+            verdict = self.program.judged(self.program.least) if self._end == SPENT else _failed(describe(error))
         self._end = self._end or "the episode is over: a call after its end has no answer"
         self._asked.put(verdict)
-
-
-def out_of_budget() -> OutOfBudgetError:
-    """Return the error of a call for which turns or context ran out."""
-    return OutOfBudgetError(SPENT)
 
 
 def _failed(reason: str) -> Verdict:

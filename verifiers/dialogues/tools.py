@@ -64,7 +64,6 @@ class WithTools(WithPoser):
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.poser = self.verifier = verifier
         self.alphabet = alphabet or "".join(dict.fromkeys(verifier.alphabet + string.printable))
-        self.answer_length = None if verifier.answer_length is None else max(verifier.answer_length, CALL_LENGTH)
         self._turns, self._functions = turns, [tool.function for tool in made]
         _ = self.turns  # which refuses tools
         self.inputs = tuple(dict.fromkeys([*verifier.inputs, CALLED]))
@@ -83,6 +82,12 @@ class WithTools(WithPoser):
             raise ValueError(f"{kind} has tools of its own ({names}) and takes no others: omit them")
         most, longest = own.max_turns + self._turns, max(self.box.result_length, own.reply_length or 0)
         return replace(own, max_turns=most, reply_length=longest, tools=self._functions, instead=self._instead)
+
+    @property
+    def answer_length(self) -> int | None:  # type: ignore[override]
+        """That of the verifier, of a program once a problem is opened, and at least that of a call."""
+        own = self.verifier.answer_length
+        return None if own is None else max(own, CALL_LENGTH)
 
     @override
     def close(self) -> None:
