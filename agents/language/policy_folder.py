@@ -115,6 +115,11 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
     return policy
 
 
+def dtype_of(folder: Path) -> str | None:
+    """Return the precision of the weights of a saved policy, such as "bfloat16"; None if it does not say."""
+    return _config(folder).get("dtype")
+
+
 def borrows_base(folder: Path) -> bool:
     """Return whether this is a frozen copy on the base of another policy."""
     return bool(_config(folder).get(_BORROWS))

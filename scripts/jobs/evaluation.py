@@ -14,7 +14,6 @@ import click
 import torch
 
 from rlenv.agents import Rollout, SampledPolicy, processes
-from rlenv.agents.checks import check_count
 from rlenv.agents.training.evaluation import evaluate as evaluate_policy
 from rlenv.task import TextGenTask
 from rlenv.tasks import find_lm_eval
@@ -93,7 +92,7 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
         path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
         env_kwargs = env_kwargs | {"tokenizer": task.encoding.tokenizer}
     loaded.env.close()
-    check_count("episodes", count, low=processes.size())
+    session.check_dealt_out(count, split if text else "", "raise --episodes, add problems")
 
     def played(greedy: bool, samples: int = 1) -> tuple[dict[str, Any], list[Row]]:
         total, unit = count * samples, "tokens" if text else "steps"
@@ -147,7 +146,7 @@ def _settings(subject: Subject, config: EvaluateConfig) -> dict[str, Any]:
         "version": __version__,
         "subject": subject.path.name.lstrip("."),
         "content": content_of(subject.path),
-        "policy_args": policy_arguments(config),
+        "policy_args": policy_arguments(config) if subject.saved is None else {},
         "env_kwargs": subject.env_kwargs,
         **{
             name: getattr(config, name)

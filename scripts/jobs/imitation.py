@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from rlenv.agents import Agent, Rollout, processes
-from rlenv.agents.checks import check_count
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
 
@@ -151,14 +150,8 @@ def show(run: ImitatedRun, as_json: bool) -> None:
 
 
 def _agent(config: SftConfig) -> tuple[Agent, SftConfig]:
-    """Return an agent with the model of a config, which is never asked to learn from rewards, and the config.
-
-    Raises:
-        ValueError: if there are fewer episodes to evaluate than processes.
-    """
+    """Return an agent with the model of a config, which is never asked to learn from rewards, and the config."""
     device = join(config.device, config.process_timeout)
-    if config.eval_episodes:
-        check_count("eval_episodes", config.eval_episodes, low=processes.size())
     config = config.set(micro_batch_tokens=model_defaults.passes_of_imitation(config))
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
         agent = build_agent("reinforce", config.but(device=device))

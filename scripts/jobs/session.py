@@ -90,12 +90,38 @@ def evaluation_envs(
 
 
 def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:
-    """Return environments of the test split; if no problem of a file is in it, of the training split, with a line."""
+    """Return environments of the test split; if no problem of a file is in it, of the training split, with a line.
+
+    Raises:
+        ValueError: for fewer episodes than processes.
+    """
+    split = "test"
     try:
-        return evaluation_envs(env_id, env_kwargs, device, episodes, "test")
+        envs = evaluation_envs(env_id, env_kwargs, device, episodes, split)
     except EmptySplitError as error:
         say(f"{str(error).partition(';')[0]}: the evaluation plays training problems, and tells nothing about others")
-        return evaluation_envs(env_id, env_kwargs, device, episodes, "train")
+        split = "train"
+        envs = evaluation_envs(env_id, env_kwargs, device, episodes, split)
+    check_dealt_out(episodes, split if is_text(env_id) else "", "raise --eval-episodes, or pass 0 for no evaluation")
+    return envs
+
+
+def check_dealt_out(episodes: int, split: str, advice: str) -> None:
+    """Check that every process has an episode of an evaluation.
+
+    Args:
+        episodes: of the evaluation.
+        split: of its problems; empty without text.
+        advice: what to do, for the message.
+
+    Raises:
+        ValueError: for fewer episodes than processes.
+    """
+    if episodes < processes.size():
+        of = f"{episodes} episode{'s' * (episodes != 1)}{f' of the {split} split' * bool(split)}"
+        raise ValueError(
+            f"the evaluation has {of} for {processes.size()} processes; {advice}, or start fewer processes"
+        )
 
 
 def evaluation_episodes(text: bool, sizes: Mapping[str, int] | None = None) -> int:

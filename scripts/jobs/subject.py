@@ -10,6 +10,7 @@ import torch
 
 from rlenv.agents import make_envs, make_policy
 from rlenv.agents.language.loading import find_config
+from rlenv.agents.language.policy_folder import dtype_of
 from rlenv.agents.policies import check_name
 from rlenv.agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
 from rlenv.agents.training.checkpoint import Checkpoint
@@ -89,9 +90,8 @@ def find(spec: Path, config: Watched) -> Subject:
             return _model(spec, config)
         how = "to evaluate a model folder or id, say what judges it: --verifier NAME or --task NAME"
         raise ValueError(f"{error}; {how}") from error
-    for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
-        if name in config.chosen:
-            raise ValueError(f"{flag} is for a model folder or id; a checkpoint has its own arguments")
+    if "policy_args" in config.chosen:
+        raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
     return _of_checkpoint(str(spec), saved, config)
 
 
@@ -112,6 +112,11 @@ def _of_checkpoint(spec: str, saved: Checkpoint, config: Watched) -> Subject:
     own = "verifier" in config.chosen and own_tools and own_data  # nothing that the checkpoint names runs or is loaded
     env_kwargs = named_by_checkpoint(env_id, kept, config.trust or own)
     if is_text(env_id):
+        if config.dtype not in (None, own_dtype := dtype_of(saved.policy.folder)):
+            raise ValueError(
+                f"--dtype {config.dtype}: the weights of {spec!r} are {own_dtype}; omit it, or evaluate the model that "
+                "`rlenv export` makes of them"
+            )
         model = saved.path / MODEL
         if (model / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(model)  # the folder of the run may have moved

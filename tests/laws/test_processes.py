@@ -23,8 +23,9 @@ from diagonal import diagonal, slow
 from dialogues import talking
 from fake_engine import FakeEngine
 from gaps import gapped
+from inprocess import run
 from tabular import T, make_agent
-from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
+from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_model, tiny_policy
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 from updates import sample, some_cut_off
@@ -38,6 +39,7 @@ from rlenv.agents.rollout import join
 from rlenv.agents.training.callbacks import as_callback
 from rlenv.agents.training.proximal import PassesAgent
 from rlenv.agents.training.supervised import demonstration_loss, warm_start
+from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers.function import FunctionVerifier
 
 SECONDS = 120  # for one task of all processes
@@ -374,6 +376,28 @@ def test_groups_are_dealt_out_whole(size, count, unit, monkeypatch):
         shares.append(processes.share(count, unit))
     groups = [min(unit, count - first) for first in range(0, count, unit)]
     assert shares == [sum(groups[rank::size]) for rank in range(size)]
+
+
+def refused(*command):
+    outcome = run(*command)
+    return outcome.exit_code, outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "split"), [("train --sft-steps 0", "test"), ("sft", "train"), ("evaluate model --split test", "test")]
+)
+def test_fewer_held_out_problems_than_processes_name_the_split_and_what_to_do(two, command, split, tmp_path):
+    sums = tmp_path / "sums.csv"
+    sums.write_text("prompt,answer,split\n" + "1+1=,2,test\n" * (split == "test") + "1+2=,3,train\n")
+    tokenizer = character_tokenizer("+=0123456789")
+    for part in (tiny_model("llama", len(tokenizer)), tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    words = [tmp_path / word if word == "model" else word for word in command.split()]
+    place = () if "model" in command else ("--log-dir", tmp_path / "run")
+    more = ("--problems", sums, "--verifier", "exact", "--device", "cpu", "--max-new-tokens", 4, *place)
+    for code, said in two(refused, *words, *more):
+        assert code == 2 and f"1 episode of the {split} split for 2 processes" in said, said
+        assert "episodes" in said.partition("2 processes")[2]
 
 
 CHOICES = [{"curriculum": 1.0}, {"prompt_choice": "thompson"}]

@@ -153,6 +153,18 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     assert not out.exists() and not out.with_suffix(".json").exists()
 
 
+def test_one_config_serves_a_model_and_the_run_of_its_precision(folder, tmp_path):
+    both = tmp_path / "both.yaml"
+    both.write_text("samples: 1\nepisodes: 2\ndevice: cpu\ndtype: float32\n")
+    asked = (("--config", both), ("--samples", 1, "--episodes", 2, "--device", "cpu"))
+    files = {result_of(folder, *each)["completions"] for each in asked}
+    assert len(files) == 1, "the same evaluation"
+    task = ("--verifier", "arith", "--verifier-arg", "digits=1")
+    assert result_of(folder / "checkpoint" / "policy" / "model", *task, "--config", both)["episodes"] == 2
+    line = error_of(run("evaluate", folder, "--dtype", "bfloat16"))
+    assert "bfloat16" in line and "float32" in line
+
+
 @pytest.fixture
 def own(tmp_path):
     """Return a run folder with two problems in a list."""
