@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 import click
@@ -17,12 +18,13 @@ from .config.configs import SftConfig
         "rlenv sft --log-dir runs/warm": "A preset imitates solved sums",
         "rlenv sft --problems FILE --epochs 3 --model FOLDER_OR_ID": "A model of your own, on the answers in a file",
         "rlenv train --model runs/warm --sft-steps 0": "Reinforcement learning from there",
+        "rlenv sft --resume runs/warm": "Go on after Ctrl-C, SIGTERM or a kill",
     },
     often={
         "What is imitated": ("verifier", "problems", "column_args", "chat"),
         "Who learns": ("model", "lora_rank", "sft_learning_rate"),
         "How much": ("epochs", "sft_steps", "sft_batch_size"),
-        "The run": ("config_file", "log_dir", "seed", "device"),
+        "The run": ("config_file", "log_dir", "seed", "device", "resume"),
     },
 )
 def sft(config: SftConfig) -> None:
@@ -38,5 +40,6 @@ def sft(config: SftConfig) -> None:
     run = imitation.sft(config)
     imitation.show(run, config.as_json)
     if run.signal:
-        click.echo(f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}", err=True)
+        again = f"rlenv sft --resume {shlex.quote(str(run.folder))}"
+        click.echo(f"Interrupted; checkpoint written to {run.folder / CHECKPOINT}. To go on: {again}", err=True)
         sys.exit(128 + run.signal)

@@ -209,7 +209,7 @@ class AgentSettings(WithSettings):
         default=None,
         help="Tokens per pass, in the warm start too.",
         commands=ALL,
-        shown="all",
+        shown="all; large models: what fits, rlenv sft on a CPU at most 2048",
         more="Prompts are included; for environments without text, steps. Does not change the gradient.",
     )
     skip_idle_rows: bool = setting(

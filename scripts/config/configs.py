@@ -104,8 +104,8 @@ class Evaluation(Config):
 
 
 @with_options
-class Checkpoints(Folder):
-    """The run folder and its checkpoints."""
+class Resumed(Folder):
+    """A run folder, and how its run is continued."""
 
     heading = "Run folder and checkpoints"
     resume: Converted[str | Path | None, Path | None] = option(
@@ -114,13 +114,20 @@ class Checkpoints(Folder):
         kind=click.Path(exists=True, file_okay=False, path_type=Path),
     )
     save_every: float = option(default=10.0, help="Minutes between two checkpoints.", low=0)
+    trust_checkpoint: bool = option(
+        default=False, help="With --resume: import your modules that the checkpoint names.", flag="--trust"
+    )
+
+
+@with_options
+class Checkpoints(Resumed):
+    """The run folder and its checkpoints."""
+
+    heading = "Run folder and checkpoints"
     save_every_updates: int | None = option(
         default=None, help="Updates between two checkpoints, instead of --save-every.", low=1
     )
     keep: int = option(default=2, help="Checkpoints that are kept, besides the best.", low=1)
-    trust_checkpoint: bool = option(
-        default=False, help="With --resume: import your modules that the checkpoint names.", flag="--trust"
-    )
 
 
 @with_options
@@ -138,7 +145,7 @@ class TrainConfig(
 
 
 @with_options
-class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Folder, Processes, EveryRun):
+class SftConfig(Environment, Training, ModelOptions, AdapterOptions, Sft, Resumed, Processes, EveryRun):
     """Supervised training on demonstrations; the fields are the options of `rlenv sft`."""
 
     declares: ClassVar[str] = "sft"

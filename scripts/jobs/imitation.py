@@ -14,8 +14,11 @@ from typing import Any
 import click
 
 from rlenv.agents import Agent, Rollout, processes
+from rlenv.agents.files import reading
+from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError
+from rlenv.verifiers.plugins.registry import trusting
 
 from ..config.arguments import build_agent
 from ..config.base import named
@@ -26,6 +29,7 @@ from ..process.progress import Interrupt, progress_bar, say
 from ..process.torchrun import join
 from ..run.folder import CHECKPOINT, RESULT, RunFolder, choose, own_folder
 from . import model_defaults, session
+from .resume import begun_config, reopened
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
@@ -85,59 +89,111 @@ def sft(config: SftConfig) -> ImitatedRun:
     Raises:
         ValueError: for a config that is wrong, in one line.
     """
-    config = with_task(config)
-    if not config.is_text:
-        raise ValueError(f"{config.env_id} has no demonstrations to learn from")
-    judged = config.problems is None or "verifier" in config.chosen
-    if not judged:
-        config = config.but(verifier="exact")
-    if config.sft_steps is None:
-        config = config.but(sft_steps=model_defaults.STEPS)
-    agent, config = _agent(config)
-    stream = session.task_of(agent.env).stream
-    config = _amount(config, len(stream.listed))
-    model_defaults.announce(agent, config)
-    demonstrations = session.demonstrations(agent, config)
-    envs, episodes = None, config.eval_episodes
-    if episodes is None:
-        episodes = session.evaluation_episodes(True, stream.sizes)
-    if judged and episodes:
-        envs = session.held_out_envs(config.env_id, session.arguments_of(agent), agent.device, episodes)
-    held_out = None if demonstrations is None else _held_out(agent, config)
-    problems = named(config.problems) if config.problems is not None else ""
-    source = short_name(named(config.verifier)) if judged else Path(re.sub("@[0-9a-f]{40}$", "", problems)).stem
-    place = processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}"))
+    resumed, checkpoint = config.resume is not None, None
+    config = begun_config(config) if resumed else with_task(config)
+    config = config.but(device=join(config.device, config.process_timeout))
     with ExitStack() as held:
-        run = own_folder(RunFolder(place), held)
-        run.create(config.flat(), config.overwrite, held)
-        started, before = time.perf_counter(), _loss(agent, held_out, config)
+        held.enter_context(trusting(config.trust_checkpoint or not resumed))
+        if resumed:
+            run, checkpoint = reopened(config, held)
+            if processes.on_main(lambda: run.result).get("interrupted") is False:
+                raise ValueError(f"the run {str(run.path)!r} is complete; to train longer, begin a new one from it")
+        if not config.is_text:
+            raise ValueError(f"{config.env_id} has no demonstrations to learn from")
+        source = _source(config)
+        if config.problems is not None and "verifier" not in config.chosen:  # nothing judges
+            config = config.but(verifier="exact", eval_episodes=0)
+        if config.sft_steps is None:
+            config = config.but(sft_steps=model_defaults.STEPS)
+        agent, config = _agent(config)
+        stream = session.task_of(agent.env).stream
+        config = _amount(config, len(stream.listed))
+        model_defaults.announce(agent, config)
+        demonstrations = session.demonstrations(agent, config)
+        envs, episodes = None, config.eval_episodes
+        if episodes is None:
+            episodes = session.evaluation_episodes(True, stream.sizes)
+        if episodes:
+            envs = session.held_out_envs(config.env_id, session.arguments_of(agent), agent.device, episodes)
+        held_out = None if demonstrations is None else _held_out(agent, config)
+        if not resumed:
+            run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}")))
+        if (own := own_folder(run, held)) is not run or not resumed:
+            run = own
+            run.create(config.flat(), config.overwrite, held)
         with Interrupt() as interrupt:
-            losses = []
-            if demonstrations is not None:
-                losses = imitate(warm_start(agent, demonstrations, config, config.epochs is not None), interrupt)
-        seconds = time.perf_counter() - started
-        agent.save(run.path / CHECKPOINT)
-        result = {
-            "run_dir": str(run.path),
-            "env": config.env_id,
-            "seed": config.seed,
-            "steps": len(losses),
-            "examples": config.sft_examples,
-            "loss": losses[-1] if losses else None,
-            "initial_eval_loss": before,
-            "eval_loss": _loss(agent, held_out, config),
-            "seconds": round(seconds, 3),
-            "eval": None if envs is None else session.run_evaluation(agent, envs, episodes, config.seed)[0],
-            "interrupted": bool(interrupt.signal),
-        }
+            result = _train(run, agent, config, demonstrations, held_out, checkpoint, interrupt)
+        if not interrupt.signal:
+            result["eval_loss"] = _loss(agent, held_out, config)
+            if envs is not None:
+                result["eval"] = session.run_evaluation(agent, envs, episodes, config.seed)[0]
         run.write(RESULT, result)
     return ImitatedRun(run.path, agent, result, 0 if held_out is None else len(held_out), interrupt.signal)
+
+
+def _source(config: SftConfig) -> str:
+    """Return what is imitated, for the name of a run: the verifier, or a file or data set that nothing judges."""
+    if config.problems is None or "verifier" in config.chosen:
+        return short_name(named(config.verifier))
+    return Path(re.sub("@[0-9a-f]{40}$", "", named(config.problems))).stem
+
+
+def _train(
+    run: RunFolder,
+    agent: Agent,
+    config: SftConfig,
+    demonstrations: Rollout | None,
+    held_out: Rollout | None,
+    checkpoint: Checkpoint | None,
+    interrupt: Interrupt,
+) -> dict[str, Any]:
+    """Imitate to the end or a signal, with a checkpoint every few minutes; return the result without an evaluation."""
+    state: dict[str, Any] = {}
+    if checkpoint is not None:
+        agent.set_parameters(checkpoint.path)
+        with reading(checkpoint.path):
+            state = checkpoint.training()["extra"]
+    started, last = time.perf_counter() - state.get("seconds", 0.0), time.monotonic()
+    before = state["before"] if "before" in state else _loss(agent, held_out, config)
+
+    def save(**progress: Any) -> None:
+        agent.extra_state = {"before": before, "seconds": time.perf_counter() - started, **progress}
+        agent.save(run.path / CHECKPOINT)
+
+    def on_step(step: int, loss: float) -> None:
+        nonlocal last
+        if processes.gather(time.monotonic() - last >= 60 * config.save_every)[0]:
+            save(imitation=loop.state_dict())
+            last = time.monotonic()
+
+    losses: list[float] = state.get("losses", [])
+    if demonstrations is not None and "losses" not in state:
+        loop = warm_start(agent, demonstrations, config, config.epochs is not None)
+        if checkpoint is not None:
+            with reading(checkpoint.path):
+                loop.load_state_dict(state["imitation"])
+        losses = imitate(loop, interrupt, on_step)
+    ended = len(losses) == config.sft_steps
+    save(**({"losses": losses} if ended else {"imitation": loop.state_dict()}))  # that has the optimizer
+    return {
+        "run_dir": str(run.path),
+        "env": config.env_id,
+        "seed": config.seed,
+        "steps": len(losses),
+        "examples": config.sft_examples,
+        "loss": losses[-1] if losses else None,
+        "initial_eval_loss": before,
+        "eval_loss": None,
+        "seconds": round(time.perf_counter() - started, 3),
+        "eval": None,
+        "interrupted": bool(interrupt.signal),
+    }
 
 
 def show(run: ImitatedRun, as_json: bool) -> None:
     """Print the result of a run."""
     result = run.result
-    if run.held_out:
+    if run.held_out and not run.signal:
         before, after = result["initial_eval_loss"], result["eval_loss"]
         say(f"loss on {run.held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
     if as_json:
@@ -151,10 +207,9 @@ def show(run: ImitatedRun, as_json: bool) -> None:
 
 def _agent(config: SftConfig) -> tuple[Agent, SftConfig]:
     """Return an agent with the model of a config, which is never asked to learn from rewards, and the config."""
-    device = join(config.device, config.process_timeout)
     config = config.set(micro_batch_tokens=model_defaults.passes_of_imitation(config))
     with processes.alone():  # its share of the episodes of an update does not matter: there are none
-        agent = build_agent("reinforce", config.but(device=device))
+        agent = build_agent("reinforce", config)
     processes.same_start(agent.policy)
     return agent, config
 

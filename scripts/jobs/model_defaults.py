@@ -16,6 +16,9 @@ from .memory_plan import free_for, workload
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
 SHARE = 0.8  # of the free memory, that a run may plan with
+# Tokens per pass of supervised training on a CPU. With 256, 512, 1024, 2048 and 4096 a core read 149, 207, 238, 250 and
+# 252 tokens per second, and the run held 2.3, 2.5, 3.2, 4.7 and 6.5 GiB (135 million weights, bfloat16).
+MOST_IMITATED = 2048
 
 
 def fill_in(config: TrainConfig) -> TrainConfig:
@@ -31,17 +34,18 @@ def fill_in(config: TrainConfig) -> TrainConfig:
 
 
 def passes_of_imitation(config: SftConfig) -> int | None:
-    """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes at once."""
+    """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes, on a CPU a few."""
     alike = config.into(TrainConfig, agent="reinforce")
-    return passes(alike.set(episodes_per_update=config.sft_batch_size))
+    return passes(alike.set(episodes_per_update=config.sft_batch_size), most_on_cpu=MOST_IMITATED)
 
 
-def passes(config: TrainConfig, together: int = 1) -> int | None:
+def passes(config: TrainConfig, together: int = 1, most_on_cpu: int | None = None) -> int | None:
     """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows.
 
     Args:
         config: of a run.
         together: how many such runs share the memory.
+        most_on_cpu: tokens per pass on a CPU, even if more fit.
     """
     from rlenv.agents.language import memory
 
@@ -54,9 +58,14 @@ def passes(config: TrainConfig, together: int = 1) -> int | None:
         return None
     network, work = workload(config)
     plan, free = memory.plan(network, work), free_for(config, work.device)
-    if free is None or plan.parameters < LARGE or plan.peak <= (budget := int(SHARE * free / together)):
+    if plan.parameters < LARGE:
         return None
-    return max(memory.fitting_micro_batch_tokens(network, work, budget), work.context - 1)
+    tokens = whole = work.episodes * (work.context - 1)
+    if free is not None and plan.peak > (budget := int(SHARE * free / together)):
+        tokens = max(memory.fitting_micro_batch_tokens(network, work, budget), work.context - 1)
+    if most_on_cpu is not None and work.device == "cpu":
+        tokens = min(tokens, most_on_cpu)
+    return None if tokens >= whole else tokens
 
 
 def warm_start_steps(config: TrainConfig | CompareConfig) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlenv.agents import Agent, processes
 from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
@@ -16,7 +16,7 @@ from rlenv.agents.training.checkpoint import Checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, field_names, read_table
-from ..config.configs import TrainConfig
+from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
 from ..run.folder import CONFIG, RunFolder, runs_in
@@ -26,10 +26,16 @@ CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
     "track", "verifier_workers", "device", "shard", "learning_rate", "engine", "engine_url", "engine_args", "staleness",
 )  # fmt: skip
+_OTHERS = {  # by what resumes it: what is said of a run of the other command
+    TrainConfig: "{where} is a run of rlenv sft; go on with it: rlenv sft --resume {run}; learn from rewards: "
+    "rlenv train --model {run} --sft-steps 0",
+    SftConfig: "{where} is a run of rlenv train; go on with it: rlenv train --resume {run}",
+}
+R = TypeVar("R", TrainConfig, SftConfig)
 OBJECTS = ("agent", "verifier", "problems", "tools")  # that Python may pass, and config.json only names
 
 
-def begun_config(config: TrainConfig) -> TrainConfig:
+def begun_config(config: R) -> R:
     """Return the config of the run that is resumed, with what is given now in its place.
 
     Raises:
@@ -41,30 +47,47 @@ def begun_config(config: TrainConfig) -> TrainConfig:
         missing = f"{where!r} is not a run folder: there is no {CONFIG} in it"
         raise ValueError(runs_in(config.resume) or missing)
     kept = RunFolder(config.resume).config
-    settings = {name: kept[name] for name in kept.keys() - field_names(TrainConfig)} | kept.get("settings", {})
+    settings = {name: kept[name] for name in kept.keys() - field_names(type(config))} | kept.get("settings", {})
     for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():
         gone = [each for each in (value if isinstance(value, list) else [value]) if str(each)[:1] == "<"]
         if gone and name not in _objects(config) | config.settings:
             passed = f"settings={{{name!r}: ...}}" if name in settings else f"{name}=..."
-            advice = f"go on from Python: rlenv.train(rlenv.TrainConfig(resume={where!r}, {passed}))"
+            advice = f"go on from Python, with {type(config).__name__}(resume={where!r}, {passed})"
             raise ValueError(f"{where!r} was trained with {gone[0]} as {name}, an object of Python; {advice}")
         if gone and name in settings:
             kept.pop(name, None)
-    if "agent" not in kept:
-        raise ValueError(
-            f"{where!r} is a run of rlenv sft; continue with: rlenv train --model {shlex.quote(where)} --sft-steps 0"
-        )
+    if ("agent" in kept) != isinstance(config, TrainConfig):
+        raise ValueError(_OTHERS[type(config)].format(where=repr(where), run=shlex.quote(where)))
     changes = {name: config.value(name) for name in config.chosen if name != "settings"}
-    begun = read_table(TrainConfig, kept, f"{config.resume / CONFIG} sets ")
+    begun = read_table(type(config), kept, f"{config.resume / CONFIG} sets ")
     own = {name: value for name, value in begun.items() if name not in LOCAL}  # however the file spells them
-    return TrainConfig.of(own | changes, config.typed)
+    return type(config).of(own | changes, config.typed)
 
 
-def _objects(config: TrainConfig) -> dict[str, Any]:
+def _objects(config: TrainConfig | SftConfig) -> dict[str, Any]:
     """Return the objects that Python passes in place of a name."""
-    values = {name: config.value(name) for name in OBJECTS}
+    values = {name: getattr(config, name, None) for name in OBJECTS}
     own = {name: value for name, value in values.items() if not isinstance(value, (str, Path, tuple, type(None)))}
     return own | ({"tools": config.tools} if not all(isinstance(tool, str) for tool in config.tools) else {})
+
+
+def reopened(config: TrainConfig | SftConfig, held: ExitStack) -> tuple[RunFolder, Checkpoint | None]:
+    """Return the run that is resumed, and its newest whole checkpoint; None before the first one, with a line.
+
+    Raises:
+        ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
+    """
+    assert config.resume is not None
+    run = RunFolder(config.resume)
+    run.check_links()
+    processes.on_main(lambda: run.lock(held))
+    # config.json is a file that others may have written: it may name no more than a checkpoint may.
+    named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
+    _check_options(config, run.config)
+    checkpoint = processes.on_main(run.newest)
+    if checkpoint is None:
+        say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
+    return run, checkpoint
 
 
 def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
@@ -77,18 +100,10 @@ def continued(config: TrainConfig, held: ExitStack) -> tuple[Agent, RunFolder]:
     Raises:
         ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
     """
-    assert config.resume is not None
-    run = RunFolder(config.resume)
-    run.check_links()
-    processes.on_main(lambda: run.lock(held))
-    # config.json is a file that others may have written: it may name no more than a checkpoint may.
-    named_by_checkpoint(config.env_id, {}, config.trust_checkpoint)
+    run, checkpoint = reopened(config, held)
     if "agent" not in config.typed:
         class_saved(config.agent_name, config.trust_checkpoint)
-    _check_options(config, run.config)
-    checkpoint = processes.on_main(run.newest)
     if checkpoint is None:
-        say(f"{str(run.path)!r} has no checkpoint yet: the run starts again from its beginning")
         return build_agent(config.agent, config), run
     if not processes.is_main():
         checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
@@ -125,7 +140,7 @@ def _loaded(checkpoint: Checkpoint, config: TrainConfig) -> Agent:
     return agent
 
 
-def _check_options(config: TrainConfig, begun: Mapping[str, Any]) -> None:
+def _check_options(config: TrainConfig | SftConfig, begun: Mapping[str, Any]) -> None:
     """Refuse options that cannot change, and a server or an unsandboxed run that only config.json names."""
     for name in ("log_dir", "overwrite", "task"):
         if name in config.typed:

@@ -17,7 +17,9 @@ from rlenv._scripts.run.folder import RunFolder
 from rlenv._scripts.run.log import flush, open_log
 from rlenv.agents import Agent
 from rlenv.agents.files import Lock
+from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.training.checkpoint import read_facts
+from rlenv.agents.training.supervised import WarmStart
 
 
 def done(*arguments):
@@ -83,13 +85,14 @@ def test_a_run_that_starts_again_removes_no_file_of_the_user(run):
     assert (run / "notes.txt").read_text() == "mine"
 
 
-def test_a_run_of_sft_is_not_resumed(tmp_path):
+def test_a_run_is_resumed_by_its_own_command(tmp_path, text_run):
     small = ["--sft-steps", 1, "--sft-examples", 2, "--eval-episodes", 2, "--verifier-arg", "digits=1"]
     assert invoke("sft", *small, "--log-dir", tmp_path / "sft", "--device", "cpu").exit_code == 0
     before = content(tmp_path / "sft")
     line = refusal("train", "--resume", tmp_path / "sft")
-    assert line.endswith(f"is a run of rlenv sft; continue with: rlenv train --model {tmp_path / 'sft'} --sft-steps 0")
+    assert "is a run of rlenv sft" in line and line.endswith(f"rlenv train --model {tmp_path / 'sft'} --sft-steps 0")
     assert content(tmp_path / "sft") == before
+    assert f"rlenv train --resume {text_run}" in refusal("sft", "--resume", text_run)
 
 
 def checkpoints(run):
@@ -190,3 +193,36 @@ def test_a_lock_is_not_held_by_a_child(tmp_path):
         assert (tmp_path / "lock").exists()
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize("stop", ["kill", "signal"])
+def test_supervised_training_that_is_stopped_goes_on_to_the_same_weights(stop, tmp_path, monkeypatch):
+    """Of a file, in epochs; three steps of eight are taken before the stop, with a checkpoint after each."""
+    rows = [{"prompt": f"{number}+1=", "answer": str(number + 1)} for number in range(20)]
+    (tmp_path / "sums.json").write_text(json.dumps(rows))
+    small = ["--problems", tmp_path / "sums.json", "--epochs", 2, "--sft-batch-size", 4, "--save-every", 0]
+    small += ["--max-new-tokens", 4, "--device", "cpu", "--log-dir"]
+    whole = done("sft", *small, tmp_path / "whole")
+    taken, backward = [], WarmStart._backward
+
+    def stopped(self, shown):
+        taken.append(len(shown))
+        if len(taken) == 4 and stop == "kill":
+            raise KeyboardInterrupt
+        if len(taken) == 3 and stop == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+        return backward(self, shown)
+
+    monkeypatch.setattr(WarmStart, "_backward", stopped)
+    half = tmp_path / "half"
+    assert invoke("sft", *small, half).exit_code == 130
+    assert refusal("sft", "--resume", half, "--epochs", 3).startswith("Error: --epochs 3 is not what the run began")
+    before = len(taken)
+    again = done("sft", "--resume", half)
+    assert len(taken) - before == whole["steps"] - 3
+    assert {**whole, "seconds": 0, "run_dir": ""} == {**again, "seconds": 0, "run_dir": ""}
+    weights = [
+        weights_digest(Agent.load(path / "checkpoint", device="cpu").policy) for path in (tmp_path / "whole", half)
+    ]
+    assert weights[0] == weights[1]
+    assert "is complete" in refusal("sft", "--resume", half)

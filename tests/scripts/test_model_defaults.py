@@ -8,7 +8,7 @@ import pytest
 from inprocess import result_of
 from tiny_models import tiny_model
 
-from rlenv._scripts.config.configs import TrainConfig
+from rlenv._scripts.config.configs import SftConfig, TrainConfig
 from rlenv._scripts.jobs import memory_plan, model_defaults
 from rlenv.agents.language import memory
 from rlenv.agents.language.memory import Workload
@@ -102,3 +102,19 @@ def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
     peak = memory.plan(network, replace(work, micro_batch_tokens=tokens)).peak
     assert 0.6 * free < 3 * peak <= 0.8 * free
     assert model_defaults.passes(config) is None, "all in one pass"
+
+
+def test_supervised_passes_on_a_cpu_are_as_long_as_speed_needs_however_much_memory_is_free(monkeypatch):
+    free, work = 2**40, Workload(8, 33, 24, episodes=256, slots=4, device="cpu")
+    monkeypatch.setattr(model_defaults, "LARGE", 1)
+    monkeypatch.setattr(memory_plan, "available", lambda device: free)
+    monkeypatch.setattr(model_defaults, "workload", lambda config: (tiny_model("llama").config, work))
+    config = SftConfig(model="someone/model")
+    assert model_defaults.passes_of_imitation(config) == 2048
+    assert model_defaults.passes(config.into(TrainConfig)) is None, "all in one pass"
+    assert model_defaults.passes_of_imitation(config.set(micro_batch_tokens=9000)) == 9000
+    assert model_defaults.passes_of_imitation(config.set(micro_batch_size=3)) is None
+    free = 2**21
+    assert 32 <= model_defaults.passes_of_imitation(config) < 2048
+    free, work = 2**40, replace(work, device="cuda")
+    assert model_defaults.passes_of_imitation(config) is None, "a GPU is this run's alone"
