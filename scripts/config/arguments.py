@@ -68,8 +68,8 @@ def agent_arguments(config: Config, cls: type[Agent], name: str) -> dict[str, An
     """
     accepted = inspect.signature(cls).parameters.keys() - {"policy", "env", *NOT_SETTINGS}
     options, settings = parameters(type(config)), getattr(config, "settings", {})
-    of_agents = [key for key in options if key in accepted | by_agent().keys()]
-    chosen = {key: value for key in of_agents if (value := config.value(key)) is not None}
+    of_agents = options.keys() & (accepted | by_agent().keys())
+    chosen = {key: value for key in options if key in of_agents and (value := config.value(key)) is not None}
     if strange := next((key for key in chosen if key not in accepted), None):
         raise ValueError(f"agent {name!r} takes no --{strange.replace('_', '-')}")
     more = {key: value for key, value in settings.items() if key not in options}
