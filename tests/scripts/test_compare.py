@@ -39,11 +39,12 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlenv._scripts.jobs.comparison.run_jobs", inprocess.run_jobs)
-        return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
+        outcome = compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json")
+    return folder, result_of(outcome), outcome.stderr.splitlines()[-1]
 
 
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
-    folder, report = compared
+    folder, report, _ = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
     assert warm["steps"] == 2
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
@@ -57,7 +58,7 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
 
 
 def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_so(compared):
-    folder, report = compared
+    folder, report, said = compared
     picture = (folder / "curve.svg").read_text(encoding="utf-8")
     assert all(f">{text}<" in picture for text in ("reinforce", "rloo", "episodes", "Success"))
     width, height, *_ = imread(folder / "curve.png").shape
@@ -70,12 +71,11 @@ def test_the_curve_and_the_table_are_files_beside_the_page_and_the_command_says_
         assert row["figure"] == report["figure"] and row["wins"] == (
             "" if known["wins"] is None else str(known["wins"])
         )
-    said = compare(*SMALL, "--log-dir", folder).stderr.splitlines()[-1]
     assert all(str(folder / name) in said for name in ("report.html", "report.csv", "curve.svg", "curve.png"))
 
 
 def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(compared):
-    folder, report = compared
+    folder, report, _ = compared
     before = times(folder)
     outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
     assert result_of(outcome) == report and "4 of 4 runs are finished already" in outcome.stderr
@@ -85,21 +85,23 @@ def test_the_same_command_again_repeats_no_run_and_other_settings_are_named(comp
     assert times(folder) == before
 
 
-def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
+def test_settings_and_a_share_of_the_memory_reach_every_run_and_the_kl_those_that_do_not_teach_themselves(
+    tmp_path, monkeypatch
+):
+    planned = []
+    monkeypatch.setattr(
+        "rlenv._scripts.jobs.comparison.passes", lambda config, together: planned.append(together) or 40
+    )
     few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
-    commands, *_ = jobs_of(monkeypatch, "--agents", "grpo,ppo", "--agent-arg", "num_epochs=3", *few)
-    assert ["--agent-arg=num_epochs=3" in command for command in commands] == [True, True]
+    commands, *_ = jobs_of(monkeypatch, "--agents", "ppo,sdpo", "--agent-arg", "num_epochs=3", *few, "--jobs", 8)
+    assert all({"--agent-arg=num_epochs=3", "--micro-batch-tokens=40"} <= {*command} for command in commands)
+    assert ["--log-kl" in command for command in commands] == [True, False]
+    assert planned == [2, 2], "once for each agent, for no more than there are runs"
     given = ["--agents", "reinforce-baseline", "--agent-arg", "baseline=optimal-token", "--overwrite"]
     [command], *_ = jobs_of(monkeypatch, *given, *few)
     assert "--baseline=optimal-token" in command, "train has an option for it"
     line = error_of(compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "no"))
     assert "'reinforce'" in line and not (tmp_path / "no").exists()
-
-
-def test_an_agent_that_teaches_itself_is_compared_without_the_kl_to_the_start(tmp_path, monkeypatch):
-    few = ["--model", "tiny", "--sft-steps", 0, "--seeds", 1, "--log-dir", tmp_path / "run"]
-    commands, *_ = jobs_of(monkeypatch, "--agents", "rloo,sdpo", *few)
-    assert ["--log-kl" in command for command in commands] == [True, False]
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
@@ -136,17 +138,6 @@ def test_control_gets_no_text_options_and_its_own_budget_and_jobs_share_the_core
     assert (len(commands), limit, threads) == (len(alone) * 5, 3, 2)
     assert all("--timesteps=1000000" in command and "--stop-reward=475.0" in command for command in commands)
     assert not any("sft" in word or "group" in word for command in commands for word in command)
-
-
-def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
-    planned = []
-    monkeypatch.setattr(
-        "rlenv._scripts.jobs.comparison.passes", lambda config, together: planned.append(together) or 40
-    )
-    runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    commands, *_ = jobs_of(monkeypatch, *runs, "--jobs", 8)
-    assert planned == [2, 2], "once for each agent, for no more than there are runs"
-    assert ["--micro-batch-tokens=40" in command for command in commands] == [True, True]
 
 
 def test_runs_that_start_from_a_run_have_no_warm_start(compared, tmp_path, monkeypatch):

@@ -1,10 +1,5 @@
 """Shell completion: commands, options, agents and verifiers."""
 
-import os
-import shutil
-import subprocess
-import sys
-
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -35,15 +30,3 @@ train --task gsm --ask --verifier countd | countdown
 def test_a_name_is_completed(line):
     typed, expected = line.split(" | ")
     assert completed(*typed.split()) == [(name, "plain") for name in expected.split()]
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_with_the_script(tmp_path):
-    program = tmp_path / "rlenv"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rlenv "$@"\n')
-    program.chmod(0o755)
-    script = 'eval "$(rlenv completion bash)"; COMP_WORDS=(rlenv train --agent gr); COMP_CWORD=3; '
-    script += '_rlenv_completion rlenv; echo "${COMPREPLY[@]}"'
-    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
-    assert (done.stdout, done.returncode) == ("grpo\n", 0), done.stderr

@@ -40,14 +40,12 @@ def test_a_config_of_python_is_that_of_the_command_line_and_of_a_file(tmp_path):
 
 
 def test_an_agent_is_given_with_its_settings(tmp_path):
-    """`agent` and `settings` by themselves, a class with its settings, a file: one config, one result."""
+    """`agent` and `settings` by themselves, and a class with its settings: one config."""
     own = {"episodes_per_update": 8, "group_size": 4, "clip_range": 0.3}
     chosen = rlenv.TrainConfig(agent=GRPO.config(**own), **SMALL, log_dir=tmp_path / "run")
     assert chosen.flat() == rlenv.TrainConfig(agent="grpo", settings=own, **SMALL).flat()
     assert chosen.command_line("train") == ["train", *chosen.into(rlenv.TrainConfig).command_line("train")[1:]]
-    trained = rlenv.train(chosen)
-    assert trained.agent.clip_range == 0.3 and trained.result["agent"] == "grpo" and trained.result["updates"] == 1
-    assert "clip_range" in repr(trained.config) and "save_every" not in repr(trained.config)
+    assert "clip_range" in repr(chosen) and "save_every" not in repr(chosen)
 
 
 def test_the_settings_of_an_agent_are_checked_before_it_is_made():
@@ -58,20 +56,6 @@ def test_the_settings_of_an_agent_are_checked_before_it_is_made():
     for wrong in ({"kl_coef": -1.0}, {"kl_in": "lost"}, {"mismatch_max": 9.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GRPO.config(**wrong)
-
-
-def test_a_task_by_name_is_trained_on_in_one_call(tmp_path):
-    rows = [{"question": f"{a} + {b}?", "answer": f"#### {a + b}"} for a in range(4) for b in range(4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    few = {"episodes": 8, "eval_episodes": 2, "max_new_tokens": 3, "device": "cpu"}
-    few |= {"problems": tmp_path / "rows.jsonl", "agent": GRPO.config(episodes_per_update=8, group_size=4)}
-    run = rlenv.train(rlenv.TrainConfig(task="gsm8k", model="tiny", sft_steps=0, log_dir=tmp_path / "run", **few))
-    assert (
-        run.result["episodes"] == 8 and isinstance(run.agent, GRPO) and run.report == tmp_path / "run" / "report.html"
-    )
-    assert {(row["prompt"].partition("?")[0], row["answer"]) for row in run.samples} < {
-        (row["question"][:-1], row["answer"]) for row in rows
-    }
 
 
 def test_agents_are_compared_from_python(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import make_verifier
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
-ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 
 
 def dry_run(*options, task=TASK):
@@ -115,15 +114,14 @@ def test_seven_billion_parameters_on_eight_gpus(tmp_path):
     assert shards["remedies"] == {} and shards["peaks"]["optimizer step"] < 80 * 2**30 / 3
 
 
-@pytest.mark.parametrize("error", [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=repr)
-def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(error, tmp_path, monkeypatch):
+def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(tmp_path, monkeypatch):
     original, calls = Agent.update, []
 
     def fails(self, *args, **kwargs):
         calls.append(1)
         if len(calls) == 2:
             self.updating = True
-            raise error
+            raise torch.OutOfMemoryError("CUDA out of memory")
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(Agent, "update", fails)

@@ -1,6 +1,7 @@
 """`rlenv evaluate`: figures, the file of completions, and models without a run."""
 
 import json
+import shutil
 from pathlib import Path
 
 import inprocess
@@ -101,17 +102,15 @@ def test_an_evaluation_has_a_file_of_its_own_and_replaces_no_other_unasked(folde
     outcome = run("evaluate", folder, *SAMPLED)
     assert "samples from the test split" in outcome.stderr and "| pass@4" in outcome.stdout
     assert Path(first["completions"]).read_bytes() == before, "the same again"
+    changed = shutil.copytree(folder, tmp_path / "changed")
+    name(changed, num_updates=7)
+    asked = ("--episodes", 2, "--samples", 1, "--device", "cpu")
+    files = [Path(result_of(each, *asked)["completions"]).name for each in (folder, changed)]
+    assert files[0] != files[1], "another checkpoint"
     asked = ("evaluate", folder, "--episodes", 2, "--out", tmp_path / "mine.jsonl")
     done(*asked)
     assert "--overwrite" in error_of(run(*asked))
     done(*asked, "--overwrite")
-
-
-def test_a_changed_checkpoint_has_another_file(own):
-    asked = (own, "--episodes", 2, "--samples", 1)
-    before = result_of(*asked)["completions"]
-    name(own, num_updates=7)
-    assert result_of(*asked)["completions"] != before
 
 
 def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):

@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import rlenv.stream
 from rlenv._scripts.process.errors import explain, one_line
 
+ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 RUN = [sys.executable, "-c", "from rlenv._scripts.main import main; main()"]
 
 
@@ -38,6 +40,12 @@ def test_faults_of_the_disk_are_one_line_and_others_stay_loud(error, said):
     explained = explain(raised(error))
     assert explained is None if said is None else explained[0].startswith(f"cannot read or write {said}")
     assert explained is None or explained[1] == 1
+
+
+@pytest.mark.parametrize("error", [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=repr)
+def test_memory_that_runs_out_on_any_device_is_one_line_with_the_setting_to_lower(error):
+    said, code = explain(raised(error))
+    assert code == 1 and said.startswith("out of memory: lower --micro-batch-tokens")
 
 
 def test_a_reader_who_has_seen_enough_gets_no_traceback():

@@ -51,44 +51,33 @@ def test_help_shows_the_examples_and_what_each_option_does(words):
         assert all(f"\n  {name} " in shown for name in COMMANDS)
 
 
-def test_no_help_or_completion_imports_anything_that_takes_seconds():
+def test_what_needs_no_model_is_answered_without_libraries_that_take_seconds(tmp_path):
     """One process for all, as what one of them imports is there for the others, too."""
-    program = """import sys
-from rlenv._scripts.main import main
-for line in "--help", "--version", "train --help", "bench --list", "train --epsiodes", "verifiers lint length", "":
-    try:
-        main(line.split(), prog_name="rlenv")
-    except SystemExit as end:
-        assert end.code in (0, 2)
-    if line == "train --help":
-        of_files = {'rich.console', 'yaml'} & set(sys.modules)
-print(of_files)
-print({'torch', 'transformers', 'stable_baselines3', 'gymnasium', 'numpy'} & set(sys.modules))
-from rlenv._scripts.main import COMMANDS
-from click import Context
-for name in COMMANDS:
-    command = main.get_command(Context(main), name)
-    for one in (command, *getattr(command, "commands", {}).values()):
-        for option in one.params:
-            option.shell_complete(Context(one), "")
-print({'torch', 'transformers', 'stable_baselines3'} & set(sys.modules))"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("set()\nset()\nset()\n"), done.stdout
-
-
-def test_what_needs_no_model_is_answered_without_the_libraries_of_models(tmp_path):
     (tmp_path / "one.jsonl").write_text('{"question": "How much is 2 plus 2?", "answer": "#### 4", "split": "train"}\n')
     program = f"""import sys
-from rlenv._scripts.main import main
-codes = []
-file = {str(tmp_path / "one.jsonl")!r}
-for line in "tasks", "tasks gsm8", "tasks gsm8k --problems " + file, "serve --verifier arit", "verifiers list":
-    try:
-        main(line.split(), prog_name="rlenv")
-    except SystemExit as end:
-        codes.append(end.code)
-print(codes, {{'torch', 'transformers', 'stable_baselines3'}} & set(sys.modules))"""
+from rlenv._scripts.main import COMMANDS, main
+from click import Context
+models = {{'torch', 'transformers', 'stable_baselines3'}}
+def answered(*lines):
+    codes = []
+    for line in lines:
+        try:
+            main(line.split(), prog_name="rlenv")
+        except SystemExit as end:
+            codes.append(end.code)
+    return codes
+print(answered("train --help"), {{'rich.console', 'yaml'}} & set(sys.modules))
+print(answered("--help", "--version", "bench --list", "train --epsiodes", "verifiers lint length", ""))
+print((models | {{'gymnasium', 'numpy'}}) & set(sys.modules))
+for name in COMMANDS:
+    command = main.get_command(Context(main), name)
+    for one in (command, *getattr(command, "commands", {{}}).values()):
+        for option in one.params:
+            option.shell_complete(Context(one), "")
+rows = "tasks gsm8k --problems {tmp_path / "one.jsonl"}"
+print(answered("tasks", "tasks gsm8", rows, "serve --verifier arit", "verifiers list"), models & set(sys.modules))"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[0, 2, 0, 2, 0] set()\n"), done.stdout
+    for said in ("[0] set()", "[0, 0, 0, 2, 0, 2]\nset()", "[0, 2, 0, 2, 0] set()"):
+        assert f"{said}\n" in done.stdout, done.stdout
     assert "humaneval" in done.stdout and "did you mean gsm8k" in done.stderr
     assert "How much is 2 plus 2?\nReason step by step. Put" in done.stdout and "did you mean arith" in done.stderr

@@ -82,10 +82,12 @@ def test_a_game_is_played_turn_by_turn():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guess") / "run"
-    few = ["--sft-steps", 30, "--sft-examples", 64, "--sft-batch-size", 16, "--episodes", 16, "--group-size", 4]
+    few = ["--sft-steps", 10, "--sft-examples", 16, "--sft-batch-size", 16, "--episodes", 16, "--group-size", 4]
     few += ["--episodes-per-update", 8, "--eval-episodes", 8, "--device", "cpu"]
     game = ["--verifier", "guess", "--verifier-arg", "largest=9", "--verifier-arg", "turns=3"]
-    done("train", *game, *few, "--log-dir", folder, "--report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlenv._scripts.reports.charts._picture", lambda *given: "data:,")
+        done("train", *game, *few, "--log-dir", folder, "--report")
     return folder, [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
 
 

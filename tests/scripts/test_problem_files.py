@@ -62,15 +62,18 @@ def test_a_run_on_a_file_is_evaluated_and_repeated_from_another_folder(folder, m
         assert kwargs["problems"] == str(folder / "sums.jsonl") and kwargs["curriculum"] == 0.9
 
 
-def test_a_run_is_evaluated_on_other_problems(folder):
-    result_of(run("train", *SMALL, *FILE, "--sft-steps", 0, "--log-dir", "run"))
+def test_a_run_without_an_evaluation_is_reported_and_evaluated_on_other_problems(folder, undrawn):
+    outcome = run("train", *SMALL, *FILE, "--eval-episodes", 0, "--sft-steps", 0, "--log-dir", "run")
+    result = result_of(outcome)
+    assert (result["initial_eval"], result["eval"]) == (None, None) and result["updates"] > 0
+    assert "before:" not in outcome.stderr and run("report", "run").exit_code == 0
     (folder / "other.csv").write_text("prompt,answer,split\n1+1=,2,test\n")
     (folder / "sums.jsonl").unlink()
     assert "no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
     assert "1+1=" in done("evaluate", "run", "--problems", "other.csv", "--episodes", 2).output
 
 
-def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch):
+def test_a_supervised_start_shows_problems_of_every_level_and_asks_each_that_is_held_out_once(folder, monkeypatch):
     levels = set()
 
     def spy(task, start, count, device):
@@ -78,10 +81,11 @@ def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch)
         return demonstrate(task, start, count, device)
 
     monkeypatch.setattr("rlenv._scripts.jobs.session.demonstrate", spy)
-    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 0]
+    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--max-new-tokens", 4]
     sft = result_of(run("sft", *given, "--verifier", "exact", "--log-dir", "sft", "--json"))
-    assert levels == {1, 2}
-    assert sft["eval"] is None and sft["eval_loss"] > 0, "no evaluation is made if none is asked for"
+    assert levels == {1, 2} and sft["eval_loss"] > 0
+    held_out = (folder / "sums.jsonl").read_text().count('"test"')
+    assert sft["eval"]["episodes"] == held_out, "each held-out problem is asked once"
 
 
 def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
@@ -94,13 +98,6 @@ def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder):
     assert f"{said}: the evaluation plays training problems" in outcome.stderr
     assert re.search("no warm start: FunctionVerifier has no demonstration for '.,:'$", outcome.stderr, re.MULTILINE)
     assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
-
-
-def test_no_evaluation_is_made_if_none_is_asked_for(folder):
-    outcome = run("train", *SMALL, *FILE, "--eval-episodes", 0, "--sft-steps", 0, "--log-dir", "run")
-    result = result_of(outcome)
-    assert (result["initial_eval"], result["eval"]) == (None, None) and result["updates"] > 0
-    assert "before:" not in outcome.stderr and run("report", "run").exit_code == 0
 
 
 def test_model_and_chat_template_may_go_after_the_run_has_begun(folder):
@@ -121,12 +118,6 @@ def test_a_supervised_start_hands_its_tokenizer_on(folder):
     result_of(run("train", *talks, *SMALL, "--sft-steps", 0, "--model", "warm", "--log-dir", "run"))
     saved = [(folder / name / "checkpoint/policy/model/tokenizer.json").read_bytes() for name in ("warm", "run")]
     assert saved[0] == saved[1]
-
-
-def test_a_supervised_start_is_evaluated_on_each_held_out_problem_once(folder):
-    given = ["--verifier", "exact", "--max-new-tokens", 4, "--sft-steps", 1, "--log-dir", "warm", "--json"]
-    found = result_of(run("sft", *FILE, *given))
-    assert found["eval"]["episodes"] == (folder / "sums.jsonl").read_text().count('"test"')
 
 
 def test_a_data_set_of_the_hub_is_stored_with_its_revision_and_loaded_again_only_with_trust(folder, monkeypatch):

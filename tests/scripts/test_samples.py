@@ -36,7 +36,7 @@ def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
 
 
 def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path):
-    small = ["--sft-steps", 40, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 16]
+    small = ["--sft-steps", 8, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 16]
     changed = ["--eval-episodes", 2, "--kl-coef", 1, "--normalize-rewards", "--learning-rate", 0.001, "--group-size", 4]
     place = ["--log-dir", tmp_path / "run", "--device", "cpu", "--json", "--verifier-arg", "digits=1"]
     result_of(run("train", "--agent", "dapo", *small, *changed, *place))

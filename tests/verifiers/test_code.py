@@ -150,9 +150,9 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
     with pytest.raises(ValueError, match=r"\(namespaces need Linux, this is darwin\).*=True \(--unsafe") as caught:
         Code()
     assert "\n" not in str(caught.value)
-    verifier = Code(unsafe_local_exec=True, timeout=0.5)
+    verifier = Code(unsafe_local_exec=True)
     assert not verifier.isolating
-    assert [v.reward for v in verifier.verify_batch([ADD, ADD], [RIGHT, "while True: pass"])] == [1.0, 0.0]
+    assert [v.reward for v in verifier.verify_batch([ADD, ADD], [RIGHT, "add = max"])] == [1.0, 0.0]
     monkeypatch.undo()
     assert Code(unsafe_local_exec=True).isolating  # the option allows, it does not ask for it
     monkeypatch.setattr(code_module.sys, "platform", "win32")

@@ -3,19 +3,17 @@
 import copy
 import random
 import threading
-import time
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
+from hostile_server import HostileServer, whole
 from openenv_servers import TEXT, URL, PretendServer
 
 from rlenv.vector_env import TextGenVectorEnv
 from rlenv.verifiers import make_verifier
 from rlenv.verifiers.base import is_success
 from rlenv.verifiers.dialogues.openenv import ActionForm, text_of
-from rlenv.verifiers.dialogues.openenv_client import TOKEN, Server, ServerError
+from rlenv.verifiers.dialogues.openenv_client import Server, ServerError
 
 DATA = '{"type": "observation", "data": %s}'
 TWO = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x", "y"]}
@@ -154,63 +152,11 @@ def test_an_action_that_the_server_does_not_read_in_time(server):
     assert (verdict.status, verdict.reason) == ("timeout", "the server took longer than 0.2 s for a reset")
 
 
-@contextmanager
-def http_server(answer):
-    """Serve GET requests with a function on a free port; yield the address."""
-    handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": answer, "log_message": lambda *_: None})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def answering(action, code=200, pause=0.0, **headers):
-    """Return a function that answers a request; with a pause, after each byte."""
-
-    def answer(request):
-        request.send_response(code)
-        for name, value in headers.items():
-            request.send_header(name, value)
-        request.end_headers()
-        text = b'{"action": %s}' % action.encode() + b" " * 30
-        with suppress(OSError):
-            for part in [text] if not pause else [bytes([byte]) for byte in text]:
-                request.wfile.write(part)
-                time.sleep(pause)
-
-    return answer
-
-
-def test_the_token_stays_with_the_server_that_redirects(monkeypatch):
-    monkeypatch.setenv(TOKEN, "secret")
-    received = []
-
-    def schema(request):
-        received.append(request.headers["Authorization"])
-        answering("{}")(request)
-
-    with http_server(schema) as other, http_server(answering("{}", 302, Location=f"{other}/schema")) as first:
-        with pytest.raises(ServerError, match=rf"302, a redirect to '{other}/schema"):
-            Server(first, 30).schema()
-        assert not received
-        assert Server(other, 30).schema() == {} and received == ["Bearer secret"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "timeout", "named"),
-    [
-        (answering("{}", pause=0.05), 0.3, r"does not answer \(not within 0.3 s\)"),
-        *((answering(action), 30, "has no schema of actions") for action in
-          ("[" * 100_000, '{"required": 5}', '{"required": [["a"]]}')),
-    ],
-)  # fmt: skip
-def test_a_schema_that_cannot_be_read_or_drips_in(answer, timeout, named):
-    with http_server(answer) as url, pytest.raises(ServerError, match=named):
-        ActionForm(Server(url, timeout).schema())
+@pytest.mark.parametrize("required", ["5", '[["a"]]'])
+def test_a_schema_whose_required_fields_are_no_names_is_refused(required):
+    with HostileServer() as hostile, pytest.raises(ServerError, match="has no schema of actions"):
+        hostile.pieces = lambda _: whole(f'{{"action": {{"required": {required}}}}}')
+        Server(hostile.url, 30).schema()
 
 
 def test_observations_as_text():

@@ -145,7 +145,8 @@ class TestRunning:
         waits = "import time\ntime.sleep(0.3)\nprint('done')"
         assert run({"main.py": waits}, isolated=isolated, seconds=0.2, clock=60).output == b"done\n"
         assert ProgramLimits(seconds=2).deadline == 20
-        spends = ["while True: pass", "import signal\nsignal.signal(24, signal.SIG_IGN)\nprint(1)\nwhile True: pass"]
+        told, deaf = "import os\nos.kill(os.getpid(), 24)", "import signal\nsignal.signal(24, signal.SIG_IGN)"
+        spends = [f"{told}\nwhile True: pass", f"{deaf}\nprint(1)\nwhile True: pass"]
         if isolated:
             ends = run_at_once(spends, seconds=1, clock=300)
             assert [outcome.ended for outcome in ends] == ["timeout"] * 2
