@@ -27,6 +27,8 @@ from .base import Engine, Request, Written, weights_of
 
 VERSION = "0.32.0"  # the only one that is tested: its interfaces for training change from month to month
 HELP = f"pip install 'rlenv-lm[vllm]' (without a GPU: see docs/scaling.md), version {VERSION}"
+SHARE = 0.4  # of the memory of the GPU that it takes; the rest is for training
+KV_CACHE = 2**30  # bytes, on a CPU
 COLDEST, HOTTEST = 0.01, 2.0  # temperatures: it raises smaller ones, and refuses larger ones
 ADAPTER = "rlenv"  # name of an adapter in the engine
 
@@ -102,11 +104,11 @@ class VllmEngine(Engine):
             "dtype": str(model.dtype).removeprefix("torch."),
             "max_model_len": policy.max_length,
             "enforce_eager": not on_gpu,
-            "gpu_memory_utilization": 0.4,  # the rest is for training
+            "gpu_memory_utilization": SHARE,
             **({"enable_lora": True, "max_lora_rank": _rank(policy)} if keeps_adapter(policy) else {}),
         }
         if not on_gpu:
-            usual["kv_cache_memory_bytes"] = 2**30
+            usual["kv_cache_memory_bytes"] = KV_CACHE
         set_threads = torch.set_num_threads
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
             model.config.save_pretrained(folder)

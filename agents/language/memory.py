@@ -45,6 +45,8 @@ class Workload:
         imitated: demonstrations per step of the warm start; 0 without one.
         evaluated: slots of evaluations; 0 without one.
         holders: processes among which weights, gradients, optimizer and reference are dealt out.
+        engine: bytes of an engine on this device that writes the episodes, on a CPU without its weights; 0 of one
+            elsewhere, None without an engine.
     """
 
     prompt_length: int
@@ -70,6 +72,7 @@ class Workload:
     imitated: int = 0
     evaluated: int = 0
     holders: int = 1
+    engine: int | None = None
 
     def rows(self, episodes: int) -> int:
         """Return how many of these episodes are in one pass, if all are as long as the context."""
@@ -106,13 +109,15 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         work: what the run does.
     """
     sizes, rows = _Sizes(config, work), work.rows(work.episodes)
+    slots = work.slots if work.engine is None else 0
     parts = {
         "weights": sizes.weights,
         "gradients": sizes.gradients,
         "optimizer": sizes.moments + sizes.masters,
         "reference": sizes.reference,
-        "KV cache": sizes.cache(work.slots),
-        "logits of acting": sizes.step(work.slots),
+        "engine": sizes.engine,
+        "KV cache": sizes.cache(slots),
+        "logits of acting": sizes.step(slots),
         "activations": sizes.activations(rows),
         "logits of training": sizes.logits(rows),
     }
@@ -175,7 +180,9 @@ class _Sizes:
         self.adam = 8 * max(learned) // work.holders if on_cpu else 4 * trained  # intermediate results of a step
         own = work.reference and (work.lora_rank is None or not alone)  # else an adapter's is the base itself
         self.reference = -(-work.teacher // work.holders) + (self.weights if own else 0)
-        self.held = self.weights + self.moments + self.masters + self.reference + (0 if on_cpu else self.merged)
+        self.engine = (work.engine or 0) + (whole if on_cpu and work.engine else 0)
+        self.held = self.weights + self.moments + self.masters + self.reference + self.engine
+        self.held += 0 if on_cpu else self.merged
         packs = on_cpu and alone and work.pack_weights and can_pack(dtype) and work.slots >= least_rows(dtype)
         self.acting_copy = (self.merged if on_cpu else 0) + (self.size * linear if packs else 0)  # for a rollout
         self.whole = self.gathered = 0
@@ -185,8 +192,9 @@ class _Sizes:
     def phases(self) -> dict[str, tuple[int, Callable[[int], int]]]:
         """Return, of each phase, how many slots or episodes it has at once, and its peak for so many."""
         work = self.work
+        act: Callable[[int], int] = lambda slots: self.acting(slots, max(slots // work.group_size, 1))  # noqa: E731
         found: dict[str, tuple[int, Callable[[int], int]]] = {
-            "acting": (work.slots, lambda slots: self.acting(slots, max(slots // work.group_size, 1))),
+            "acting": (work.slots, act) if work.engine is None else (1, lambda _: self.acting(0, 0)),
             "training": (work.rows(work.episodes), self.training),
             "optimizer step": (1, lambda _: self.held + self.gradients + self.adam),
         }

@@ -103,10 +103,22 @@ def workload(config: TrainConfig) -> tuple[Any, Any]:
         "imitated": -(-config.sft_batch_size // ranks) if config.sft_steps else 0,
         "evaluated": -(-min(evaluated, session.EVAL_SLOTS) // ranks),
         "holders": ranks if settings.get("shard") else 1,
+        "engine": _engine_bytes(config, chosen, device),
     }
     own = {name: value for name, value in (policy | settings).items() if name in Workload.__dataclass_fields__}
     work = Workload(**{name: value for name, value in own.items() if value is not None} | facts)
     return config_of(config.model_folder, vocabulary, encoding.max_length), work
+
+
+def _engine_bytes(config: TrainConfig, chosen: dict[str, Any], device: str) -> int | None:
+    """Return the bytes that an engine in this process takes beside its weights; 0 elsewhere, None without one."""
+    if "engine" not in chosen or "engine_url" in chosen:
+        return 0 if "engine" in chosen else None
+    vllm = import_module("rlenv.agents.engines.vllm")
+    if device != "cuda":
+        return int(config.engine_args.get("kv_cache_memory_bytes", vllm.KV_CACHE))
+    total = config.plan_memory or torch.cuda.mem_get_info()[1]
+    return int(config.engine_args.get("gpu_memory_utilization", vllm.SHARE) * total)
 
 
 def _teaches_a_copy(settings: dict[str, Any]) -> bool:
