@@ -1,6 +1,10 @@
-"""Errors that end a run, or that callers tell apart."""
+"""Errors that end a run, or that callers tell apart; and what is read, whose faults become one line."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class VerifierError(RuntimeError):
@@ -21,3 +25,42 @@ class UserCodeError(ValueError):
 
 class UnknownModelError(ValueError):
     """A name that stands for no model: neither a preset, nor a folder or id from which one can be read."""
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Turn the errors that content of the wrong shape causes into one line.
+
+    Those of the machine pass: a lack of memory, and errors of the file system except files that are missing.
+
+    Raises:
+        ValueError: instead of another error of Python, naming `what`, and of a ValueError of another library.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error)) from error
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        import torch  # slow
+
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise
+        said = " ".join(str(error).split())[:300]
+        raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {said}") from error
+
+
+@contextmanager
+def checking(file: Path) -> Iterator[None]:
+    """Name the file from which the values are that are checked.
+
+    Raises:
+        ValueError: for a value that is refused or missing.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    except KeyError as error:
+        raise ValueError(f"{str(file)!r} is damaged: it has no {error}") from error

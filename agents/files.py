@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
@@ -102,14 +102,15 @@ if hasattr(os, "register_at_fork"):  # else a child that outlives this process w
     os.register_at_fork(after_in_child=_drop_locks)
 
 
-def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None = None) -> None:
-    """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
+@contextmanager
+def new_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
+    """Yield an empty folder beside the one that it replaces, and put it in its place once all of it is on the disk.
 
-    Whenever this process is killed, and however often: `whole_folder` finds one whole folder.
+    Whenever this process is killed, and however often: `whole_folder` finds one whole folder. After an error within the
+    context, the old one is.
 
     Args:
         path: the folder.
-        fill: fills the empty folder that it is given.
         previous: where the folder that is replaced is moved, in the same parent; None: it is deleted.
 
     Raises:
@@ -122,7 +123,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             fresh.mkdir()
-            fill(fresh)
+            yield fresh
             _sync_tree(fresh)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
@@ -142,52 +143,13 @@ def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None
 
 
 def whole_folder(path: Path) -> Path:
-    """Return where a folder written by `write_folder` is: beside its place after a kill between two renames."""
+    """Return where a folder written by `new_folder` is: beside its place after a kill between two renames."""
     return next(iter(versions(path)), path)
 
 
 def versions(path: Path) -> list[Path]:
-    """Return the folders that a kill within `write_folder` may leave, the newest first: each is whole."""
+    """Return the folders that a kill within `new_folder` may leave, the newest first: each is whole."""
     return [folder for folder in (path, _old(path)) if folder.exists()]
-
-
-@contextmanager
-def reading(what: object) -> Iterator[None]:
-    """Turn the errors that content of the wrong shape causes into one line.
-
-    Those of the machine pass: a lack of memory, and errors of the file system except files that are missing.
-
-    Raises:
-        ValueError: instead of another error of Python, naming `what`, and of a ValueError of another library.
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(str(error)) from error
-    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
-        import torch  # slow
-
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
-            raise
-        said = " ".join(str(error).split())[:300]
-        raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {said}") from error
-
-
-@contextmanager
-def checking(file: Path) -> Iterator[None]:
-    """Name the file from which the values are that are checked.
-
-    Raises:
-        ValueError: for a value that is refused or missing.
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    except KeyError as error:
-        raise ValueError(f"{str(file)!r} is damaged: it has no {error}") from error
 
 
 def seal(folder: Path) -> None:

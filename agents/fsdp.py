@@ -6,7 +6,6 @@ then used like any other, without communication, until the next training pass.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -22,8 +21,6 @@ from .checks import check_flag
 from .processes import is_dealt_out
 
 T = TypeVar("T")
-
-LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 
 outlines: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # of each policy that is dealt out, without weights
 
@@ -68,9 +65,9 @@ def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
     """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
     if not has_part(policy):
         return make(policy)
-    plain = unsharded(policy)
-    deal_out = import_module("rlenv.agents.sharding").deal_out  # slow to import, and for shards alone
-    return deal_out(lambda: make(plain).requires_grad_(False), policy.device)
+    sharding = import_module("rlenv.agents.sharding")  # slow to import, and for shards alone
+    plain = sharding.unsharded(policy)
+    return sharding.deal_out(lambda: make(plain).requires_grad_(False), policy.device)
 
 
 def _units(policies: Iterable[nn.Module | None]) -> Iterator[tuple[bool, Any]]:
@@ -158,38 +155,6 @@ def spread_moments(state: dict[str, Any], parameters: list[nn.Parameter]) -> dic
         for number, of in state["state"].items()
     }
     return {**state, "state": moments}
-
-
-@torch.no_grad()
-def unsharded(state: Any) -> Any:
-    """Return nested dictionaries, lists and tuples with whole tensors and policies; all processes call this together.
-
-    The main process gets what was dealt out whole, on its host; the others get empty tensors, and no policies.
-    """
-    if isinstance(state, nn.Module) and has_part(state):
-        return _whole_policy(state)
-    if is_dealt_out(state):
-        found = full(state)
-        return found.cpu() if processes.is_main() else found.new_empty(0)
-    if isinstance(state, dict):
-        return {name: unsharded(value) for name, value in state.items()}
-    if type(state) in (list, tuple):
-        return type(state)(unsharded(value) for value in state)
-    return state
-
-
-def _whole_policy(policy: nn.Module) -> Any:
-    parts, outline, weights = dict(policy.named_parameters()), outlines[policy], {}
-    for name, empty in outline.named_parameters():
-        found = full(parts[name])
-        if processes.is_main():  # a copy, since gathered weights lose their memory when they are released
-            weights[id(empty)] = nn.Parameter(found.to("cpu", copy=True), empty.requires_grad)
-    if not processes.is_main():
-        return None
-    plain = copy.deepcopy(outline, weights)
-    for name in LATER:
-        setattr(plain, name, getattr(policy, name))
-    return plain
 
 
 def clip_gradients(parameters: list[nn.Parameter], most: float) -> torch.Tensor:

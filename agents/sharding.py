@@ -21,9 +21,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from . import processes
 from .devices import HALVES
-from .fsdp import has_part, outlines, release_weights
+from .fsdp import full, has_part, outlines, release_weights
 from .processes import is_dealt_out
 
+LATER = ("tokenizer", "stop_token_ids", "temperature")  # attributes of a policy that may be set after it was made
 PASSES = ("evaluate", "values")  # of a policy, with gradients
 
 
@@ -58,6 +59,38 @@ def deal_out(make: Callable[[], Any], device: torch.device) -> Any:
     outlines[policy] = outline
     _shard(policy, device)
     return policy
+
+
+@torch.no_grad()
+def unsharded(state: Any) -> Any:
+    """Return nested dictionaries, lists and tuples with whole tensors and policies; all processes call this together.
+
+    The main process gets what was dealt out whole, on its host; the others get empty tensors, and no policies.
+    """
+    if isinstance(state, nn.Module) and has_part(state):
+        return _whole_policy(state)
+    if is_dealt_out(state):
+        found = full(state)
+        return found.cpu() if processes.is_main() else found.new_empty(0)
+    if isinstance(state, dict):
+        return {name: unsharded(value) for name, value in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(unsharded(value) for value in state)
+    return state
+
+
+def _whole_policy(policy: nn.Module) -> Any:
+    parts, outline, weights = dict(policy.named_parameters()), outlines[policy], {}
+    for name, empty in outline.named_parameters():
+        found = full(parts[name])
+        if processes.is_main():  # a copy, since gathered weights lose their memory when they are released
+            weights[id(empty)] = nn.Parameter(found.to("cpu", copy=True), empty.requires_grad)
+    if not processes.is_main():
+        return None
+    plain = copy.deepcopy(outline, weights)
+    for name in LATER:
+        setattr(plain, name, getattr(policy, name))
+    return plain
 
 
 def _shard(policy: Any, device: torch.device) -> None:

@@ -30,10 +30,12 @@ CONTROL = (
     "rlenv.agents.policies.numpy_actor",
     "rlenv.agents.policies.token_extractor",
 )
-ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in an error, agents of checkpoints
+ON_REQUEST = (  # environments of stable-baselines3, names of other libraries in an error, evaluations, checkpoints
     "rlenv.agents.rollouts.sb3_envs",
     "rlenv.agents.peer_names",
+    "rlenv.agents.training.evaluation",
     "rlenv.agents.training.loading",
+    "rlenv.agents.training.saving",
 )
 SHARDS = ("rlenv.agents.sharding",)  # models that one device does not hold
 DOORS = {

@@ -30,7 +30,7 @@ from ..rollout import Rollout
 from ..rollouts.collector import OnStep
 from ..training.extras import in_passes
 from ..training.player import Part, Player
-from ..training.saving import own_parts_of
+from ..training.state import own_parts_of
 from .actor import EngineActor
 from .base import Engine, StaleEngineError
 from .vllm import check_temperature, check_vllm

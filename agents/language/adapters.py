@@ -24,7 +24,7 @@ from transformers.pytorch_utils import Conv1D
 from rlenv._json import read_table
 
 from ..checks import check_choice, check_count, check_number, first_line
-from ..files import reading
+from ..errors import reading
 from ..fsdp import full
 from ..policies.base import weights_digest
 

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from ..checks import first_line
-from ..files import BusyError, digest_of, write_folder
+from ..files import BusyError, digest_of, new_folder
 from ..policies.presets import PACKAGED
 
 SUFFIX = ".gguf"
@@ -74,15 +74,12 @@ def _converted(file: Path) -> Path:
     except OSError as error:
         raise ValueError(f"model {str(file)!r} cannot be read: {first_line(error)}") from error
     folder = Path(HF_HOME, "rlenv", f"{file.stem}-{_digest(file, stat.st_size, stat.st_mtime_ns)}")
-
-    def fill(fresh: Path) -> None:
-        if folder.is_dir():
-            raise BusyError("another process has written it meanwhile")
-        _convert(file, fresh, folder)
-
     while not folder.is_dir():
         try:
-            write_folder(folder, fill)
+            with new_folder(folder) as fresh:
+                if folder.is_dir():
+                    raise BusyError("another process has written it meanwhile")
+                _convert(file, fresh, folder)
         except BusyError:  # such as another of torchrun's
             time.sleep(PAUSE)
     return folder

@@ -331,10 +331,7 @@ class LanguageModelPolicy(Policy):
             twin.adapter = None
         return twin
 
-    @override
-    def save(self, folder: Path) -> None:
-        """Write the policy; see `policy_folder.py`."""
-        policy_folder.write(self, folder)
+    save = policy_folder.write
 
     def export(self, folder: Path, merge: bool = True) -> None:
         """Write the model and its tokenizer for use without this library.

@@ -18,7 +18,7 @@ from rlenv._json import read_table
 
 from ..checks import check_choice, check_flag, check_number
 from ..devices import HALVES
-from ..files import checking
+from ..errors import checking
 from ..policies.base import MODEL
 from . import adapters
 from .loading import ATTENTION, DTYPES

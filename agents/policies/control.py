@@ -32,7 +32,7 @@ from typing_extensions import override
 from rlenv._json import read_table
 
 from ..checks import check_choice, check_count, check_flag
-from ..files import checking
+from ..errors import checking
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor
 from .base import Policy, State, episodes_of, load_weights, scatter_steps

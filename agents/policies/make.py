@@ -12,7 +12,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ..files import reading
+from ..errors import reading
 from .base import Policy
 from .control import CLASSES, ControlPolicy
 from .presets import PACKAGED, PRESETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from ..rollout import Rollout, map_obs
 from ..rollouts.collector import OnStep
 from ..rollouts.envs import MissingEnv, closed_on_error, env_maker, full_id, seed_of
 from ..settings import declared_by
-from . import evaluation, saving
-from .checkpoint import Checkpoint
 from .loop import Loop
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
 
 
 class Agent(Loop):
@@ -95,6 +96,8 @@ class Agent(Loop):
         Raises:
             VerifierError: if the verifier failed on all of them.
         """
+        from . import evaluation
+
         num_episodes = check_count("num_episodes", num_episodes, low=processes.size())
         started = time.perf_counter()
         own = self.origin["env_kwargs"] if isinstance(env, str) and full_id(env) == self.origin["env"] else None
@@ -121,6 +124,8 @@ class Agent(Loop):
         Raises:
             ValueError: if the environment cannot pose a prompt twice, as in control, or has not posed these.
         """
+        from . import evaluation
+
         return evaluation.replay(self, rollout, deterministic)
 
     def save(self, path: str | Path, previous: Path | None = None) -> None:
@@ -138,6 +143,8 @@ class Agent(Loop):
             DivergedError: if the policy's weights are not finite or the KL reference has changed.
             RuntimeError: if an update did not end. Nothing is written after an error.
         """
+        from . import saving  # that a new training does not need, like `loading` and `evaluation`
+
         saving.save(self, Path(path), previous)
 
     @classmethod
@@ -168,7 +175,7 @@ class Agent(Loop):
         Raises:
             ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
         """
-        from . import loading  # that a new training does not need
+        from . import loading
 
         return loading.load(cls, path, env, device, trust, continue_env, settings)
 

@@ -10,44 +10,37 @@ manifest.json         the SHA-256 of every file, by which a damaged checkpoint i
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypedDict, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from zipfile import is_zipfile
 
+import numpy as np
+import torch
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from rlenv._json import read_table
 
-from ..errors import DivergedError
-from ..files import check_seal, reading, seal, whole_folder, write_folder
+from ..errors import reading
+from ..files import check_seal, whole_folder
 from ..fsdp import frozen_from
 from ..policies import KINDS, Policy, SavedPolicy
-from .state import read_state, write_state
+from .state import Counters
 
 T = TypeVar("T")
 Version = tuple[Path, int, int]  # of a folder: where it is, its number on the disk, and when it came there
 MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
 FORMAT = 7  # of the folder; a checkpoint of another format is not read
-_AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
+AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
-
-
-class Counters(TypedDict):
-    """How far a training is."""
-
-    num_timesteps: int
-    trained_timesteps: int
-    num_episodes: int
-    num_updates: int
-
-
-COUNTERS = tuple(Counters.__annotations__)
 
 
 class Facts(Counters):
@@ -61,7 +54,7 @@ class Facts(Counters):
         settings: arguments of the constructor.
         env: id of the environment; None if it was an object.
         env_kwargs: for the environment's constructor.
-        spaces: of one environment; see `saved_spaces.py`.
+        spaces: of one environment; see `space_of`.
         functions: names of the settings that were functions.
     """
 
@@ -109,52 +102,9 @@ class Checkpoint:
         """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
         if self.reference is None:
             return None
-        folder, spaces = self.reference.folder, (env.single_observation_space, env.single_action_space)
+        folder, seen = self.reference.folder, (env.single_observation_space, env.single_action_space)
         with reading(folder):
-            return frozen_from(policy, lambda whole: whole.load_frozen(folder, *spaces))
-
-
-def write_checkpoint(
-    path: Path,
-    facts: Mapping[str, Any],
-    policy: Policy,
-    reference: Policy | None,
-    training: Mapping[str, Any],
-    previous: Path | None = None,
-) -> None:
-    """Write a checkpoint; an older one is only replaced by a complete one.
-
-    Args:
-        path: the folder; a suffix `.zip` is dropped.
-        facts: for agent.json; an `env_kwargs` that JSON cannot hold is left out, together with `env`.
-        policy: to be saved.
-        reference: of the KL anchor, if any.
-        training: tensors and plain values, by name.
-        previous: where to move the checkpoint that is replaced; None: it is deleted.
-
-    Raises:
-        ValueError: if the path holds anything but a checkpoint, or another process is writing it.
-        DivergedError: if the policy's weights are not finite; nothing is written then.
-    """
-    path = folder_of(path)
-    if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
-    for name, weight in policy.named_parameters():
-        if not weight.isfinite().all():
-            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
-            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
-
-    def fill(folder: Path) -> None:
-        for name, part in ((POLICY, policy), (REFERENCE, reference)):
-            if part is not None:
-                (folder / name).mkdir()
-                part.save(folder / name)
-        written_by = {"format": FORMAT, "version": version_of_rlenv()}
-        (folder / _AGENT).write_text(_as_json(written_by | dict(facts)) + "\n", encoding="utf-8")
-        write_state(dict(training), folder / TRAINING)
-        seal(folder)
-
-    write_folder(path, fill, previous)
+            return frozen_from(policy, lambda whole: whole.load_frozen(folder, *seen))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -164,13 +114,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
         ValueError: if there is none, it is damaged, or another version wrote it.
     """
     path, version = whole_folder(folder_of(path)), _version(path)
-    if not (path / _AGENT).is_file():
+    if not (path / AGENT).is_file():
         if is_zipfile(theirs := path.with_name(f"{path.name}.zip")):
             raise ValueError(
                 f"{str(theirs)!r} is of stable-baselines3, which cannot be continued here: use it there, or train anew "
                 "(docs/stable-baselines3.md)"
             )
-        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
+        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {AGENT}")
     facts = read_facts(path)
     for file in path.rglob("*"):
         if file.suffix in _PICKLES:
@@ -213,8 +163,8 @@ def read_facts(path: Path) -> Facts:
     Raises:
         ValueError: if it cannot be read, another version wrote it, or it says what no agent has written.
     """
-    file = str(path / _AGENT)
-    facts: Any = read_table(path / _AGENT)
+    file = str(path / AGENT)
+    facts: Any = read_table(path / AGENT)
     if type(facts.get("format")) is not int or facts["format"] != FORMAT:
         raise ValueError(
             f"{str(path)!r} was written by version {facts.get('version', '?')!r:.40} of rlenv "
@@ -262,13 +212,83 @@ def version_of_rlenv() -> str:
         return "unknown"
 
 
-def _as_json(facts: dict[str, Any]) -> str:
-    try:
-        return json.dumps(facts, indent=2)
-    except TypeError:  # the environment was made with objects, and has to be passed to load()
-        return json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
-
-
 def folder_of(path: Path) -> Path:
     """Return the folder that a path stands for; stable-baselines3's have a suffix."""
     return path.with_suffix("") if path.suffix == ".zip" else path
+
+
+# The state of the training: plain values on one side, tensors on the other.
+
+
+def read_state(path: Path, copied: bool = True) -> Any:
+    """Return the state of a training that `saving.py` wrote, with its tensors on the CPU.
+
+    Args:
+        path: without a suffix.
+        copied: False leaves the tensors in the file, which processes then share, for readers that copy their part.
+
+    Raises:
+        ValueError: if a file is missing or damaged.
+    """
+    try:
+        structure = read_table(path.with_suffix(".json"))
+        tensors = load_file(path.with_suffix(".safetensors"))
+        if copied:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
+        return _unpacked(structure, tensors)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
+
+
+def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "array":
+        return tensors[content].numpy()
+    if kind == "dict":
+        return {key: _unpacked(item, tensors) for key, item in content}
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"{kind!r:.80} is not a kind of value")
+    items = [_unpacked(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+# Spaces: Gymnasium writes samples of them as JSON, not spaces; stable-baselines3 pickles them, which executes code.
+
+MOST = 2**24  # numbers in an observation or action, or choices; a checkpoint may name any
+ARGUMENTS: dict[type[spaces.Space], tuple[str, ...]] = {  # of the constructor, and attributes
+    spaces.Box: ("low", "high", "shape", "dtype"),
+    spaces.Discrete: ("n", "start"),
+    spaces.MultiDiscrete: ("nvec", "start"),
+    spaces.MultiBinary: ("n",),
+}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in ARGUMENTS}
+
+
+def space_of(saved: Any) -> spaces.Space:
+    """Return the space that `saving.described` returned the values of.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    try:
+        if saved["kind"] == "Dict":
+            return spaces.Dict({name: space_of(part) for name, part in saved["spaces"].items()})
+        kind = _KINDS[saved["kind"]]
+        given = {name: saved[name] for name in ARGUMENTS[kind]}
+        if math.prod(np.ravel(given.get("shape", given.get("n", 1))).tolist()) > MOST:
+            raise ValueError(f"it has more than {MOST} numbers")
+        if kind is spaces.Box:
+            given["shape"], dtype = tuple(given["shape"]), np.dtype(given["dtype"])
+            if dtype.kind not in "fiub":
+                raise ValueError(f"its dtype is {dtype}")
+            ends = {end: np.full(given["shape"], given[end], dtype) for end in ("low", "high")}
+            given |= ends | {"dtype": dtype.type}
+        return kind(**given)
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        raise ValueError(f"the space {saved!r:.80} in the checkpoint cannot be read: {error!s:.80}") from error

@@ -104,12 +104,3 @@ def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
     found = [part for part, _ in parts if part is not None]
     whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
     return processes.on(whole, agent.device).select(rows)
-
-
-def record_verdicts(env: VectorEnv, rollout: Rollout) -> None:
-    """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
-    if env.metadata.get("hears_verdicts"):
-        judged = rollout.ok & ~rollout.success.isnan()
-        level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
-        chosen = rollout.extras.get("prompt_arm", level)
-        env.unwrapped.record_outcomes(chosen[judged].tolist(), rollout.success[judged].tolist())

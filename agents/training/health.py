@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rlenv._status import FAILURES
 
@@ -26,12 +24,13 @@ class FailureWatch:
 
     Attributes:
         totals: episodes of the whole run without a verdict, by kind.
+        recent: the last rollouts: their episodes, and those of each kind in `FAILURES`.
     """
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
         self.totals = dict.fromkeys(FAILURES, 0)
-        self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in FAILURES
+        self.recent: list[tuple[int, ...]] = []
         self._reason = ""  # the last one
 
     def add(self, statuses: Sequence[int], reason: str) -> None:
@@ -48,9 +47,9 @@ class FailureWatch:
         self._reason = reason or self._reason
         for kind, count in zip(FAILURES, missing, strict=True):
             self.totals[kind] += count
-        self._recent.append((sum(statuses), *missing))
-        while sum(row[0] for row in self._recent) - self._recent[0][0] >= ENOUGH:
-            self._recent.popleft()
+        self.recent.append((sum(statuses), *missing))
+        while sum(row[0] for row in self.recent) - self.recent[0][0] >= ENOUGH:
+            del self.recent[0]
         episodes, timeouts, errors, silent = self._sums()
         if episodes >= ENOUGH and timeouts + errors > self.max_share * episodes:
             raise VerifierError(
@@ -63,17 +62,9 @@ class FailureWatch:
                 "be learned: use problems that it judges, or another verifier"
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts of the last rollouts."""
-        return {"recent": [list(row) for row in self._recent], "totals": dict(self.totals)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._recent, self.totals = deque(map(tuple, state["recent"])), dict(state["totals"])
-
     def conclude(self) -> None:
         """Warn at the end of a run too short to be stopped if none of its episodes got a verdict."""
-        if not self._recent:
+        if not self.recent:
             return
         episodes, *missing = self._sums()
         if episodes < ENOUGH and sum(missing) == episodes:
@@ -84,7 +75,7 @@ class FailureWatch:
             )
 
     def _sums(self) -> list[int]:
-        return [sum(column) for column in zip(*self._recent, strict=True)]
+        return [sum(column) for column in zip(*self.recent, strict=True)]
 
 
 class StabilityWatch:
@@ -96,25 +87,17 @@ class StabilityWatch:
 
     Attributes:
         warns: whether it still warns.
+        entropies: of the last updates, in nats per step.
     """
 
     def __init__(self, discrete: bool) -> None:
         self.discrete, self.warns = discrete, True
-        self._entropies: deque[float] = deque(maxlen=MEMORY)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts, in plain values."""
-        return {"warns": self.warns, "entropies": list(self._entropies)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.warns = state["warns"]
-        self._entropies = deque(state["entropies"], maxlen=MEMORY)
+        self.entropies: list[float] = []
 
     def add(self, metrics: Mapping[str, float], rate: float) -> None:
         """Look at the metrics of an update that was made with this learning rate."""
         if "train/entropy_loss" in metrics:
-            self._entropies.append(-metrics["train/entropy_loss"])
+            self.entropies = [*self.entropies, -metrics["train/entropy_loss"]][-MEMORY:]
         found = self._far(metrics)
         if found and self.warns:
             self.warns = False
@@ -129,9 +112,9 @@ class StabilityWatch:
             return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"
         if metrics.get("train/grad_norm") == 0.0 and metrics.get("train/policy_loss"):
             return "its gradient is exactly 0 though rewards differ"
-        if len(self._entropies) < 2:
+        if len(self.entropies) < 2:
             return ""
-        *before, last, now = self._entropies
+        *before, last, now = self.entropies
         if self.discrete:
             far = max(last, now) < NO_ENTROPY and max(before, default=0.0) > SOME_ENTROPY
         else:

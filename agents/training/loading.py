@@ -1,4 +1,4 @@
-"""A checkpoint as an agent, and its parts in another agent; `saving.py` says what an agent saves."""
+"""A checkpoint as an agent, and its parts in another agent; `state.py` says what an agent carries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from gymnasium import spaces
 
 from .. import processes
 from ..checks import check_optional_count, first_line
-from ..files import reading
+from ..errors import reading
 from ..fsdp import check_whole
 from ..policies.base import MODEL, Policy
 from ..rollouts.envs import MissingEnv, named_by_checkpoint, seed_of, shares_stream
 from ..settings import check_names, is_kept
-from .checkpoint import COUNTERS, Checkpoint, read_checkpoint, while_unchanged
-from .saved_spaces import space_of
-from .saving import own_parts_of, parts_of
+from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
+from .state import COUNTERS, own_parts_of, parts_of
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"  # in `Agent.get_parameters`
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any
 
 from stable_baselines3.common.logger import Logger
 
@@ -26,28 +25,27 @@ class Pending:
 
     def __init__(self) -> None:
         self.logger: Logger | None = None
-        self._restored: dict[str, list[float]] = {}
+        self._restored: Mapping[str, list[float]] = {}
 
     def use(self, logger: Logger) -> None:
         """Record with this logger what was restored, and save what it has recorded."""
-        self.logger = logger
-        for name, (value, count) in self._restored.items():
-            logger.record(name, value)
-            logger.name_to_count[name] = int(count)
-        self._restored = {}
+        self.logger, self.figures = logger, self._restored
 
-    def state_dict(self) -> dict[str, list[float]]:
-        """Return the numbers, each with how many updates it is the mean of."""
+    @property
+    def figures(self) -> Mapping[str, list[float]]:
+        """The numbers by name, each with how many updates it is the mean of."""
         if self.logger is None:
             return self._restored
         counts, recorded = self.logger.name_to_count, self.logger.name_to_value.items()
         return {name: [float(value), float(counts.get(name, 0))] for name, value in recorded if isinstance(value, Real)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._restored = {name: [float(value), float(count)] for name, (value, count) in state.items()}
+    @figures.setter
+    def figures(self, figures: Mapping[str, list[float]]) -> None:
+        self._restored = figures
         if self.logger is not None:
-            self.use(self.logger)
+            for name, (value, count) in figures.items():
+                self.logger.record(name, float(value))
+                self.logger.name_to_count[name] = int(count)
 
 
 def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:

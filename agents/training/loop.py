@@ -42,19 +42,19 @@ from ..rollouts.envs import (
     takes_tokenizer,
 )
 from ..settings import Converted, argument, declared_by, default_of
-from . import evaluation, log_entry, saving
+from . import log_entry
 from .algorithm import Algorithm
 from .callbacks import as_callback
-from .checkpoint import COUNTERS
 from .extras import check_extras
 from .generators import Generators
 from .health import FailureWatch, StabilityWatch
 from .kl_anchor import Anchor
 from .metrics import is_logged, rollout_metrics
 from .optimizer import PolicyOptimizer, warn_of_float16
-from .player import Player
+from .player import Player, tell_verdicts
 from .reward_scale import RewardScale
 from .start import StartWatch
+from .state import COUNTERS, moment_of
 from .update import take_steps
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Loop(Algorithm):
         try:
             while getattr(self, counter) < goal:
                 self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-                self.moment, self.updating = saving.moment_of(self), False
+                self.moment, self.updating = moment_of(self), False
                 rollout = self.collect_rollout(callback)
                 if rollout is None:
                     break
@@ -360,7 +360,7 @@ class Loop(Algorithm):
             release_weights(self.policy)
             return None
         self.num_episodes += len(rollout)
-        evaluation.record_verdicts(self.env, rollout)
+        tell_verdicts(self.env, rollout)
         ends = processes.gather((self.collector.statuses, self.collector.failure))
         callback.update_locals({"rollout": rollout})
         callback.on_rollout_end()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from ..devices import to_host
@@ -25,6 +23,9 @@ class RewardScale:
 
     Args:
         gamma: γ, 0 to 1.
+
+    Attributes:
+        moments: of F, over all steps so far.
     """
 
     def __init__(self, gamma: float) -> None:
@@ -44,12 +45,3 @@ class RewardScale:
             return rollout
         compared = {name: each / (std + EPS) for name, each in rollout.extras.items() if name == GREEDY_RETURN}
         return replace(rollout, rewards=rollout.rewards / (std + EPS)).with_extras(**compared)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics."""
-        return {"mean": float(self.moments.mean), "var": float(self.moments.var), "count": float(self.moments.count)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.moments.mean, self.moments.var = np.float64(state["mean"]), np.float64(state["var"])
-        self.moments.count = state["count"]

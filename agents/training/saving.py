@@ -1,53 +1,25 @@
-"""An agent as a checkpoint; `loading.py` makes an agent of one, and `checkpoint.py` writes and reads the folder.
-
-The state is nested: every part of an agent says for itself what it carries from update to update.
-"""
+"""An agent as a checkpoint folder, whose files `checkpoint.py` lists and reads; `state.py` gathers what it carries."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors.torch import save_file
+
 from .. import processes
-from ..fsdp import has_part, unsharded
+from ..errors import DivergedError
+from ..files import new_folder, seal
+from ..fsdp import has_part
+from ..policies import Policy
 from ..policies.base import weights_digest
 from ..settings import functions_of
-from ..stateful import DictState, Stateful
-from .checkpoint import COUNTERS, write_checkpoint
-from .generators import GeneratorState
-from .saved_spaces import described
-
-
-def parts_of(agent: Any) -> dict[str, Stateful]:
-    """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
-    return {
-        "optimizer": agent.policy_optimizer,
-        "order": GeneratorState(agent.generators.order),
-        "reward_scale": agent.reward_scale,
-        "unwritten": agent.unwritten,
-        "extra": DictState(agent, "extra_state"),
-        **({} if agent.teaching is None else {"teaching": agent.teaching}),
-        **{f"carried/{name}": part for name, part in agent.carried.items()},
-    }
-
-
-def own_parts_of(agent: Any) -> dict[str, Stateful]:
-    """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
-    return {
-        "actions": GeneratorState(agent.generators.actions),
-        "envs": agent.collector,
-        "failures": agent.failure_watch,
-        "stability": agent.stability_watch,
-        "start": agent.start_watch,
-        "metrics": DictState(agent, "last_metrics"),
-    }
-
-
-def moment_of(agent: Any) -> dict[str, Any]:
-    """Return the counters of an agent and the states of its own parts as they are now."""
-    counters = {name: getattr(agent, name) for name in COUNTERS}
-    before, parts = agent.player.moment, own_parts_of(agent)
-    return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}
+from .checkpoint import AGENT, ARGUMENTS, FORMAT, POLICY, REFERENCE, TRAINING, folder_of, version_of_rlenv
+from .state import state_of
 
 
 def save(agent: Any, path: Path, previous: Path | None) -> None:
@@ -58,22 +30,115 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
             f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
         )
     processes.on_all(agent.anchor.check_reference)
-    if processes.size() > 1 and not has_part(agent.policy):
+    sharded = has_part(agent.policy)
+    if processes.size() > 1 and not sharded:
         processes.check_equal(weights_digest(agent.policy))
-    moment = agent.moment or moment_of(agent)
-    agent.collector.warn_of_loss()
-    state = {name: part.state_dict() for name, part in parts_of(agent).items()}
-    state["moments"] = processes.gather(moment)
-    reference = None if agent.anchor.reference is agent.policy else agent.anchor.reference
-    policy, reference, state = unsharded((agent.policy, reference, state))
-    spaces = {"observation": agent.env.single_observation_space, "action": agent.env.single_action_space}
+    seen, acted = agent.env.single_observation_space, agent.env.single_action_space
     facts = {  # how the agent is made again, for agent.json
+        "format": FORMAT,
+        "version": version_of_rlenv(),
         "agent": vars(type(agent)).get("name"),  # None for a class of your own, which loads its checkpoints itself
         "policy_kind": agent.policy.kind,
+        "spaces": {"observation": described(seen), "action": described(acted)},
         "settings": agent.settings,
-        "spaces": {name: described(space) for name, space in spaces.items()},
         "functions": functions_of(agent),
         **agent.origin,
-        **moment["counters"],
     }
-    processes.on_main(lambda: write_checkpoint(path, facts, policy, reference, state, previous))
+    state = state_of(agent)
+    facts |= state["moments"][processes.rank()]["counters"]
+    agent.collector.warn_of_loss()
+    policy, reference = agent.policy, None if agent.anchor.reference is agent.policy else agent.anchor.reference
+    if sharded:
+        from ..sharding import unsharded  # slow to import
+
+        policy, reference, state = unsharded((policy, reference, state))
+    processes.on_main(lambda: write(folder_of(path), facts, policy, reference, state, previous))
+
+
+def write(
+    path: Path,
+    facts: dict[str, Any],
+    policy: Policy,
+    reference: Policy | None,
+    training: dict[str, Any],
+    previous: Path | None,
+) -> None:
+    """Write a checkpoint; an older one is only replaced by a complete one.
+
+    Args:
+        path: the folder.
+        facts: for agent.json; an `env_kwargs` that JSON cannot hold is left out, together with `env`.
+        policy: to be saved.
+        reference: of the KL anchor, if any.
+        training: plain values and tensors in dictionaries, whose keys are strings or integers, lists and tuples.
+        previous: where to move the checkpoint that is replaced; None: it is deleted.
+
+    Raises:
+        ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+        DivergedError: if the policy's weights are not finite; nothing is written then.
+        TypeError: for any other value in `training`, with the names that lead to it.
+    """
+    if path.exists() and not (path / AGENT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
+    for name, weight in policy.named_parameters():
+        if not weight.isfinite().all():
+            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
+            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
+    try:
+        said = json.dumps(facts, indent=2)
+    except TypeError:  # the environment was made with objects, and has to be passed to load()
+        said = json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
+    tensors: dict[str, torch.Tensor] = {}
+    state = packed(training, tensors, TRAINING)
+    with new_folder(path, previous) as folder:
+        file = folder / TRAINING
+        file.with_suffix(".json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+        save_file(tensors, file.with_suffix(".safetensors"))
+        (folder / AGENT).write_text(said + "\n", encoding="utf-8")
+        for name, part in ((POLICY, policy), (REFERENCE, reference)):
+            if part is not None:
+                (folder / name).mkdir()
+                part.save(folder / name)
+        seal(folder)
+
+
+def packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
+    """Return a value as JSON holds it: containers are tagged with their type, a tensor is the name of its entry."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        kind, entry = "tensor" if isinstance(value, torch.Tensor) else "array", str(len(tensors))
+        try:  # always a copy: safetensors refuses tensors that share memory
+            source = torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            copy = source.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        except TypeError as error:
+            raise TypeError(f"{name} cannot be saved: {error}") from error
+        tensors[entry] = copy
+        return {kind: entry}
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"dict": [[key, packed(item, tensors, f"{name}/{key}")] for key, item in value.items()]}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [packed(item, tensors, f"{name}[{i}]") for i, item in enumerate(value)]}
+    allowed = "numbers, strings, None, tensors, arrays, and lists, tuples and dictionaries (with names) of these"
+    raise TypeError(f"{name} cannot be saved: it is a {type(value).__name__}; allowed: {allowed}")
+
+
+def described(space: spaces.Space) -> dict[str, Any] | None:
+    """Return a space of one environment in plain values; None if it is of another kind than `space_of` makes."""
+    if isinstance(space, spaces.Dict):
+        parts = {name: described(part) for name, part in space.spaces.items()}
+        return None if None in parts.values() else {"kind": "Dict", "spaces": parts}
+    names = ARGUMENTS.get(type(space))
+    made = {name: _plain(getattr(space, name), type(space) is spaces.Box) for name in names or ()}
+    return {"kind": type(space).__name__, **made} if names else None
+
+
+def _plain(value: Any, shorten: bool) -> Any:
+    """Return an argument in plain values; an array of equal numbers as one number, if `shorten`."""
+    if isinstance(value, np.ndarray):
+        return value.flat[0].item() if shorten and value.size and (value == value.flat[0]).all() else value.tolist()
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    return str(value) if isinstance(value, np.dtype) else int(value)

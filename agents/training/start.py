@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 HARD = 0.02  # of the answers right: in most groups of a few rollouts, all get the same reward
 FIRST = round(3 / HARD)  # episodes: if none of so many is right, fewer than HARD are, with a confidence of 95 %
@@ -20,6 +19,7 @@ class StartWatch:
 
     Attributes:
         warns: whether it still warns.
+        looks: whether it still looks.
         episodes: without a success and without a difference, since the start.
     """
 
@@ -51,11 +51,3 @@ class StartWatch:
                 "for parts of an answer",
                 stacklevel=4,
             )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts, in plain values."""
-        return {"warns": self.warns, "looks": self.looks, "episodes": self.episodes}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.warns, self.looks, self.episodes = state["warns"], state["looks"], state["episodes"]

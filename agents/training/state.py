@@ -1,89 +1,123 @@
-"""Nested state as JSON and safetensors: plain values on one side, tensors on the other; reading executes nothing."""
+"""What a training carries from update to update: the parts of an agent, each with the state that a checkpoint keeps.
+
+`saving.py` writes them, `loading.py` puts them into another agent.
+"""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
+import copy
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from rlenv._json import read_table
-
-
-def write_state(state: Any, path: Path) -> None:
-    """Write nested dictionaries, lists and tuples of tensors, arrays and plain values.
-
-    Args:
-        state: keys of dictionaries are strings or integers.
-        path: without a suffix; `path.json` holds the structure, `path.safetensors` the tensors.
-
-    Raises:
-        TypeError: for any other value, with the names that lead to it.
-    """
-    tensors: dict[str, torch.Tensor] = {}
-    structure = _packed(state, tensors, path.name)
-    path.with_suffix(".json").write_text(json.dumps(structure) + "\n", encoding="utf-8")
-    save_file(tensors, path.with_suffix(".safetensors"))
+from .. import processes
+from ..stateful import Stateful
 
 
-def read_state(path: Path, copied: bool = True) -> Any:
-    """Return the tree that `write_state` wrote, with its tensors on the CPU.
+class Counters(TypedDict):
+    """How far a training is."""
+
+    num_timesteps: int
+    trained_timesteps: int
+    num_episodes: int
+    num_updates: int
+
+
+COUNTERS = tuple(Counters.__annotations__)
+
+
+class Attributes:
+    """Attributes of an object, as a part: plain values.
 
     Args:
-        path: what was given to `write_state`.
-        copied: False leaves the tensors in the file, which processes then share, for readers that copy their part.
-
-    Raises:
-        ValueError: if a file is missing or damaged.
+        owner: has the attributes.
+        names: of the attributes.
     """
-    try:
-        structure = read_table(path.with_suffix(".json"))
-        tensors = load_file(path.with_suffix(".safetensors"))
-        if copied:
-            tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
-        return _unpacked(structure, tensors)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-        raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
+
+    def __init__(self, owner: object, *names: str) -> None:
+        self.owner, self.names = owner, names
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of them by name."""
+        return {name: copy.deepcopy(getattr(self.owner, name)) for name in self.names}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace them."""
+        for name in self.names:
+            setattr(self.owner, name, state[name])
 
 
-def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
-    """Return a value as JSON holds it: containers are tagged with their type, a tensor is the name of its entry."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        kind, entry = "tensor" if isinstance(value, torch.Tensor) else "array", str(len(tensors))
-        try:  # always a copy: safetensors refuses tensors that share memory
-            source = torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
-            copy = source.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        except TypeError as error:
-            raise TypeError(f"{name} cannot be saved: {error}") from error
-        tensors[entry] = copy
-        return {kind: entry}
-    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
-        return {"dict": [[key, _packed(item, tensors, f"{name}/{key}")] for key, item in value.items()]}
-    if type(value) in (list, tuple):
-        return {type(value).__name__: [_packed(item, tensors, f"{name}[{i}]") for i, item in enumerate(value)]}
-    allowed = "numbers, strings, None, tensors, arrays, and lists, tuples and dictionaries (with names) of these"
-    raise TypeError(f"{name} cannot be saved: it is a {type(value).__name__}; allowed: {allowed}")
+class DictState:
+    """An attribute that is a dictionary, as a part.
+
+    Args:
+        owner: has the attribute.
+        name: of the attribute.
+    """
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of it."""
+        return dict(getattr(self.owner, self.name))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace it."""
+        setattr(self.owner, self.name, dict(state))
 
 
-def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "array":
-        return tensors[content].numpy()
-    if kind == "dict":
-        return {key: _unpacked(item, tensors) for key, item in content}
-    if kind not in ("list", "tuple"):
-        raise ValueError(f"{kind!r:.80} is not a kind of value")
-    items = [_unpacked(item, tensors) for item in content]
-    return tuple(items) if kind == "tuple" else items
+class GeneratorState:
+    """A random generator, as a part."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it is, and on which kind of device."""
+        return {"device": self.generator.device.type, "state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; on another kind of device it stays as it is."""
+        if state["device"] == self.generator.device.type:
+            self.generator.set_state(state["state"])
+
+
+def parts_of(agent: Any) -> dict[str, Stateful]:
+    """Return the parts that are saved as they are now, by their name in a checkpoint; the same in all processes."""
+    return {
+        "order": GeneratorState(agent.generators.order),
+        "reward_scale": Attributes(agent.reward_scale.moments, "mean", "var", "count"),
+        "unwritten": DictState(agent.unwritten, "figures"),
+        "extra": DictState(agent, "extra_state"),
+        "optimizer": agent.policy_optimizer,
+        **({} if agent.teaching is None else {"teaching": agent.teaching}),
+        **{f"carried/{name}": part for name, part in agent.carried.items()},
+    }
+
+
+def own_parts_of(agent: Any) -> dict[str, Stateful]:
+    """Return the parts that change while a rollout is collected, by their name in a checkpoint; one per process."""
+    return {
+        "actions": GeneratorState(agent.generators.actions),
+        "failures": Attributes(agent.failure_watch, "recent", "totals"),
+        "stability": Attributes(agent.stability_watch, "warns", "entropies"),
+        "start": Attributes(agent.start_watch, "warns", "looks", "episodes"),
+        "metrics": DictState(agent, "last_metrics"),
+        "envs": agent.collector,
+    }
+
+
+def moment_of(agent: Any) -> dict[str, Any]:
+    """Return the counters of an agent and the states of its own parts as they are now."""
+    counters = {name: getattr(agent, name) for name in COUNTERS}
+    before, parts = agent.player.moment, own_parts_of(agent)
+    return {"counters": counters} | {name: before.get(name) or part.state_dict() for name, part in parts.items()}
+
+
+def state_of(agent: Any) -> dict[str, Any]:
+    """Return everything that a training carries, of the moment before a rollout that is under way."""
+    parts, moment = parts_of(agent), agent.moment or moment_of(agent)
+    state = {name: part.state_dict() for name, part in parts.items()}
+    return state | {"moments": processes.gather(moment)}

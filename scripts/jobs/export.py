@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from rlenv.agents import LanguageModelPolicy
 from rlenv.agents.checks import first_line
-from rlenv.agents.files import write_folder
+from rlenv.agents.files import new_folder
 from rlenv.agents.language.adapters import has_adapter
 from rlenv.agents.policies import text_spaces
 from rlenv.agents.training.checkpoint import Checkpoint
@@ -58,7 +58,8 @@ def export_run(run: Path, folder: Path, best: bool, merge: bool, overwrite: bool
             old.unlink()  # transformers would load them
         marked(folder)
     else:
-        write_folder(folder.resolve(), marked)
+        with new_folder(folder.resolve()) as fresh:
+            marked(fresh)
     return source
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from rlenv.agents import Agent, Rollout, processes
-from rlenv.agents.files import reading
+from rlenv.agents.errors import reading
 from rlenv.agents.training.checkpoint import Checkpoint
 from rlenv.agents.training.supervised import WarmStart, demonstration_loss
 from rlenv.stream import EmptySplitError

@@ -11,7 +11,7 @@ import numpy as np
 from stable_baselines3.common.logger import HParam
 
 from rlenv.agents import Agent, Rollout, processes
-from rlenv.agents.files import reading
+from rlenv.agents.errors import reading
 
 from ..config.configs import TrainConfig
 from ..config.names import short_name

@@ -18,7 +18,7 @@ import rlenv  # noqa: F401
 from rlenv.agents import PPO, RLOO, Agent, DivergedError, Reinforce, ReinforceBaseline
 from rlenv.agents.files import seal
 from rlenv.agents.training.checkpoint import Checkpoint
-from rlenv.agents.training.generators import GeneratorState
+from rlenv.agents.training.state import GeneratorState
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 LISTED = {"problems": ["12+34="], "test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}

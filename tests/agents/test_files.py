@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlenv.agents.files import whole_folder, write_folder
+from rlenv.agents.files import new_folder, whole_folder
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 
@@ -34,6 +34,11 @@ def forked(work):
         finally:
             os._exit(1)
     return child
+
+
+def write_folder(path, fill):
+    with new_folder(path) as folder:
+        fill(folder)
 
 
 def found(parent):

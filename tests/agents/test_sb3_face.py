@@ -25,7 +25,8 @@ from rlenv.agents import AGENTS, GRPO, PPO, RLOO, ControlPolicy, Reinforce, Rein
 from rlenv.agents.files import seal
 from rlenv.agents.peer_names import BY_NAME, POLICY, SB3, TRL
 from rlenv.agents.policies.base import weights_digest
-from rlenv.agents.training.saved_spaces import described, space_of
+from rlenv.agents.training.checkpoint import space_of
+from rlenv.agents.training.saving import described
 
 CPU = {"device": "cpu"}
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}

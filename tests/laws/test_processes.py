@@ -32,7 +32,7 @@ from updates import sample, some_cut_off
 
 from rlenv.agents import AGENTS, Agent, Collector, EngineError, make_envs, processes
 from rlenv.agents.engines.base import StaleEngineError
-from rlenv.agents.fsdp import full, gathered, local, unsharded
+from rlenv.agents.fsdp import full, gathered, local
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.processes import alone
 from rlenv.agents.rollout import join
@@ -545,6 +545,8 @@ def test_a_process_holds_its_share_and_the_main_one_alone_the_whole_model_while_
 
 def states(agent):
     """Return the whole weights and, in the main process, the optimizer's whole state."""
+    from rlenv.agents.sharding import unsharded  # slow
+
     optimizer = unsharded(agent.policy_optimizer.state_dict())
     return weights_of(agent), copy.deepcopy(optimizer) if processes.is_main() else None
 

@@ -4,6 +4,7 @@ import json
 
 from rlenv.agents.policies.base import weights_digest
 from rlenv.agents.rollouts.env_state import env_state
+from rlenv.agents.training.state import own_parts_of, parts_of
 
 
 def run(agent, updates, goal=10**6):
@@ -32,7 +33,7 @@ def everything(agent):
         "generator": bytes_of([agent.generator.get_state()]),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str({name: part.state_dict() for name, part in agent.carried.items()}),
-        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
+        "rewards": parts_of(agent)["reward_scale"].state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
-        "watches": [each.state_dict() for each in (agent.failure_watch, agent.stability_watch, agent.start_watch)],
+        "watches": [own_parts_of(agent)[name].state_dict() for name in ("failures", "stability", "start")],
     }

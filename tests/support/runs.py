@@ -9,7 +9,7 @@ from agent_kinds import PASSES
 from inprocess import done
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rlenv.agents.training.state import read_state
+from rlenv.agents.training.checkpoint import read_state
 
 # Big enough that a run saves, evaluates and logs several times; small enough for a second.
 WORLDS = {
