@@ -42,6 +42,15 @@ def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [x if x.device.type == "cpu" else next(parts).view(x.shape).to(x.dtype) for x in tensors]
 
 
+def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return values[index] [M, ...], whose gradient is the same every time, however many threads compute it.
+
+    On the CPU, the gradient of plain indexing adds up what belongs to one row in the order in which threads come by;
+    on a GPU, that of `index_select` does.
+    """
+    return values.index_select(0, index) if values.device.type == "cpu" else values[index]
+
+
 def to_floats(metrics: Sequence[Mapping[str, torch.Tensor | float]]) -> list[dict[str, float]]:
     """Return several dictionaries of numbers as plain floats, read in one copy."""
     figures = [_number(value) for each in metrics for value in each.values()]

@@ -80,7 +80,10 @@ def gather(mine: T) -> list[T]:
 
 
 def on_all(work: Callable[[], T]) -> list[T]:
-    """Do this in every process, and return the results in order of rank; an error in one is raised in all."""
+    """Do this in every process, and return the results in order of rank; an error in one is raised in all.
+
+    With several processes, rollouts among the results are on the host.
+    """
     if size() == 1:
         return [work()]
     result, error = None, None
@@ -88,14 +91,14 @@ def on_all(work: Callable[[], T]) -> list[T]:
         result = work()
     except Exception as failure:
         error = failure
-    outcomes = gather((result, None if error is None else _portable(error)))
+    outcomes = gather((_on_host(result), None if error is None else _portable(error)))
     if error is not None:
         raise error
     for number, (_, other) in enumerate(outcomes):
         if other is not None:
             other.add_note(f"in process {number}")
             raise other
-    return [outcome[0] for outcome in outcomes]  # type: ignore[misc]
+    return [outcome[0] for outcome in outcomes]
 
 
 def on_main(work: Callable[[], T]) -> T:
@@ -154,14 +157,14 @@ def merge_rollouts(
     """Return the rollouts of all processes as one, ordered as one process would have collected it; None if one is.
 
     Args:
-        parts: of each process, on the host; with a single process, wherever it is.
+        parts: of each process.
         obs_from_actions: see `Policy`.
         device: of the result.
         numbered: whether group numbers are unique over all processes; otherwise equal numbers in two processes are
             different groups.
     """
-    if len(parts) == 1 or any(part is None for part in parts):
-        return parts[0] if len(parts) == 1 else None
+    if any(part is None for part in parts):
+        return None
     found: list[Rollout] = [part for part in parts if part is not None]
     joined = on(join(found, obs_from_actions), device)
     numbers = [part.groups if numbered else part.groups * size() + r for r, part in enumerate(found)]
@@ -172,11 +175,6 @@ def merge_rollouts(
 def on(rollout: Any, device: Any) -> Any:
     """Return a rollout with its tensors on this device."""
     return rollout.mapped(lambda value, _: map_obs(lambda x: x.to(device), value))
-
-
-def on_host(rollout: Rollout | None) -> Rollout | None:
-    """Return a rollout as it is sent to the other processes; with a single process, as it is."""
-    return rollout if rollout is None or size() == 1 else on(rollout, "cpu")
 
 
 def own_rows(costs: torch.Tensor) -> slice:
@@ -201,8 +199,6 @@ def with_parts(rollout: Rollout, own: Rollout, evaluated: Rollout) -> Rollout:
         own: this process's rows, from `own_rows`.
         evaluated: the same rows, in which tensors were added or replaced.
     """
-    if size() == 1:
-        return evaluated
     before = own.tensors()
     mine = {name: value.cpu() for name, value in evaluated.tensors().items() if value is not before.get(name)}
     parts = [part for part in gather(mine) if part]
@@ -257,6 +253,13 @@ def check_equal(digest: str) -> None:
         raise DivergedError(
             f"the policy of process {others[0]} is not that of process 0: they were updated differently"
         )
+
+
+def _on_host(result: Any) -> Any:
+    """Return a result as it is sent to the other processes: rollouts in it on the host."""
+    if type(result) is tuple:
+        return tuple(map(_on_host, result))
+    return on(result, "cpu") if isinstance(result, Rollout) else result
 
 
 def _portable(error: Exception) -> Exception:

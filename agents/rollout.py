@@ -15,6 +15,8 @@ import torch
 
 from rlenv._status import NOT_APPLICABLE, OK
 
+from .devices import take_rows
+
 Obs = torch.Tensor | dict[str, torch.Tensor]
 ENV_RETURN = "env_return"  # in `extras`
 GREEDY_RETURN = "greedy_return"  # in `extras`
@@ -160,6 +162,12 @@ class Rollout:
     def existing(self, values: torch.Tensor) -> torch.Tensor:
         """Return the cells of [N, T, ...] at the steps that exist, in order of (episode, step) [M, ...]."""
         return values.flatten(0, 1)[self._steps]
+
+    def in_cells(self, values: torch.Tensor) -> torch.Tensor:
+        """Return [N, T] with one value per existing step [M] in its cell, else 0: the reverse of `existing`."""
+        exists = self.mask.flatten()
+        place = exists.cumsum(0).where(exists, 0)  # counts from 1; masked cells take the zero put before the values
+        return take_rows(torch.nn.functional.pad(values, (1, 0)), place).view(self.mask.shape)
 
     def required(self, name: str) -> torch.Tensor:
         """Return the values of the critic or an extra, which not every rollout has.

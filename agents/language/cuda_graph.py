@@ -17,9 +17,10 @@ from typing_extensions import override
 from ..devices import to_device
 from ..policies.choosing import Source
 from .acting_copy import acting_copy, refresh
-from .decoder import Choose, Decoder, newest_tokens
+from .decoder import Decoder, newest_tokens
 from .kv_cache import SlotCache
 
+Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 Run = Callable[[], None]
 BUCKET = 64  # columns
 WARM_UP = 3  # runs before a capture, in which libraries initialize themselves
@@ -61,7 +62,7 @@ class Captures:
             refresh(self._model)
         if num_slots not in self.by_slots:
             self.by_slots[num_slots] = Capture(self._model, num_slots, max_length)
-        return CapturedDecoder(self.by_slots[num_slots], self._model, source, choose, num_slots, max_length)
+        return CapturedDecoder(self.by_slots[num_slots], choose, self._model, source, num_slots, max_length)
 
     def __deepcopy__(self, memo: Any) -> Captures:
         return Captures()
@@ -71,11 +72,16 @@ class CapturedDecoder(Decoder):
     """Chooses the next token of every slot by replaying a captured step; on a CPU the step simply runs.
 
     A decoder is old when another one has used its capture since.
+
+    Args:
+        capture: of the step.
+        choose: returns actions and their log-probabilities [B], given logits [B, V].
+        parts: as for `Decoder`.
     """
 
-    def __init__(self, capture: Capture, *parts: Any) -> None:
+    def __init__(self, capture: Capture, choose: Choose, *parts: Any) -> None:
         super().__init__(*parts)
-        self._slots, self.capture, self.cache = None, capture, capture.cache
+        self._slots, self.capture, self.cache, self.choose = None, capture, capture.cache, choose
         self.held = torch.zeros(self.num_slots, dtype=torch.int64)  # length of each context, on the host, or more
         self.cut = self.held > 0  # contexts that a step without their slot read in part: they must be read again
         capture.user = self
@@ -84,7 +90,6 @@ class CapturedDecoder(Decoder):
     def is_old(self) -> bool:
         return self.capture.user is not self or super().is_old()
 
-    @override
     @torch.no_grad()
     def act(
         self,
@@ -96,6 +101,11 @@ class CapturedDecoder(Decoder):
         source: Source,
         appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next token of every slot and their log-probabilities [B].
+
+        The arguments are those of `logits`, whether to choose the likeliest token, and the source of randomness; see
+        `sample_categorical`.
+        """
         self.is_new = False
         self.held += 1
         plays = None if playing is None or not playing.any() else playing.cpu()

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from ..devices import to_device, to_host
-from ..policies.choosing import Source
 from .acting_copy import is_changed
 from .attention import Masks
 from .kv_cache import SlotCache
@@ -19,7 +18,6 @@ from .kv_cache import SlotCache
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
 COLLECTORS = ("merge_with_config_defaults", "capture_outputs")  # decorators of transformers
-Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Decoder:
@@ -31,7 +29,6 @@ class Decoder:
     Args:
         model: the one that acts; see `acting_copy`.
         source: the one whose weights it has; a cache is of the weights that they were.
-        choose: returns actions and their log-probabilities [B], given logits [B, V].
         num_slots: B.
         max_length: L, the longest context.
         plain_head: whether logits are the output embeddings applied to the trunk's output.
@@ -44,12 +41,11 @@ class Decoder:
         self,
         model: PreTrainedModel,
         source: PreTrainedModel,
-        choose: Choose,
         num_slots: int,
         max_length: int,
         plain_head: bool = False,
     ) -> None:
-        self.model, self.choose, self.num_slots = model, choose, num_slots
+        self.model, self.num_slots = model, num_slots
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
         self.is_new = True
         self._newest = NewestToken(model, plain_head)
@@ -83,33 +79,6 @@ class Decoder:
             return None if before is None else (lengths - before - 1).cpu()
         return None if isinstance(said, int) else said
 
-    def act(
-        self,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        starts: torch.Tensor,
-        playing: torch.Tensor | None,
-        deterministic: bool,
-        source: Source,
-        appended: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Choose the next token of every slot.
-
-        Args:
-            tokens: the contexts [B, L].
-            lengths: of the contexts [B].
-            starts: which contexts do not begin with the last call's, bool [B].
-            playing: which slots matter, bool [B]; None for all. The others may get any token.
-            deterministic: whether to choose the most likely token instead of sampling.
-            source: of randomness; see `sample_categorical`.
-            appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host;
-                0 or less for none, None for none in all slots.
-
-        Returns:
-            Tokens and their log-probabilities [B].
-        """
-        return self.choose(self.logits(tokens, lengths, starts, playing, appended), deterministic, source)
-
     @torch.inference_mode()
     def logits(
         self,
@@ -119,7 +88,16 @@ class Decoder:
         playing: torch.Tensor | None,
         appended: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Read what is new and return the logits after each slot's context [B, V]; arguments as in `act`."""
+        """Read what is new and return the logits after each slot's context [B, V].
+
+        Args:
+            tokens: the contexts [B, L].
+            lengths: of the contexts [B].
+            starts: which contexts do not begin with the last call's, bool [B].
+            playing: which slots matter, bool [B]; None for all. The others may get any logits.
+            appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host;
+                0 or less for none, None for none in all slots.
+        """
         self.is_new = False
         new, going = self._seat(starts, playing, lengths)
         begun = None

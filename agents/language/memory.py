@@ -21,7 +21,7 @@ from .acting_copy import can_pack, least_rows
 from .adapters import adapt, adapted_layers
 from .critic import Critic
 from .decoder import PREFILL
-from .reading import ELEMENTS, GPU_ELEMENTS
+from .policy import ELEMENTS, GPU_ELEMENTS
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gymnasium import spaces
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ..checks import check_choice, check_flag
-from ..devices import widest
+from ..devices import take_rows, widest
 from ..estimators.kl import DIVERGENCES
-from ..policies.base import Policy, episodes_of, scatter_steps, take_rows
+from ..policies.base import Policy, episodes_of
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
 from ..policies.presets import TRAINED, rates_of
 from ..policies.token_spaces import check_text_spaces
@@ -22,16 +23,19 @@ from ..rollout import Obs, Rollout
 from . import adapters, policy_folder
 from .acting_copy import acting_copy, is_changed, least_rows
 from .attention import without_cudnn
-from .cuda_graph import Captures
+from .cuda_graph import CapturedDecoder, Captures
 from .decoder import Decoder
 from .loading import has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
-from .reading import ChosenLogProbs, Reading, by_chunks, layers_of, plan_reading
+from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
 from .self_check import faults_named, try_out
 from .vocabulary import check_tokens
 
 if TYPE_CHECKING:
     from .critic import Critic
+
+ELEMENTS = 3 * 2**24  # of a chunk of `by_chunks`; 192 MiB in float32
+GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
 
 
 class LanguageModelPolicy(Policy):
@@ -139,9 +143,9 @@ class LanguageModelPolicy(Policy):
     @override
     def initial_state(self, num_envs: int) -> Decoder:
         """Return the decoder of `num_envs` slots, with the weights as they are now; see `acting_copy`."""
-        parts = (self._choose, num_envs, self.max_length)
+        parts = (num_envs, self.max_length)
         if self.device.type == "cuda" and self.cuda_graphs and not any(map(is_changed, self.model.modules())):
-            return self._captures.decoder(self.model, *parts)
+            return self._captures.decoder(self.model, self._choose, *parts)
         packs = self.pack_weights and num_envs >= least_rows(self.model.dtype)
         return Decoder(acting_copy(self.model, packs), self.model, *parts, plain_head=self.head_is_plain)
 
@@ -164,7 +168,10 @@ class LanguageModelPolicy(Policy):
         """
         state, tokens, lengths, starts, answers = self._asked(obs, state, episode_start, appended)
         with without_cudnn(tokens.device):
-            return *state.act(tokens, lengths, starts, playing, deterministic, generator, answers), state
+            if isinstance(state, CapturedDecoder):
+                return *state.act(tokens, lengths, starts, playing, deterministic, generator, answers), state
+            logits = state.logits(tokens, lengths, starts, playing, answers)
+            return *self._choose(logits, deterministic, generator), state
 
     @override
     @torch.no_grad()
@@ -236,7 +243,7 @@ class LanguageModelPolicy(Policy):
             with torch.no_grad():
                 theirs = (reference._states(seen),)
         made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions, *theirs)
-        steps = (scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made)
+        steps = (rollout.in_cells(take_rows(values, reading.edge_of_step)) for values in made)
         return dict(zip(names, steps, strict=True))
 
     @property
@@ -276,10 +283,8 @@ class LanguageModelPolicy(Policy):
             return super().values(rollout)
         rollout = episodes_of(self, rollout)
         reading = self._reading(rollout)
-        return scatter_steps(
-            take_rows(self.critic(self.model, reading, self.activation_checkpointing), reading.edge_of_step),
-            rollout.mask,
-        )
+        values = self.critic(self.model, reading, self.activation_checkpointing)
+        return rollout.in_cells(take_rows(values, reading.edge_of_step))
 
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what must be read to evaluate these episodes."""
@@ -358,3 +363,24 @@ class LanguageModelPolicy(Policy):
             return super().load_frozen(folder, observation_space, action_space)
         frozen: Self = policy_folder.read_on_base_of(self, folder)
         return frozen
+
+
+def by_chunks(
+    function: Callable[..., tuple[torch.Tensor, ...]], width: int, *inputs: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return `function(*inputs)` without keeping the intermediate results of all rows at once.
+
+    Beyond `ELEMENTS` elements (on a GPU `GPU_ELEMENTS`), the rows are computed in chunks, whose intermediate results
+    are dropped and computed again in the backward pass.
+
+    Args:
+        function: maps inputs [E, ...] to outputs [E, ...], each row independently.
+        width: elements per row of its intermediate results, such as the size of the vocabulary.
+        inputs: [E, ...] each.
+    """
+    rows = max((GPU_ELEMENTS if inputs[0].device.type == "cuda" else ELEMENTS) // width, 1)
+    if len(inputs[0]) <= rows:
+        return function(*inputs)
+    chunks = zip(*(x.split(rows) for x in inputs), strict=True)
+    parts = [checkpoint(function, *chunk, use_reentrant=False) for chunk in chunks]
+    return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))

@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from ..devices import to_device
-from ..policies.base import take_rows
+from ..devices import take_rows, to_device
 from .attention import SLIDING, added_mask, layer_kinds
 
 # Those whose attention sees no more than it is given.

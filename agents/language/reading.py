@@ -21,15 +21,12 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ..devices import to_device, to_host
-from ..policies.base import take_rows
+from ..devices import take_rows, to_device, to_host
 from ..rollout import Rollout
 from .attention import without_cudnn
 from .prefix_sharing import Forest, attention_over, build_forest, size_of
 
 WORTH_IT = 0.8  # a forest is read if it is at most this share of the plain rows' work
-ELEMENTS = 3 * 2**24  # of a chunk of `by_chunks`; 192 MiB in float32
-GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
 
 
 @dataclass(frozen=True)
@@ -229,24 +226,3 @@ class ChosenLogProbs(torch.autograd.Function):
         log_probs, actions = ctx.saved_tensors
         made = log_probs.exp().mul_(-gradient[:, None])
         return made.scatter_add_(1, actions[:, None], gradient[:, None]).to(ctx.dtype), None
-
-
-def by_chunks(
-    function: Callable[..., tuple[torch.Tensor, ...]], width: int, *inputs: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Return `function(*inputs)` without keeping the intermediate results of all rows at once.
-
-    Beyond `ELEMENTS` elements (on a GPU `GPU_ELEMENTS`), the rows are computed in chunks, whose intermediate results
-    are dropped and computed again in the backward pass.
-
-    Args:
-        function: maps inputs [E, ...] to outputs [E, ...], each row independently.
-        width: elements per row of its intermediate results, such as the size of the vocabulary.
-        inputs: [E, ...] each.
-    """
-    rows = max((GPU_ELEMENTS if inputs[0].device.type == "cuda" else ELEMENTS) // width, 1)
-    if len(inputs[0]) <= rows:
-        return function(*inputs)
-    chunks = zip(*(x.split(rows) for x in inputs), strict=True)
-    parts = [checkpoint(function, *chunk, use_reentrant=False) for chunk in chunks]
-    return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))

@@ -226,19 +226,3 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
-
-
-def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return values[index] [M, ...], whose gradient is the same every time, however many threads compute it.
-
-    On the CPU, the gradient of plain indexing adds up what belongs to one row in the order in which threads come by;
-    on a GPU, that of `index_select` does.
-    """
-    return values.index_select(0, index) if values.device.type == "cpu" else values[index]
-
-
-def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Put one value per existing step [M] back into its cell [N, T], zeros elsewhere."""
-    existing = mask.flatten()
-    place = existing.cumsum(0).where(existing, 0)  # counts from 1; masked cells take the zero put before the values
-    return take_rows(torch.nn.functional.pad(values, (1, 0)), place).view(mask.shape)

@@ -35,7 +35,7 @@ from ..checks import check_choice, check_count, check_flag
 from ..errors import checking
 from ..rollout import Obs, Rollout, map_obs
 from .actor import Actor
-from .base import Policy, State, episodes_of, load_weights, scatter_steps
+from .base import Policy, State, episodes_of, load_weights
 from .choosing import LOG_PROBS, Evaluated, Want, choose, evaluate_choices, sample_categorical
 from .numpy_actor import NumpyActor
 
@@ -164,7 +164,7 @@ class ControlPolicy(Policy):
             found = evaluate_choices(self._logits(obs).log_softmax(-1), actions, want, theirs)
         else:
             found = self._evaluated(obs, actions, want, reference)
-        return {name: scatter_steps(values, rollout.mask) for name, values in found.items()}
+        return {name: rollout.in_cells(values) for name, values in found.items()}
 
     def _evaluated(self, obs: Obs, actions: torch.Tensor, want: Want, reference: Self | None) -> Evaluated:
         """Return the wanted quantities [M] of actions that are not one choice out of A."""
@@ -186,7 +186,7 @@ class ControlPolicy(Policy):
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:
             features = features.detach()  # they are the actor's
-        return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
+        return rollout.in_cells(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0])
 
     @property
     def critic(self) -> nn.ModuleList:

@@ -18,7 +18,7 @@ from ..stateful import Stateful
 from .extras import with_extras, with_reply_loss
 from .metrics import Reduce
 from .settings import AgentSettings
-from .update import Figures, correction, diagnosed, per_step
+from .update import Figures, check_per_step, correction, diagnosed
 
 if TYPE_CHECKING:
     from .teacher import Lesson
@@ -118,7 +118,9 @@ class Algorithm(AgentSettings):
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
         rollout = with_extras(self, rollout)
         steps, more = rollout.learnable, {}
-        advantages = per_step(self, "advantages", self.advantages(rollout), steps)
+        advantages, weights = self.advantages(rollout), self.weights(steps)
+        for name, returned in (("advantages", advantages), ("weights", weights)):
+            check_per_step(self, name, returned, steps)
         if self.uses_critic:
             returns = return_to_go(rollout.rewards, steps, self.gamma)
             targets = advantages + rollout.required("values") if self.bootstraps else returns
@@ -131,7 +133,7 @@ class Algorithm(AgentSettings):
             rollout.with_extras(**more),
             log_probs=rollout.log_probs.where(steps, 0),
             advantages=advantages,
-            weights=per_step(self, "weights", self.weights(steps), steps).to(advantages.dtype),
+            weights=weights.to(advantages.dtype),
         )
 
     def batches(self, batch: Batch) -> Iterator[Batch]:
@@ -165,7 +167,8 @@ class Algorithm(AgentSettings):
             evaluated = self.policy.evaluate(batch, tuple(want), anchor.reference)
         log_probs = evaluated["log_probs"].where(batch.learnable, 0)
         batch.noted()  # forgets what an earlier pass noted
-        surrogate = per_step(self, "surrogate", self.surrogate(log_probs, batch), log_probs)
+        surrogate = self.surrogate(log_probs, batch)
+        check_per_step(self, "surrogate", surrogate, log_probs)
         noted = batch.noted()
         clipped = noted.pop(CLIPPED, None)
         factor, kept = correction(self, log_probs.detach(), batch)

@@ -63,7 +63,7 @@ def evaluate(
         rollout = collector.collect(acting, count, generator, deterministic, on_step, progress)
         if rollout is None:
             raise ValueError("on_step must return True, or raise an exception to end the evaluation")
-        return processes.on_host(rollout), collector.failure
+        return rollout, collector.failure
 
     with gathered(policy) if player is None else player.acting() as acting:
         parts = processes.on_all(lambda: play(acting or policy))

@@ -46,7 +46,8 @@ def with_extras(agent: Any, rollout: Rollout) -> Rollout:
     policies = [each for each in (agent.policy, agent.anchor.reference) if each is not None]
     gather_weights(*policies)  # here, where no process is without rows
     own = rollout.select(processes.own_rows(agent.policy.costs(rollout)))
-    rollout = processes.with_parts(rollout, own, _evaluated(agent, own) if len(own) else own)
+    made = _evaluated(agent, own) if len(own) else own
+    rollout = made if processes.size() == 1 else processes.with_parts(rollout, own, made)
     release_weights(*policies)
     if agent.reply_coef and rollout.positions is not None:
         rollout = rollout.with_extras(reply_weights=_reply_weights(rollout))
@@ -59,7 +60,8 @@ def _evaluated(agent: Any, rollout: Rollout) -> Rollout:
     if agent.mismatch_mode is not None:
         trained = in_passes(agent, lambda part: policy.evaluate(part)["log_probs"], rollout)
         rollout = replace(rollout, log_probs=trained).with_extras(acting_log_probs=rollout.log_probs)
-    rollout = agent.anchor.add_kl_penalty(policy, rollout, lambda whole: micro_batches(agent, whole))
+    if agent.anchor.is_compared:
+        rollout = agent.anchor.add_kl_penalty(policy, rollout, lambda whole: micro_batches(agent, whole))
     for name in agent.extras:
         made = in_passes(agent, lambda part: PER_STEP[name](agent, part), rollout)  # noqa: B023
         rollout = rollout.with_extras(**{name: made})

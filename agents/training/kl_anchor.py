@@ -66,6 +66,11 @@ class Anchor:
         return made
 
     @property
+    def is_compared(self) -> bool:
+        """Whether rewards or the loss need the log-probabilities of a reference that is no teacher."""
+        return bool(self.coef) and self.reference is not None and not self.is_teacher
+
+    @property
     def is_in_loss(self) -> bool:
         """Whether the loss has a KL term."""
         return bool(self.coef) and self.reference is not None and self.place == "loss"
@@ -109,8 +114,7 @@ class Anchor:
             split: into the parts that are evaluated in one pass each.
         """
         reference = self.reference
-        if reference is None or not self.coef or self.is_teacher:
-            return rollout
+        assert reference is not None
         ref_log_probs = torch.cat([reference.evaluate(part)["log_probs"] for part in split(rollout)])
         rollout = rollout.with_extras(ref_log_probs=ref_log_probs)
         if self.place == "reward":

@@ -77,14 +77,16 @@ def backward(agent: Any, batch: Batch) -> dict[str, float]:
     return combined(agent.reductions, [each for several in processes.gather(found) for each in several], counted)
 
 
-def per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> torch.Tensor:
-    """Return the result of a method of the agent; an error unless it has the shape of the steps [N, T]."""
+def check_per_step(agent: Any, method: str, returned: Any, steps: torch.Tensor) -> None:
+    """Check that what a method of the agent returned has the shape of the steps [N, T].
+
+    Raises:
+        ValueError: naming the method, if it has not.
+    """
     shape, wanted = tuple(getattr(returned, "shape", ())), tuple(steps.shape)
     if shape != wanted:
         name = f"{type(agent).__name__}.{method}"
         raise ValueError(f"{name} returns {shape}; return one number per step, [N, T] = {wanted}")
-    found: torch.Tensor = returned
-    return found
 
 
 def correction(agent: Any, log_probs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor | None]:

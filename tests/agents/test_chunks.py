@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlenv.agents import LanguageModelPolicy, Rollout
-from rlenv.agents.language import reading as chunks
+from rlenv.agents.language import policy as chunks
 from rlenv.agents.language.acting_copy import is_changed
 
 

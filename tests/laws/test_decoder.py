@@ -16,6 +16,7 @@ from tiny_models import MODELS, text_envs, tiny_policy
 
 from rlenv.agents import LanguageModelPolicy
 from rlenv.agents.language import acting_copy, attention, cuda_graph, decoder, reading
+from rlenv.agents.language import policy as language
 from rlenv.agents.policies import choosing
 
 SLOTS, VOCABULARY = 6, 10
@@ -51,7 +52,7 @@ CASES = {
     "packed": case("llama", "float32", 20, patches=[(acting_copy, "LARGE", 1)]),
     "eager": case("mistral", "float32", attention="eager"),
     "a forest": case("gpt2", merge_rows=False, env=HALVES, patches=[(reading, "WORTH_IT", 100.0)]),
-    "chunks": case("llama", patches=[(reading, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
+    "chunks": case("llama", patches=[(language, "ELEMENTS", 3 * VOCABULARY)], temperature=0.6),
     "prompts in parts": case("llama", slots=9, patches=[(decoder, "PREFILL", 9)], env={"group_size": 3}),
     "a beginning": case("mistral", slots=9, patches=[(decoder, "SHARED", 1)], env=BEGINNING),
     "added masks": case("mistral", patches=[(attention, "ADDED_ON", ("cpu",))]),
@@ -266,7 +267,7 @@ def test_every_step_has_the_law_and_the_value_of_its_own_context(
         trunk = policy.critic.trunk
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "WORTH_IT", worth)
-        patch.setattr(reading, "ELEMENTS", rows * VOCABULARY)
+        patch.setattr(language, "ELEMENTS", rows * VOCABULARY)
         found = policy.evaluate(rollout, ("log_probs", "entropy", "kl", "score_norms"), reference)
         found["value"] = policy.values(rollout) if critic else torch.zeros(rollout.mask.shape)
     wanted = {key: torch.zeros_like(each) for key, each in found.items()}

@@ -14,7 +14,7 @@ from tiny_models import hash_reward, tiny_policy
 
 from rlenv._status import ERROR
 from rlenv.agents import GRPO, PPO, RLOO, ReinforceBaseline
-from rlenv.agents.language import reading
+from rlenv.agents.language import policy, reading
 from rlenv.agents.training.update import rows_to_train, with_gradient
 from rlenv.verifiers.function import FunctionVerifier
 
@@ -128,7 +128,7 @@ def test_gradient_does_not_depend_on_the_layout(kind, name, replies, monkeypatch
     agent.policy.activation_checkpointing = True
     check(agent, plain, rollout, "activation checkpointing")
     for rows in (1, 5):
-        monkeypatch.setattr(reading, "ELEMENTS", rows * agent.policy.vocab_size)
+        monkeypatch.setattr(policy, "ELEMENTS", rows * agent.policy.vocab_size)
         check(agent, plain, rollout, f"chunks of {rows}")
 
 

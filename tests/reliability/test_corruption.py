@@ -18,7 +18,7 @@ from runs import SHARED, arguments, differences, everything
 from rlenv import __version__
 from rlenv._scripts.run.folder import RunFolder
 from rlenv.agents import Agent, ControlPolicy
-from rlenv.agents.training import state as packing
+from rlenv.agents.training import saving as packing
 from rlenv.agents.training.checkpoint import read_checkpoint
 
 

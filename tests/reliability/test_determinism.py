@@ -11,7 +11,7 @@ from identity_checks import collect
 from tiny_models import text_envs
 
 from rlenv.agents import AGENTS, LanguageModelPolicy
-from rlenv.agents.policies.base import take_rows
+from rlenv.agents.devices import take_rows
 from rlenv.agents.training.kl_anchor import weights_digest
 from rlenv.verifiers import Problem, Verdict, Verifier
 

@@ -8,7 +8,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rlenv.agents import Policy, make_envs
-from rlenv.agents.policies.base import scatter_steps
 from rlenv.agents.rollouts.no_autoreset import NoAutoresetVectorEnv
 
 KINDS = (*AutoresetMode, NoAutoresetVectorEnv, DummyVecEnv)
@@ -78,5 +77,5 @@ class CountingPolicy(Policy):
         return obs.sum(1).long() % 3, -obs[:, 1], None
 
     def evaluate(self, rollout, want=(), reference=None):
-        log_probs = scatter_steps(-rollout.observations[rollout.mask][:, 1], rollout.mask)
+        log_probs = rollout.in_cells(-rollout.observations[rollout.mask][:, 1])
         return {"log_probs": log_probs, "entropy": torch.zeros_like(log_probs)}
