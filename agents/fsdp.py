@@ -51,16 +51,6 @@ def has_part(policy: nn.Module) -> bool:
     return policy in outlines
 
 
-def check_whole(policy: nn.Module, what: str) -> None:
-    """Refuse what needs all weights in one process.
-
-    Raises:
-        ValueError: if the policy is dealt out.
-    """
-    if has_part(policy):
-        raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")
-
-
 def frozen_from(policy: Any, make: Callable[[Any], Any]) -> Any:
     """Return the frozen policy that `make` makes of this one; both are dealt out, or none."""
     if not has_part(policy):

@@ -218,21 +218,6 @@ class Rollout:
         taught = self.extras.get("taught")
         return values if taught is None else values.where(taught[:, None], 0)
 
-    def with_replies(self) -> tuple[Self, torch.Tensor]:
-        """Return text in which every token after the prompt is a step, and which of these each action is, [N, T].
-
-        Of the attributes of a step, only `actions` and `mask` fit these steps.
-        """
-        assert isinstance(self.observations, dict)
-        tokens, first = self.observations["tokens"], self.observations["length"][:, None]
-        place = (self.columns - first).where(self.mask, 0)
-        count = (place + 1).where(self.mask, 0).amax(1, keepdim=True)  # of the tokens after each prompt [N, 1]
-        step = torch.arange(max(int(count.max()), 1), device=tokens.device)
-        said = tokens.gather(1, (first + step).clamp(max=tokens.shape[1] - 1))
-        rows, steps = self.mask.nonzero(as_tuple=True)
-        said[rows, place[rows, steps]] = self.actions[rows, steps]  # those of the last turn are not in the tokens
-        return replace(self, actions=said, mask=step < count, positions=None), place
-
     def after_truncation(self, obs_from_actions: bool) -> Rollout | None:
         """Return the observations after the last step of truncated episodes, as episodes of one step, or None."""
         if self.final_observations is None:
@@ -317,14 +302,6 @@ class Batch(Rollout):
         """Return the metrics that were noted, numbers of [N, T] by name, and forget them."""
         names = [name for name in self.extras if name.startswith(NOTED)]
         return {name.removeprefix(NOTED): self.extras.pop(name) for name in names}
-
-    def by_step(self) -> Batch:
-        """Return each learnable step as a separate episode [M, 1], for policies that observe every step."""
-        rows, times = self.learnable.nonzero(as_tuple=True)
-        source = replace(self, final_observations=None)
-        return source.mapped(
-            lambda value, stepwise: map_obs(lambda x: x[rows, times][:, None] if stepwise else x[rows], value)
-        )
 
 
 RolloutT = TypeVar("RolloutT", bound=Rollout)

@@ -201,12 +201,6 @@ def default_of(name: str, cls: Any, kind: str, otherwise: str = "") -> Any:
     return by_kind[key]
 
 
-def functions_of(agent: Any) -> list[str]:
-    """Return the settings that are functions, one of those that are the same."""
-    functions = {id(value): name for name, value in reversed(kept_of(agent).items()) if callable(value)}
-    return sorted(functions.values())
-
-
 def is_kept(cls: Any, name: str) -> bool:
     """Tell whether a checkpoint may keep an argument of this name."""
     return name not in ("policy", "env") and (name not in cls._declared or cls._declared[name].saved)

@@ -16,7 +16,8 @@ from architectures import ARCHITECTURES, policy_of  # noqa: E402
 from tiny_models import text_envs  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from rlenv.agents.policies.presets import SIZES, preset_config  # noqa: E402
+from rlenv.agents.language.sizes import preset_config  # noqa: E402
+from rlenv.agents.policies.presets import SIZES  # noqa: E402
 
 PAGE = ROOT / "docs" / "appendix" / "models.md"
 VOCABULARY = 2000

@@ -60,6 +60,7 @@ DOORS = {
         *ON_REQUEST,
         *SHARDS,
         "rlenv.agents.policies.draws",
+        "rlenv.autoreset",
         "rlenv.textgen",
         "rlenv.vector_env",
         "rlenv.verifiers",

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from ..checks import Scheduled
 from ..estimators import aggregation, losses, scaling
-from ..rollout import Batch, Rollout
+from ..rollout import Batch, Rollout, map_obs
 from ..settings import OrDefault, setting
 from ..training.proximal import ProximalAgent
 from ._actor_critic import ActorCritic
@@ -56,7 +56,7 @@ class PPO(ProximalAgent, ActorCritic):
     def batches(self, batch: Batch) -> Iterator[Batch]:
         if self.policy.obs_from_actions or self.num_minibatches == 1 or self.off_policy_mask is not None:
             return super().batches(batch)
-        steps = batch.by_step()
+        steps = _by_step(batch)
         return super().batches(steps if len(steps) else batch)
 
     @override
@@ -65,3 +65,12 @@ class PPO(ProximalAgent, ActorCritic):
             return super().critic_loss(values, batch)
         old, targets = batch.required("values"), batch.required("value_targets")
         return losses.clipped_squared_error(values, old, targets, self.present("clip_range_vf"))
+
+
+def _by_step(batch: Batch) -> Batch:
+    """Return each learnable step as a separate episode [M, 1], for policies that observe every step."""
+    rows, times = batch.learnable.nonzero(as_tuple=True)
+    source = replace(batch, final_observations=None)
+    return source.mapped(
+        lambda value, stepwise: map_obs(lambda x: x[rows, times][:, None] if stepwise else x[rows], value)
+    )

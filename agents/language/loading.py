@@ -25,8 +25,9 @@ from transformers import (
 
 from ..checks import check_choice, first_line
 from ..errors import UnknownModelError
-from ..policies.presets import PACKAGED, PRESETS, preset_config
+from ..policies.presets import PACKAGED, PRESETS
 from .adapters import base_of, has_adapter
+from .sizes import preset_config
 
 SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qwen3, gemma2, phi3 and gpt2"
 ATTENTION = ("sdpa", "eager")  # implementations that accept any mask

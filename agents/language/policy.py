@@ -17,7 +17,6 @@ from ..devices import take_rows, widest
 from ..estimators.kl import DIVERGENCES
 from ..policies.base import Policy, episodes_of
 from ..policies.choosing import LOG_PROBS, Evaluated, Source, Want, choose, evaluate_choices
-from ..policies.presets import TRAINED, rates_of
 from ..policies.token_spaces import check_text_spaces
 from ..rollout import Obs, Rollout
 from . import adapters, policy_folder
@@ -29,6 +28,7 @@ from .loading import has_plain_head, load_model, name_of
 from .prefix_sharing import takes_forests
 from .reading import ChosenLogProbs, Reading, layers_of, plan_reading
 from .self_check import faults_named, try_out
+from .sizes import TRAINED, rates_of
 from .vocabulary import check_tokens
 
 if TYPE_CHECKING:

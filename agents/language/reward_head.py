@@ -14,9 +14,10 @@ import torch
 from rlenv._json import read_table
 
 from ..checks import first_line
-from ..policies.presets import PRESETS, preset_config
+from ..policies.presets import PRESETS
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .loading import model_folder, name_of
+from .sizes import preset_config
 
 
 def make_reward_model(

@@ -99,28 +99,6 @@ def traits_of(env_id: str) -> EnvTraits:
     return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
 
 
-def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
-    """Return the arguments with which an environment that a checkpoint names is made.
-
-    Args:
-        env_id: in the checkpoint.
-        env_kwargs: its arguments.
-        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
-            gets trust=False, and the id may only name rlenv, what is registered, or a module that has been imported.
-
-    Raises:
-        ValueError: for the id of another module, without trust; for an unknown id.
-    """
-    module, _, name = env_id.rpartition(":")
-    registered = module in sys.modules or (name in gym.registry and full_id(name) == env_id)
-    if not trust and module not in ("", "rlenv") and not registered:
-        raise ValueError(
-            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
-            "if you trust it, pass --trust (Python: trust=True)"
-        )
-    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
-
-
 def make_envs(
     env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, skip_finished: bool = False, **offers: Any
 ) -> VectorEnv:

@@ -14,10 +14,10 @@ from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..rollout import CLIPPED, Batch, Rollout
 from ..settings import absent
-from ..stateful import Stateful
-from .extras import with_extras, with_reply_loss
+from .extras import with_extras
 from .metrics import Reduce
 from .settings import AgentSettings
+from .state import Stateful
 from .update import Figures, check_per_step, correction, diagnosed
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ class Algorithm(AgentSettings):
         anchor, reply_loss = self.anchor, None
         want = ["log_probs"] + ["entropy"] * bool(self.ent_coef) + [anchor.divergence] * anchor.wants_kl
         if "reply_weights" in batch.extras:
+            from ..language.replies import with_reply_loss  # of text alone
+
             evaluated, reply_loss = with_reply_loss(self, batch, tuple(want))
         else:
             evaluated = self.policy.evaluate(batch, tuple(want), anchor.reference)

@@ -11,13 +11,15 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from .. import processes
+from ..devices import to_host
+from ..errors import VerifierError
 from ..fsdp import gathered
 from ..policies import Policy
 from ..rollout import Rollout
 from ..rollouts.collector import Collector, OnStep
 from ..rollouts.env_state import env_state, load_env_state
 from ..rollouts.envs import LOOP_SETTINGS, check_replays, make_envs, seed_of, shares_stream
-from .metrics import evaluation_metrics
+from .metrics import mean_by_level, mean_of
 from .player import Part, Player, played, whole_of
 
 
@@ -104,3 +106,47 @@ def replay(agent: Any, rollout: Rollout, deterministic: bool) -> Rollout:
     found = [part for part, _ in parts if part is not None]
     whole: Rollout = processes.merge_rollouts(found, agent.policy.obs_from_actions, agent.device, numbered=True)
     return processes.on(whole, agent.device).select(rows)
+
+
+def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
+    """Return the metrics of an evaluation, over the episodes that got a verdict.
+
+    Args:
+        rollout: the episodes.
+        failure: why the verifier failed the last time.
+
+    Raises:
+        VerifierError: if none got one.
+    """
+    ok, success, returns = rollout.ok, rollout.success, rollout.returns
+    levels, turns = (rollout.extras.get(name) for name in ("level", "turns"))
+    if not bool(ok.any()):
+        why = f": {failure}" if failure else ""
+        raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
+    known = ~success[ok].isnan()
+    by_level = {} if levels is None else mean_by_level(levels, success, ok)
+    return {
+        "episodes": int(ok.sum()),
+        "mean_reward": mean_of(returns[ok]),
+        "reward_std": float(to_host(returns[ok])[0].double().std(correction=0)),
+        "success_rate": mean_of(success[ok][known]) if bool(known.any()) else None,
+        **({"success_known": mean_of(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
+        "mean_ep_length": mean_of(rollout.lengths[ok]),
+        **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
+        **({"success_by_level": {str(level): rate for level, rate in by_level.items()}} if by_level else {}),
+        **({} if turns is None else _by_turns(turns[ok], success[ok])),
+    }
+
+
+def _by_turns(turns: torch.Tensor, success: torch.Tensor) -> dict[str, Any]:
+    """Return the mean number of turns of dialogues, and by number of turns how many there are and their success."""
+    counted = turns[~turns.isnan()]
+    if not len(counted):
+        return {}
+    by_turns = {}
+    for number in counted.unique().tolist():
+        known = success[turns == number]
+        known = known[~known.isnan()]
+        rate = mean_of(known) if len(known) else None
+        by_turns[str(int(number))] = {"episodes": int((turns == number).sum()), "success_rate": rate}
+    return {"mean_turns": mean_of(counted), "by_turns": by_turns}

@@ -14,8 +14,7 @@ import torch
 
 from .. import processes
 from ..fsdp import gather_weights, release_weights
-from ..policies.choosing import Evaluated
-from ..rollout import Batch, Rollout, RolloutT
+from ..rollout import Rollout, RolloutT
 
 PER_STEP: dict[str, Callable[[Any, Rollout], torch.Tensor]] = {  # of an agent and some episodes, [N, T]
     "score_norms": lambda agent, part: agent.policy.evaluate(part, ("score_norms",))["score_norms"],
@@ -50,7 +49,9 @@ def with_extras(agent: Any, rollout: Rollout) -> Rollout:
     rollout = made if processes.size() == 1 else processes.with_parts(rollout, own, made)
     release_weights(*policies)
     if agent.reply_coef and rollout.positions is not None:
-        rollout = rollout.with_extras(reply_weights=_reply_weights(rollout))
+        from ..language.replies import reply_weights  # of text alone
+
+        rollout = rollout.with_extras(reply_weights=reply_weights(rollout))
     return rollout
 
 
@@ -76,23 +77,6 @@ def _with_values(agent: Any, rollout: Rollout) -> Rollout:
         after = in_passes(agent, agent.policy.values, following)
         rollout = rollout.with_extras(final_values=after.where(following.mask, 0)[:, 0])
     return replace(rollout, values=values)
-
-
-def _reply_weights(rollout: Rollout) -> torch.Tensor:
-    """Return 1/M for the episodes with a verdict [N], with M the tokens of their replies."""
-    whole, _ = rollout.with_replies()
-    replies = (whole.lengths - rollout.lengths).where(rollout.ok, 0).sum()
-    return rollout.ok / replies.clamp(min=1).to(rollout.log_probs.dtype)
-
-
-def with_reply_loss(agent: Any, batch: Batch, want: tuple[str, ...]) -> tuple[Evaluated, torch.Tensor]:
-    """Return the evaluated quantities of each step [N, T], and the mean of -log π over the tokens of replies."""
-    whole, place = batch.with_replies()
-    evaluated = agent.policy.evaluate(whole, want, agent.anchor.reference)
-    replies = whole.mask & ~torch.zeros_like(whole.mask).scatter(1, place, True)
-    weights = batch.extras["reply_weights"][:, None]
-    surprise = -(weights * evaluated["log_probs"]).where(replies, 0).sum()
-    return {name: values.gather(1, place).where(batch.mask, 0) for name, values in evaluated.items()}, surprise
 
 
 @torch.no_grad()

@@ -55,16 +55,6 @@ class Anchor:
         self.copy_of: Callable[[Any], Policy] = lambda policy: policy.frozen_copy()
         self.reference = None
 
-    @classmethod
-    def of_teacher(
-        cls, divergence: str | None, is_frozen: bool, copy_of: Callable[[Any], Policy] | None = None
-    ) -> Anchor:
-        """Return an anchor that holds a teacher; with a divergence from it in the loss, over all actions, if named."""
-        made = cls() if divergence is None else cls(1.0, kl.EXACT, "loss")
-        made.divergence, made.is_frozen, made.is_teacher = divergence or "kl", is_frozen, True
-        made.copy_of = copy_of or made.copy_of
-        return made
-
     @property
     def is_compared(self) -> bool:
         """Whether rewards or the loss need the log-probabilities of a reference that is no teacher."""

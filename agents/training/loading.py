@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -16,9 +18,9 @@ from gymnasium import spaces
 from .. import processes
 from ..checks import check_optional_count, first_line
 from ..errors import reading
-from ..fsdp import check_whole
+from ..fsdp import has_part
 from ..policies.base import MODEL, Policy
-from ..rollouts.envs import MissingEnv, named_by_checkpoint, seed_of, shares_stream
+from ..rollouts.envs import MissingEnv, full_id, seed_of, shares_stream, traits_of
 from ..settings import check_names, is_kept
 from .checkpoint import Checkpoint, read_checkpoint, space_of, while_unchanged
 from .state import COUNTERS, own_parts_of, parts_of
@@ -158,7 +160,7 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
         saved: the checkpoint.
         env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
             played. Another one has its own slots and groups.
-        trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
+        trust: whether names in the checkpoint may import modules; see `named_by_checkpoint`.
         settings: keyword arguments that replace saved ones.
 
     Raises:
@@ -178,6 +180,28 @@ def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, 
     if arguments["learning_rate"] is None:
         raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     return arguments
+
+
+def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
+    """Return the arguments with which an environment that a checkpoint names is made.
+
+    Args:
+        env_id: in the checkpoint.
+        env_kwargs: its arguments.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
+            gets trust=False, and the id may only name rlenv, what is registered, or a module that has been imported.
+
+    Raises:
+        ValueError: for the id of another module, without trust; for an unknown id.
+    """
+    module, _, name = env_id.rpartition(":")
+    registered = module in sys.modules or (name in gym.registry and full_id(name) == env_id)
+    if not trust and module not in ("", "rlenv") and not registered:
+        raise ValueError(
+            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
+            "if you trust it, pass --trust (Python: trust=True)"
+        )
+    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
 
 
 def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
@@ -205,13 +229,13 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
 
 def parameters_of(agent: Any) -> dict[str, dict[str, Any]]:
     """Return copies of the weights and of the optimizer's state; see `Agent.get_parameters`."""
-    check_whole(agent.policy, "get_parameters")
+    _check_whole(agent.policy, "get_parameters")
     return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict()})
 
 
 def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
     """Replace weights and the optimizer's state; see `Agent.set_parameters`."""
-    check_whole(agent.policy, "set_parameters")
+    _check_whole(agent.policy, "set_parameters")
     if not isinstance(given, Mapping):
         spaces = (agent.env.single_observation_space, agent.env.single_action_space)
         given = _parameters_of_checkpoint(Path(given), agent.policy.kind, *spaces)
@@ -228,6 +252,16 @@ def set_parameters(agent: Any, given: Mapping[str, Any] | str | Path, exact_matc
             agent.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
+
+
+def _check_whole(policy: Policy, what: str) -> None:
+    """Refuse what needs all weights in one process.
+
+    Raises:
+        ValueError: if the policy is dealt out.
+    """
+    if has_part(policy):
+        raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")
 
 
 def _fitting(policy: Policy, given: Mapping[str, Any], exact_match: bool) -> dict[str, torch.Tensor]:

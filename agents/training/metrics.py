@@ -6,14 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 import torch
 
 from rlenv._status import FAILURES, OK, STATUSES
 
 from ..devices import to_device, to_floats, to_host
-from ..errors import VerifierError
 from ..estimators.mismatch import effective_share
 from ..rollout import COUNTS, GREEDY_RETURN, PARTS, Batch, Rollout
 
@@ -85,32 +83,32 @@ def rollout_metrics(rollout: Rollout, hidden: Sequence[int] = ()) -> dict[str, f
     status, truncated, returns, lengths, groups, success, *more = to_host(*columns, *counted.values())
     extras, ok = dict(zip(counted, more, strict=True)), status == OK
     metrics = {
-        "rollout/truncated_frac": _mean(truncated[ok].float()),
-        "rollout/failed_frac": _mean((~ok).float()),
-        **{f"rollout/{kind}_frac": _mean((status == STATUSES.index(kind)).float()) for kind in FAILURES},
+        "rollout/truncated_frac": mean_of(truncated[ok].float()),
+        "rollout/failed_frac": mean_of((~ok).float()),
+        **{f"rollout/{kind}_frac": mean_of((status == STATUSES.index(kind)).float()) for kind in FAILURES},
     }
     if not bool(ok.any()):
         return metrics
     returns, groups = returns[ok], groups[ok]
     metrics |= {
-        "rollout/ep_rew_mean": _mean(returns),
+        "rollout/ep_rew_mean": mean_of(returns),
         "rollout/reward_std": float(returns.std(correction=0)),
-        "rollout/ep_len_mean": _mean(lengths[ok].float()),
+        "rollout/ep_len_mean": mean_of(lengths[ok].float()),
         "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
         "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
     }
-    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[ok].float())
+    metrics["rollout/success_known_frac"] = mean_of((known := ~success.isnan())[ok].float())
     if bool((known & ok).any()):
-        metrics["rollout/success_rate"] = _mean(success[ok & known])
+        metrics["rollout/success_rate"] = mean_of(success[ok & known])
         by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
     if hidden:
-        metrics["rollout/special_tokens"] = _mean(extras["special_tokens"][ok]) / _mean(lengths[ok])
+        metrics["rollout/special_tokens"] = mean_of(extras["special_tokens"][ok]) / mean_of(lengths[ok])
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():
         if (name.startswith(PARTS) or name in (*COUNTS, GREEDY_RETURN)) and bool((has := ~figures[ok].isnan()).any()):
-            metrics[f"rollout/{column_name(name)}"] = _mean(figures[ok][has])
+            metrics[f"rollout/{column_name(name)}"] = mean_of(figures[ok][has])
     return metrics
 
 
@@ -134,51 +132,7 @@ def mean_by_level(levels: torch.Tensor, success: torch.Tensor, ok: torch.Tensor)
     """Return the mean of [N] by level of the episodes that are ok; NaN stands for an unknown level or success."""
     counted = ok & ~levels.isnan() & ~success.isnan()
     levels, success = levels[counted], success[counted]
-    return {int(level): _mean(success[levels == level]) for level in levels.unique()}
-
-
-def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
-    """Return the metrics of an evaluation, over the episodes that got a verdict.
-
-    Args:
-        rollout: the episodes.
-        failure: why the verifier failed the last time.
-
-    Raises:
-        VerifierError: if none got one.
-    """
-    ok, success, returns = rollout.ok, rollout.success, rollout.returns
-    levels, turns = (rollout.extras.get(name) for name in ("level", "turns"))
-    if not bool(ok.any()):
-        why = f": {failure}" if failure else ""
-        raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
-    known = ~success[ok].isnan()
-    by_level = {} if levels is None else mean_by_level(levels, success, ok)
-    return {
-        "episodes": int(ok.sum()),
-        "mean_reward": _mean(returns[ok]),
-        "reward_std": float(to_host(returns[ok])[0].double().std(correction=0)),
-        "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
-        **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
-        "mean_ep_length": _mean(rollout.lengths[ok]),
-        **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
-        **({"success_by_level": {str(level): rate for level, rate in by_level.items()}} if by_level else {}),
-        **({} if turns is None else _by_turns(turns[ok], success[ok])),
-    }
-
-
-def _by_turns(turns: torch.Tensor, success: torch.Tensor) -> dict[str, Any]:
-    """Return the mean number of turns of dialogues, and by number of turns how many there are and their success."""
-    counted = turns[~turns.isnan()]
-    if not len(counted):
-        return {}
-    by_turns = {}
-    for number in counted.unique().tolist():
-        known = success[turns == number]
-        known = known[~known.isnan()]
-        rate = _mean(known) if len(known) else None
-        by_turns[str(int(number))] = {"episodes": int((turns == number).sum()), "success_rate": rate}
-    return {"mean_turns": _mean(counted), "by_turns": by_turns}
+    return {int(level): mean_of(success[levels == level]) for level in levels.unique()}
 
 
 def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
@@ -187,10 +141,11 @@ def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
     empty = returns.new_zeros(int(member.max()) + 1)
     low = empty.scatter_reduce(0, member, returns, "amin", include_self=False)
     high = empty.scatter_reduce(0, member, returns, "amax", include_self=False)
-    return _mean((low == high).float())
+    return mean_of((low == high).float())
 
 
-def _mean(values: torch.Tensor) -> float:
+def mean_of(values: torch.Tensor) -> float:
+    """Return the mean, in double precision on the host; 0 of nothing."""
     return float(to_host(values)[0].double().mean()) if values.numel() else 0.0
 
 

@@ -14,7 +14,7 @@ from ..checks import check_count, check_number
 from ..estimators.losses import bradley_terry
 from ..language.adapters import adapted_layers, merged
 from ..language.reward_head import make_reward_model, save_reward_model
-from ..policies.presets import rates_of
+from ..language.sizes import rates_of
 from .optimizer import PolicyOptimizer
 
 __all__ = [
@@ -49,7 +49,7 @@ class Preferences:
 
 
 def default_rate(model: Any) -> float:
-    """Return the learning rate for a model of its size, that of supervised training; see `presets.RATES`."""
+    """Return the learning rate for a model of its size, that of supervised training; see `sizes.RATES`."""
     return rates_of(model.num_parameters(), bool(adapted_layers(model)))[1]
 
 

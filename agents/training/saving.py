@@ -17,7 +17,7 @@ from ..files import new_folder, seal
 from ..fsdp import has_part
 from ..policies import Policy
 from ..policies.base import weights_digest
-from ..settings import functions_of
+from ..settings import kept_of
 from .checkpoint import AGENT, ARGUMENTS, FORMAT, POLICY, REFERENCE, TRAINING, folder_of, version_of_rlenv
 from .state import state_of
 
@@ -40,8 +40,8 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
         "agent": vars(type(agent)).get("name"),  # None for a class of your own, which loads its checkpoints itself
         "policy_kind": agent.policy.kind,
         "spaces": {"observation": described(seen), "action": described(acted)},
-        "settings": agent.settings,
         "functions": functions_of(agent),
+        "settings": agent.settings,
         **agent.origin,
     }
     state = state_of(agent)
@@ -100,6 +100,12 @@ def write(
                 (folder / name).mkdir()
                 part.save(folder / name)
         seal(folder)
+
+
+def functions_of(agent: Any) -> list[str]:
+    """Return the settings that are functions, one of those that are the same."""
+    functions = {id(value): name for name, value in reversed(kept_of(agent).items()) if callable(value)}
+    return sorted(functions.values())
 
 
 def packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:

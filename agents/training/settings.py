@@ -310,7 +310,7 @@ class AgentSettings(WithSettings):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""
+        """The settings that a checkpoint keeps, without functions such as a learning rate: `saving.functions_of`."""
         return {name: plain(value) for name, value in kept_of(self).items() if not callable(value)}
 
     @property

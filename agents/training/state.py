@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import torch
 
 from .. import processes
-from ..stateful import Stateful
 
 
 class Counters(TypedDict):
@@ -25,6 +24,16 @@ class Counters(TypedDict):
 
 
 COUNTERS = tuple(Counters.__annotations__)
+
+
+class Stateful(Protocol):
+    """A part of an agent that carries something from update to update."""
+
+    def state_dict(self) -> Any:
+        """Return plain values, tensors and arrays, in dictionaries, lists and tuples; see `saving.py`."""
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore what `state_dict` returned; any error says that it was something else."""
 
 
 class Attributes:

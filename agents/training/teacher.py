@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from ..checks import SHOWN, first_line
 from ..errors import UnknownModelError
+from ..estimators import kl
 from ..files import whole_folder
 from ..fsdp import frozen_from, local, release_weights
 from ..policies import NAMES, Policy, SavedPolicy
@@ -104,11 +105,11 @@ class Teaching:
         if lesson.hint_tokens and not hasattr(agent.policy, "hinted"):
             kind = type(agent.policy).__name__
             raise ValueError(f"{agent.name} needs a policy that reads text, not a {kind}: take rloo")
-        self.anchor = Anchor.of_teacher(
-            lesson.divergence,
-            is_frozen=lesson.weights in ("given", "start"),
-            copy_of=whole_copy if lesson.weights == "averaged" else None,
-        )
+        self.anchor = Anchor() if lesson.divergence is None else Anchor(1.0, kl.EXACT, "loss")
+        self.anchor.divergence, self.anchor.is_teacher = lesson.divergence or "kl", True
+        self.anchor.is_frozen = lesson.weights in ("given", "start")
+        if lesson.weights == "averaged":
+            self.anchor.copy_of = whole_copy
         if lesson.weights == "live":
             self.anchor.reference = agent.policy
         self._mean: MasterWeights | None = None

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlenv.agents import Agent, processes
-from rlenv.agents.rollouts.envs import full_id, named_by_checkpoint
+from rlenv.agents.rollouts.envs import full_id
 from rlenv.agents.training.checkpoint import Checkpoint
+from rlenv.agents.training.loading import named_by_checkpoint
 
 from ..config.arguments import agent_arguments, build_agent, env_arguments, name_class
 from ..config.base import LOCAL, field_names, read_table

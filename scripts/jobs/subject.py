@@ -12,8 +12,9 @@ from rlenv.agents import make_envs, make_policy
 from rlenv.agents.language.loading import find_config
 from rlenv.agents.language.policy_folder import dtype_of
 from rlenv.agents.policies import check_name
-from rlenv.agents.rollouts.envs import named_by_checkpoint, resolve_device, with_tokenizer
+from rlenv.agents.rollouts.envs import resolve_device, with_tokenizer
 from rlenv.agents.training.checkpoint import Checkpoint
+from rlenv.agents.training.loading import named_by_checkpoint
 from rlenv.hub import allow, is_allowed
 from rlenv.rows import digest_of
 from rlenv.task import expanded

@@ -11,7 +11,8 @@ from tiny_models import norm_in_double, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401
 from rlenv.agents import RLOO, Collector, LanguageModelPolicy, Reinforce
-from rlenv.agents.training.metrics import evaluation_metrics, rollout_metrics
+from rlenv.agents.training.evaluation import evaluation_metrics
+from rlenv.agents.training.metrics import rollout_metrics
 from rlenv.verifiers import Dialogue, Problem, Reply, Turns, Verdict, Verifier
 
 CPU = torch.device("cpu")

@@ -12,7 +12,8 @@ import rlenv  # noqa: F401
 from rlenv._status import ERROR, OK
 from rlenv.agents import Collector
 from rlenv.agents.rollout import Batch, Rollout
-from rlenv.agents.training.metrics import critic_metrics, evaluation_metrics, rollout_metrics
+from rlenv.agents.training.evaluation import evaluation_metrics
+from rlenv.agents.training.metrics import critic_metrics, rollout_metrics
 
 
 def batch_of(values, targets, **changes):

@@ -20,7 +20,8 @@ from transformers import (
 
 from rlenv.agents import Reinforce
 from rlenv.agents.language.loading import load_model
-from rlenv.agents.policies.presets import PRESETS, preset_config
+from rlenv.agents.language.sizes import preset_config
+from rlenv.agents.policies.presets import PRESETS
 from rlenv.agents.training.supervised import warm_start
 
 LENGTH = 20  # of the longest context in text_envs

@@ -11,6 +11,7 @@ from tiny_models import text_envs, tiny_policy
 
 from rlenv._status import ERROR
 from rlenv.agents import GRPO, RLOO, SDPO, Rollout
+from rlenv.agents.language.replies import with_replies
 
 DOUBLE = {"rtol": 0, "atol": 1e-10}
 COEF = 0.3
@@ -98,7 +99,7 @@ def test_every_token_after_the_prompt_is_a_step_of_the_whole_episode():
         torch.tensor([[True, True, True], [True, False, False]]),
         torch.tensor([[2, 5, 6], [2, 9, 9]]),
     )
-    whole, place = rollout.with_replies()
+    whole, place = with_replies(rollout)
     assert whole.actions[0].tolist() == [1, 8, 9, 2, 4] and whole.actions[1, 0] == 3
     assert whole.mask.tolist() == [[True] * 5, [True, False, False, False, False]]
     assert place[rollout.mask].tolist() == [0, 3, 4, 0]

@@ -12,7 +12,7 @@ from rlenv._scripts.config.configs import SftConfig, TrainConfig
 from rlenv._scripts.jobs import memory_plan, model_defaults
 from rlenv.agents.language import memory
 from rlenv.agents.language.memory import Workload
-from rlenv.agents.policies.presets import rates_of
+from rlenv.agents.language.sizes import rates_of
 from rlenv.tokenizer import character_tokenizer
 from rlenv.verifiers import make_verifier
 

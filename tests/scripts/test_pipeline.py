@@ -6,7 +6,7 @@ import pytest
 from inprocess import result_of, run
 from tiny_models import write_chat_model
 
-from rlenv.agents.policies.presets import rates_of
+from rlenv.agents.language.sizes import rates_of
 from rlenv.verifiers import Problem, make_verifier
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
