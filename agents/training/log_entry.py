@@ -29,7 +29,8 @@ class Pending:
 
     def use(self, logger: Logger) -> None:
         """Record with this logger what was restored, and save what it has recorded."""
-        self.logger, self.figures = logger, self._restored
+        self.logger, restored, self._restored = logger, self._restored, {}
+        self.figures = restored
 
     @property
     def figures(self) -> Mapping[str, list[float]]:
@@ -41,11 +42,12 @@ class Pending:
 
     @figures.setter
     def figures(self, figures: Mapping[str, list[float]]) -> None:
-        self._restored = figures
-        if self.logger is not None:
-            for name, (value, count) in figures.items():
-                self.logger.record(name, float(value))
-                self.logger.name_to_count[name] = int(count)
+        if self.logger is None:
+            self._restored = {name: [float(value), float(count)] for name, (value, count) in figures.items()}
+            return
+        for name, (value, count) in figures.items():
+            self.logger.record(name, float(value))
+            self.logger.name_to_count[name] = int(count)
 
 
 def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
