@@ -88,17 +88,17 @@ def on_all(work: Callable[[], T]) -> list[T]:
         return [work()]
     result, error = None, None
     try:
-        result = work()
+        result = _on_host(work())
     except Exception as failure:
         error = failure
-    outcomes = gather((_on_host(result), None if error is None else _portable(error)))
+    outcomes = gather((result, None if error is None else _portable(error)))
     if error is not None:
         raise error
     for number, (_, other) in enumerate(outcomes):
         if other is not None:
             other.add_note(f"in process {number}")
             raise other
-    return [outcome[0] for outcome in outcomes]
+    return [outcome[0] for outcome in outcomes]  # type: ignore[misc]
 
 
 def on_main(work: Callable[[], T]) -> T:
