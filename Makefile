@@ -8,7 +8,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test size record record-check surface mutations test-slow test-random test-gpu test-peers test-neighbours test-engine test-real wheel-check release-check lint format docs site clean
+.PHONY: demo real test size tables record record-check surface mutations test-slow test-random test-gpu test-peers test-neighbours test-engine test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	@echo "This takes one to three minutes on two CPU cores."
@@ -25,6 +25,10 @@ test: .venv/.dev  ## the fast, offline tests
 
 size: .venv/.dev  ## how much there is to read: the path of three jobs, each package, the tests
 	$(BIN)/python tests/test_size.py
+
+tables: .venv/.real  ## every run that the tables of docs/results.md show, or ROWS of them; continues where it stopped
+	$(BIN)/python -m rlenv._benchmarks.tables $(ROWS)
+	$(BIN)/python docs/make_performance.py
 
 record: .venv/.real  ## the seconds to a score of TASK=demo, cartpole or smollm2, appended to its records if it is one
 	$(BIN)/python -m rlenv._benchmarks.record $(TASK)

@@ -1,14 +1,18 @@
-"""Write the tables from benchmarks/results, in the README and of the records: python docs/make_performance.py."""
+"""Write the tables from benchmarks/results, in README.md and docs/results.md: python docs/make_performance.py."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from statistics import median as middle
 from typing import Any
 
 from rlenv._benchmarks.record import TASKS, median, times_as_long
+from rlenv._benchmarks.tables import ROWS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -55,6 +59,50 @@ def records(rows: Mapping[str, list[Mapping[str, Any]]]) -> str:
     return table(lines)
 
 
+def text_scores(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of text: success of each seed before and after."""
+    lines = [["task", "model", "`rlenv train`", "before", "after", "processor minutes", "measured"]]
+    for name, row in ROWS.items():
+        if row.model and name in rows:
+            found = rows[name]
+            before, after = (", ".join(f"{score:.3f}" for score in found[when]) for when in ("before", "after"))
+            minutes = _range([seconds / 60 for seconds in found.get("processor_seconds", ())])
+            lines.append([row.what, row.model, _options(name), before, after, minutes, _day(found)])
+    return table(lines)
+
+
+def control_scores(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of control: the mean reward over the seeds after training, with its range, beside the zoo's."""
+    lines = [["environment", "`rlenv train`", "the zoo", "after", "steps", "processor seconds", "measured"]]
+    for name, row in ROWS.items():
+        if not row.model and name in rows:
+            found, after = rows[name], rows[name]["after"]
+            mean = f"{fmean(after):.1f} ({min(after):.1f} to {max(after):.1f})"
+            taken = [f"{middle(found['steps']):,.0f}", f"{middle(found['processor_seconds']):.0f}"]
+            lines.append([f"`{row.what}`", _options(name), row.zoo, mean, *taken, _day(found)])
+    return table(lines)
+
+
+def _options(name: str) -> str:
+    """Return the options of a row as the page shows them: in full if they are few, else a link to them."""
+    row = ROWS[name]
+    config = re.match(r"--config \S+", row.train)
+    if not config and len(row.train) > 60:
+        return f"[options]({row.link})"
+    return f"`{config[0] if config else row.train}`" if row.train else "none (`make demo`)"
+
+
+def _range(values: Sequence[float]) -> str:
+    """Return the smallest and the largest of some figures without decimals; empty for none."""
+    ends = dict.fromkeys(f"{end:.0f}" for end in (min(values), max(values))) if values else ()
+    return " to ".join(ends)
+
+
+def _day(row: Mapping[str, Any]) -> str:
+    """Return the day of a measurement in words."""
+    return f"{datetime.date.fromisoformat(row['date']):%-d %B}"
+
+
 def table(lines: list[list[str]]) -> str:
     """Return a table of Markdown, whose first line is its head."""
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
@@ -62,10 +110,13 @@ def table(lines: list[list[str]]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    kept = RESULTS / "records.json"
-    rows = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    tables = {ROOT / "README.md": ("results", speed()), ROOT / "docs" / "results.md": ("records", records(rows))}
-    return {page: written(page.read_text(encoding="utf-8"), *each) for page, each in tables.items()}
+    kept, scores = ({**json.loads((RESULTS / name).read_text("utf-8"))} for name in ("records.json", "scores.json"))
+    readme, results = ROOT / "README.md", ROOT / "docs" / "results.md"
+    of_results = {"records": records(kept), "text": text_scores(scores), "control": control_scores(scores)}
+    text = results.read_text(encoding="utf-8")
+    for name, lines in of_results.items():
+        text = written(text, name, lines)
+    return {readme: written(readme.read_text(encoding="utf-8"), "results", speed()), results: text}
 
 
 def written(text: str, name: str, lines: str) -> str:
