@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
+from rlenv._checks import SHOWN, check_count
+
 Scheduled = float | Callable[[float], float]  # a number, or a function of the remaining progress (1 to 0)
-SHOWN = 200  # characters of a wrong value in a message
 MOST_SLOTS = 1 << 20  # of an environment
 LARGEST_SEED = 2**63 - 1
 
@@ -44,21 +45,6 @@ def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
         check_number(name, value(1.0), **bounds)
         return value
     return check_number(name, value, **bounds)
-
-
-def check_count(name: str, value: Any, low: int | None = 1, high: int | None = None) -> int:
-    """Return a whole number of at least `low` and at most `high`; None for no limit.
-
-    Raises:
-        ValueError: naming the parameter, the value and what was allowed.
-    """
-    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is a count, too
-    inside = whole and (low is None or value >= low) and (high is None or value <= high)
-    if isinstance(value, bool) or not inside:
-        limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
-        of = f" of {' and '.join(limits)}" if limits else ""
-        raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
-    return int(value)
 
 
 def check_optional_count(name: str, value: Any) -> int | None:
@@ -104,8 +90,3 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(value)[:SHOWN], names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {hint}allowed: {', '.join(names)}")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the error's class if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -16,7 +16,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import get_json_schema
 
-from rlenv.verifiers.base import first_line
+from rlenv._checks import first_line
 from rlenv.verifiers.conversation import Message, shown, with_calls
 from rlenv.verifiers.dialogues.calls import MOST_CALLS, Call, as_call
 from rlenv.verifiers.text import conclusion

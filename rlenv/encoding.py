@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
+from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import CALLED, CARRIED, Completion, Poser, has_dialogues
 from rlenv.verifiers.conversation import ROLES, shown
@@ -102,13 +102,13 @@ class Encoding:
         prompt, new = limits.max_prompt_tokens, limits.max_new_tokens
         if prompt is None:
             prompt = lengths.of_prompts() if self.listed is None else DEFAULT_PROMPT_TOKENS
-        self.max_prompt_tokens = whole_number("max_prompt_tokens", prompt, high=LONGEST)
+        self.max_prompt_tokens = check_count("max_prompt_tokens", prompt, high=LONGEST)
         needed = lengths.of_answers()
         if (listed := self.listed) is not None and len(listed) <= MOST_AT_LOAD:
             self.listed = self._encoded(listed)
             if new is None:
                 needed = max(needed, longest_demonstration(self.listed, self.verifier, self.encoder))
-        self.max_new_tokens = whole_number("max_new_tokens", needed if new is None else new, high=LONGEST)
+        self.max_new_tokens = check_count("max_new_tokens", needed if new is None else new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
 
     def _limit_dialogues(self, lengths: Lengths, limits: Limits) -> None:
@@ -120,8 +120,8 @@ class Encoding:
                 name = type(self.verifier).__name__
                 raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
             return
-        turns = self.max_turns = whole_number("max_turns", self.verifier.turns.max_turns if turns is None else turns)
-        reply = whole_number("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
+        turns = self.max_turns = check_count("max_turns", self.verifier.turns.max_turns if turns is None else turns)
+        reply = check_count("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
         self.max_reply_tokens = reply
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
         if context is None and most > LONGEST:
@@ -130,7 +130,7 @@ class Encoding:
             raise ValueError(f"{what} need a context of {most} tokens; allowed: {LONGEST}; {fewer}")
         low = self.max_prompt_tokens + 1
         context = most if context is None else context
-        self.max_length = min(most, whole_number("max_context_tokens", context, low, LONGEST))
+        self.max_length = min(most, check_count("max_context_tokens", context, low, LONGEST))
 
     def _encoded(self, listed: Problems) -> Problems:
         """Return the problems with short prompts, encoded; the longest of them is the limit from now on."""
@@ -302,11 +302,3 @@ def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
     if not all(isinstance(each, str) and each for each in several):
         raise ValueError(f"stop_strings must be texts of at least one character, got {shown(given)}")
     return several
-
-
-def whole_number(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
-    """Return a setting that is a whole number in this range; raise ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        most = "" if high == math.inf else f" and at most {high}"
-        raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {shown(value)}")
-    return int(value)

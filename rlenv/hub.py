@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import logging, validate_repo_id
 
-from rlenv.verifiers.base import first_line
+from rlenv._checks import first_line
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.plugins.registry import require_trust
 

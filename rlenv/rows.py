@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlenv._checks import first_line
 from rlenv._json import check_tables
-from rlenv.verifiers.base import first_line
 from rlenv.verifiers.conversation import shown
 from rlenv.verifiers.plugins.arguments import require
 from rlenv.verifiers.problem import NAMED_SPLITS

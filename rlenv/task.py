@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlenv._checks import check_count
 from rlenv.verifiers import Problem, Verifier
 from rlenv.verifiers.base import check_inputs, has_dialogues
 from rlenv.verifiers.dialogues import check_replays
 from rlenv.verifiers.plugins.registry import trusting
 
-from .encoding import Encoding, whole_number
+from .encoding import Encoding
 from .forms import PARAMETERS, parted
 from .judge import Judge
 from .problems import Prompt, listed_problems
@@ -66,8 +67,8 @@ class TextGenTask:
             posing.curriculum,
             posing.prompt_choice,
         )
-        self.split, self.group_size = posing.split, whole_number("group_size", posing.group_size)
-        self.first_problem = whole_number("first_problem", posing.first_problem, low=0)
+        self.split, self.group_size = posing.split, check_count("group_size", posing.group_size)
+        self.first_problem = check_count("first_problem", posing.first_problem, low=0)
         self.share = (0, 1) if posing.share is None else _share(*posing.share)
         self._drawn: dict[int, Prompt] = {}  # by a curriculum, by the number of their group
         first = self.stream[0] if listed is None or listed.encoded is None else self.stream.listed[0]
@@ -162,8 +163,8 @@ class TextGenTask:
 
 
 def _share(part: Any, parts: Any) -> tuple[int, int]:
-    parts = whole_number("the second number of share", parts)
-    if whole_number("the first number of share", part, low=0) >= parts:
+    parts = check_count("the second number of share", parts)
+    if check_count("the first number of share", part, low=0) >= parts:
         raise ValueError(f"share=({part}, {parts}): the first number must be below the second")
     return int(part), parts
 

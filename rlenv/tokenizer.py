@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
+from rlenv._checks import first_line
 from rlenv._json import check_tables
-from rlenv.verifiers.base import first_line
 from rlenv.verifiers.conversation import shown
 
 GENERATION_CONFIG = "generation_config.json"

@@ -11,6 +11,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rlenv._checks import check_count
+
 from .encoder import CUT, STOP, STRING
 from .slots import Slots, columns
 from .task import TextGenTask, expanded
@@ -85,8 +87,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         late_replies: bool = False,
         **task: Any,
     ) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
+        num_envs = check_count("num_envs", num_envs)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.task = TextGenTask(**expanded(**task))

@@ -45,7 +45,8 @@ FORBIDDEN = {  # by folder: folders, and libraries
     "benchmarks": {"scripts", "labs"},
     "examples": {"scripts", "benchmarks"},
 }
-SHARED = {"rlenv._http", "rlenv._json", "rlenv._status"}  # that every folder may import; they import nothing of ours
+# Every folder may import these; they import nothing of ours.
+SHARED = {"rlenv._checks", "rlenv._http", "rlenv._json", "rlenv._status"}
 ALLOWED = {  # imported where it is used
     "rlenv/__init__.py": {"scripts"},  # for type checkers
     "verifiers/builtin/reward_model.py": {"torch", "transformers"},

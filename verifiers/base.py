@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from rlenv._checks import message_of
 from rlenv._status import STATUSES, Status
 
 from .conversation import Message, as_reply
@@ -150,19 +151,6 @@ class Completion(str):
         made.token_ids = None if token_ids is None else tuple(token_ids)
         made.progress, made.calls = progress, calls
         return made
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message of an exception; empty if the exception raises another one when it is asked."""
-    try:
-        return str.__str__(str(error))  # a plain text, whatever its class
-    except (Exception, SystemExit):
-        return ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message; its type if it has none."""
-    return (message_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def describe(error: BaseException) -> str:

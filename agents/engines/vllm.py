@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+from rlenv._checks import first_line
+
 from .. import processes
-from ..checks import first_line
 from ..devices import HALVES
 from ..errors import EngineError
 from ..language.adapters import NAME

@@ -23,7 +23,8 @@ from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from ..checks import first_line
+from rlenv._checks import first_line
+
 from ..files import BusyError, digest_of, new_folder
 from ..policies.presets import PACKAGED
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from rlenv._checks import first_line
 from rlenv._json import read_table
 
-from ..checks import first_line
 from ..policies.presets import PRESETS
 from .adapters import CONFIG, NAME, Adapter, adapt, adapted_layers, base_of, has_adapter, library
 from .loading import model_folder, name_of

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel
 
-from ..checks import first_line
+from rlenv._checks import first_line
+
 from ..devices import to_device, widest
 from .decoder import Decoder
 from .loading import SUPPORTED, model_type

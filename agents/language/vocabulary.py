@@ -12,9 +12,9 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
+from rlenv._checks import first_line
 from rlenv._json import check_tables
 
-from ..checks import first_line
 from .adapters import base_of, has_adapter
 from .loading import find_config, model_folder
 

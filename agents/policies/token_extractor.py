@@ -9,7 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
-from ..checks import check_count
+from rlenv._checks import check_count
 
 
 class TokenExtractor(BaseFeaturesExtractor):

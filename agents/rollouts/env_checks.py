@@ -17,7 +17,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from ..checks import first_line
+from rlenv._checks import first_line
+
 from ..errors import UserCodeError
 
 PARTS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}

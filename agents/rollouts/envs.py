@@ -18,8 +18,9 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
+from rlenv._checks import check_count, first_line
+
 from .. import processes
-from ..checks import check_count, first_line
 from ..policies import tokenizer_of
 from .env_checks import check_env, make_checked
 from .env_protocol import EnvTraits

@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
+from rlenv._checks import check_count
+
 from .. import processes
-from ..checks import check_count
 from ..fsdp import gathered
 from ..policies.actor import for_env
 from ..rollout import Rollout, map_obs

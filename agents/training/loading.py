@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rlenv._checks import first_line
+
 from .. import processes
-from ..checks import check_optional_count, first_line
+from ..checks import check_optional_count
 from ..errors import reading
 from ..fsdp import has_part
 from ..policies.base import MODEL, Policy

@@ -22,8 +22,10 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv
 
+from rlenv._checks import check_count
+
 from .. import processes
-from ..checks import check_count, check_goal
+from ..checks import check_goal
 from ..fsdp import release_weights
 from ..policies import ControlPolicy, Policy, SavedPolicy, kind_of, make_policy
 from ..policies.base import critic_parameters

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.autograd.graph import increment_version
 
-from ..checks import check_count
+from rlenv._checks import check_count
+
 from ..devices import HALVES, to_host
 from ..errors import DivergedError
 from ..fsdp import clip_gradients, local, spread, spread_moments

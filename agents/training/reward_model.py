@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from ..checks import check_count, check_number
+from rlenv._checks import check_count
+
+from ..checks import check_number
 from ..estimators.losses import bradley_terry
 from ..language.adapters import adapted_layers, merged
 from ..language.reward_head import make_reward_model, save_reward_model

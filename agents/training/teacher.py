@@ -11,7 +11,9 @@ from typing import Any, cast
 import torch
 from gymnasium.vector import VectorEnv
 
-from ..checks import SHOWN, first_line
+from rlenv._checks import first_line
+
+from ..checks import SHOWN
 from ..errors import UnknownModelError
 from ..estimators import kl
 from ..files import whole_folder

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 
+from rlenv._checks import check_count
 from rlenv.verifiers import Problem
 from rlenv.verifiers.builtin.numeric import Numeric
-from rlenv.verifiers.plugins.arguments import whole_number
 
 
 class Sums(Numeric):
@@ -27,7 +27,7 @@ class Sums(Numeric):
 
     def __init__(self, most: int = 40, place: str = "any") -> None:
         super().__init__(place=place)
-        self.most = whole_number("sums", "most", most, 2, 999)
+        self.most = check_count("sums: most", most, 2, 999)
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a sum of two uniform numbers."""

@@ -11,8 +11,8 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError
 
+from rlenv._checks import first_line
 from rlenv.agents import LanguageModelPolicy
-from rlenv.agents.checks import first_line
 from rlenv.agents.files import new_folder
 from rlenv.agents.language.adapters import has_adapter
 from rlenv.agents.policies import text_spaces

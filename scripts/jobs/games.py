@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv._checks import first_line
 from rlenv.agents import SampledPolicy
-from rlenv.agents.checks import first_line
 from rlenv.agents.rollouts.action_probabilities import Choices, Onlooker
 from rlenv.agents.rollouts.env_checks import make_checked
 from rlenv.agents.rollouts.envs import find_spec

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from rlenv._checks import first_line
 from rlenv.agents import Agent, DivergedError, EngineError, VerifierError, processes
-from rlenv.agents.checks import first_line
 from rlenv.verifiers.plugins.registry import trusting
 
 from ..config.arguments import build_agent

@@ -189,7 +189,7 @@ ROWS = [
     *(row(steps, {"actions": [4, action]}, f"action {action}", "0 to 13") for action in (-1, 14)),
     *(row(step, {"action": action}, f"action {action}", "0 to 13") for action in (-1, 14)),
     *(row(step, {"action": action}, "action") for action in (1.5, "3", [3], torch.tensor([3, 4]))),
-    *(row(task, {"group_size": value}) for value in (0, 2.0, True)),
+    *(row(task, {"group_size": value}) for value in (0, 2.5, True)),
     row(task, {"max_new_tokens": 10_000_000}),
     row(task, {"problems": ["b", "a" * 1025], **REFUSING}, "problem 2", "1024", "--max-prompt-tokens", "skip", "..."),
     row(task, {"problems": ["aa", "bbb"], "max_prompt_tokens": 1}, "all 2", "max_prompt_tokens"),

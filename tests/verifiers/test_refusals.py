@@ -193,7 +193,7 @@ SCHEMAS = [
 ]
 NO_PATTERNS = ("(", "(?<=a*)b", "x{99999999999999}")
 NUMBERS = {  # one per check, and those whose bounds depend on another setting
-    "arith": {"digits": (0, 10, 2.0, "2", True), "levels": (3,)},
+    "arith": {"digits": (0, 10, 2.5, "2", True), "levels": (3,)},
     "length": {"maximum": ("many", "٣"), "minimum": (1000,)},
     "code": {"timeout": (0, True, NAN)},
     "numeric": {"tolerance": (-1, "0.1", INF)},

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 
 _OPERATORS = "+-*"
@@ -33,12 +34,12 @@ class Arith(Verifier):
     """
 
     def __init__(self, digits: int = 2, operators: str = "+", operands: int = 2, levels: int = 1) -> None:
-        self.digits = whole_number("arith", "digits", digits, 1, 9)
+        self.digits = check_count("arith: digits", digits, 1, 9)
         if not isinstance(operators, str) or not operators or set(operators) - set(_OPERATORS):
             raise ValueError(f"arith: operators must be some of {_OPERATORS!r}, got {operators!r}")
         self.operators = "".join(dict.fromkeys(operators))
-        self.operands = whole_number("arith", "operands", operands, 2, 9)
-        self.levels = whole_number("arith", "levels", levels, 1, digits)
+        self.operands = check_count("arith: operands", operands, 2, 9)
+        self.levels = check_count("arith: levels", levels, 1, digits)
         self.alphabet = "0123456789" + self.operators + "="
         self.prompt_length = (digits + 1) * operands
         self.answer_length = self._longest_answer()

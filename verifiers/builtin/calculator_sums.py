@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import Problem
 from ..dialogues.toolbox import MOST_CALLS
 from ..dialogues.tools import WithTools
-from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 from .arith import Arith
 
@@ -37,7 +38,7 @@ class CalculatorSums(WithTools):
 
     def __init__(self, digits: int = 6, operands: int = 2, levels: int = 1, turns: int = 1) -> None:
         sums = Arith(digits, "+", operands, levels)
-        whole_number("calculator-sums", "turns", turns, 1, 100)
+        check_count("calculator-sums: turns", turns, 1, 100)
         assert sums.answer_length is not None
         room = max(sums.answer_length + 1, 2 * MOST_CALLS)
         alphabet = "".join(dict.fromkeys(f"{sums.alphabet}calc(){FAILED}\n"))

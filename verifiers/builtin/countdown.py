@@ -12,11 +12,13 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..answer import PLACES, REQUESTS, answer_in, ending, placed
 from ..base import RIGHT, WRONG, Probes, Problem, Verdict, Verifier
 from ..dialogues.calculator import OPERATORS, calculate
 from ..numbers import plain
-from ..plugins.arguments import one_of, whole_number
+from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 
 LONGEST = 200  # characters
@@ -72,9 +74,9 @@ class Countdown(Verifier):
         self.use_all = use_all
         self.place = one_of("countdown", "place", place, PLACES)
         self.request = REQUESTS.get(self.place, "").replace("the answer", "the expression")
-        self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
-        self.largest = whole_number("countdown", "largest", largest, 4, 999)
-        self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
+        self.numbers = check_count("countdown: numbers", numbers, 2, 6)
+        self.largest = check_count("countdown: largest", largest, 4, 999)
+        self.levels = check_count("countdown: levels", levels, 1, numbers - 1)
         if not isinstance(operators, str) or set(operators) - set(_OPERATORS) or "+" not in operators:
             raise ValueError(f"countdown: operators must be '+' with or without some of '-*/', got {operators!r}")
         self.operators = "".join(dict.fromkeys(operators))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import RIGHT, Dialogue, Problem, Reply, Turns, Verifier
-from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 
 HIGHER, LOWER, UNREADABLE = ">", "<", "?"
@@ -39,10 +40,10 @@ class Guess(Verifier):
     alphabet = "0123456789-:" + HIGHER + LOWER + UNREADABLE
 
     def __init__(self, largest: int = 64, turns: int | None = None, levels: int = 1) -> None:
-        self.largest = whole_number("guess", "largest", largest, 2, 1_000_000)
-        self.levels = whole_number("guess", "levels", levels, 1, self.largest.bit_length() - 1)
+        self.largest = check_count("guess: largest", largest, 2, 1_000_000)
+        self.levels = check_count("guess: levels", levels, 1, self.largest.bit_length() - 1)
         needed = self.largest.bit_length()
-        turns = needed if turns is None else whole_number("guess", "turns", turns, 1, 100)
+        turns = needed if turns is None else check_count("guess: turns", turns, 1, 100)
         self.turns = Turns(turns, reply_length=1)
         self.answer_length = len(str(self.largest))
         self.prompt_length = self.answer_length + 3

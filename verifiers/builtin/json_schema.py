@@ -14,9 +14,11 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..answer import document_in
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
-from ..plugins.arguments import require, whole_number
+from ..plugins.arguments import require
 from ..plugins.registry import register_verifier
 from .quiet import quiet
 
@@ -61,7 +63,7 @@ class JsonSchema(Verifier):
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
-        self.max_length = whole_number("json_schema", "max_length", max_length, 1, 100_000)
+        self.max_length = check_count("json_schema: max_length", max_length, 1, 100_000)
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)

@@ -6,8 +6,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import Problem, Verdict, Verifier
-from ..plugins.arguments import one_of, whole_number
+from ..plugins.arguments import one_of
 from ..plugins.registry import register_verifier
 
 _MOST = 1_000_000
@@ -36,9 +38,9 @@ class Length(Verifier):
     does_not_catch = dict.fromkeys(("echo", "all-listed", "junk"), "only the length is checked")
 
     def __init__(self, maximum: int | str = 200, minimum: int = 1, margin: int = 0, unit: str = "characters") -> None:
-        self.maximum = whole_number("length", "maximum", _number(maximum), 1, _MOST)
-        self.minimum = whole_number("length", "minimum", minimum, 0, self.maximum)
-        self.margin = whole_number("length", "margin", margin, 0, _MOST)
+        self.maximum = check_count("length: maximum", _number(maximum), 1, _MOST)
+        self.minimum = check_count("length: minimum", minimum, 0, self.maximum)
+        self.margin = check_count("length: margin", margin, 0, _MOST)
         self.unit = one_of("length", "unit", unit, _UNITS)
 
     def examples(self) -> list[Problem]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..answer import answer_in, document_in
 from ..base import Execution, Probes, Problem
 from ..dialogues.world import Randomness
-from ..plugins.arguments import hint, require, whole_number
+from ..plugins.arguments import hint, require
 from ..plugins.registry import register_verifier
 from ..text import WHITESPACE, last_line
 from .countdown import ExpressionError, evaluate, expression_in
@@ -93,7 +95,7 @@ class ReasoningGym(ReferenceVerifier):
     ) -> None:
         super().__init__(inside, place, "reasoning_gym")
         self.task, self.settings = task, settings
-        self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
+        self.size = check_count("reasoning_gym: size", size, 1, 10**9)
         self._dataset = self._make()
         rng = random.Random(0)
         probed = [self.sample(rng) for _ in range(min(_PROBED, self.size))]

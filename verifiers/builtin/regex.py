@@ -8,8 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import RIGHT, WRONG, Execution, Problem, Verdict, Verifier
-from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier
 from .quiet import quiet
 
@@ -53,7 +54,7 @@ class Regex(Verifier):
 
     def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
         self.pattern = pattern
-        self.max_length = whole_number("regex", "max_length", max_length, 1, 100_000)
+        self.max_length = check_count("regex: max_length", max_length, 1, 100_000)
         if pattern is not None:
             compiled(pattern)
 

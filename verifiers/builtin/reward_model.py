@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import Execution, Problem, Verdict, first_line
+from rlenv._checks import check_count, first_line
+
+from ..base import Execution, Problem, Verdict
 from ..conversation import make_encoder
-from ..plugins.arguments import flag, require, whole_number
+from ..plugins.arguments import flag, require
 from ..plugins.registry import make_verifier, register_verifier
 from ..wrapping import WithPoser
 
@@ -64,7 +66,7 @@ class RewardModel(WithPoser):
         device: str = "auto",
         chat: bool | None = None,
     ) -> None:
-        self.batch_size = whole_number("reward_model", "batch_size", batch_size, 1, 10**6)
+        self.batch_size = check_count("reward_model: batch_size", batch_size, 1, 10**6)
         model = _model_folder(model)
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
@@ -77,7 +79,7 @@ class RewardModel(WithPoser):
         self.chat = self._reads_chat(chat)
         self._encoder: Any = make_encoder(self.tokenizer) if self.chat else None
         labels = self.model.config.num_labels
-        self.label = labels - 1 if label is None else whole_number("reward_model", "label", label, 0, labels - 1)
+        self.label = labels - 1 if label is None else check_count("reward_model: label", label, 0, labels - 1)
         self.is_probability = labels > 1
         self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
         if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):

@@ -14,9 +14,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..answer import document_in
 from ..base import Execution, Problem, Verdict, Verifier
-from ..plugins.arguments import whole_number
 from ..plugins.registry import register_verifier, require_trust
 from ..sandbox.run import Outcome, ProgramLimits, SandboxError, run, unavailable
 from . import harness
@@ -101,7 +102,7 @@ class Code(Verifier):
             )
         self.partial = partial
         self.isolating = not reason
-        self._limits = ProgramLimits(seconds=timeout, memory=whole_number("code", "memory", memory, 64, 1 << 20) << 20)
+        self._limits = ProgramLimits(seconds=timeout, memory=check_count("code: memory", memory, 64, 1 << 20) << 20)
 
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""

@@ -15,12 +15,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count, first_line
 from rlenv._status import VERIFIER_FAILED
 
-from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict, Verifier, describe, first_line
+from ..base import CALLED, Completion, Dialogue, Problem, Reply, Turns, Verdict, Verifier, describe
 from ..conversation import Message, last_of
 from ..function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
-from ..plugins.arguments import whole_number
 from ..plugins.registry import find_verifier, register_verifier
 from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Tool, Toolbox
 from .world import Randomness, WorldVerifier
@@ -80,7 +80,7 @@ class EnvironmentClass(WorldVerifier):
         self.weights = [1.0] * payers if weights is None else [float(each) for each in weights]
         if len(self.weights) != payers:
             raise ValueError(f"environment: weights must be {payers} numbers, get_reward's first, got {weights!r:.60}")
-        turns = whole_number("environment", "turns", turns, 1, 10_000) + 1
+        turns = check_count("environment: turns", turns, 1, 10_000) + 1
         self.result_length, self.success_reward, self.alphabet = result_length, success_reward, alphabet
         self.reward_range = (-math.inf, math.inf)
         self.inputs = tuple(dict.fromkeys([CALLED, *(name for each in self.functions for name in each.inputs)]))

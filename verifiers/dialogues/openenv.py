@@ -16,9 +16,11 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..answer import document_in
 from ..base import Dialogue, Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import not_negative, require, whole_number
+from ..plugins.arguments import not_negative, require
 from ..plugins.registry import register_verifier, require_trust
 from .openenv_client import InvalidActionError, Server, ServerError, ServerStep, Session
 from .world import SEEDS, WorldVerifier
@@ -77,10 +79,10 @@ class OpenEnv(WorldVerifier):
     ) -> None:
         require_trust(f"the server {url!r}, which sees what the model writes,")
         require("websockets", "openenv", "verifier 'openenv'")
-        self.longest = self.prompt_length = whole_number("openenv", "longest", longest, 1, 10**6)
-        turns = whole_number("openenv", "max_turns", max_turns, 1, 10_000)
+        self.longest = self.prompt_length = check_count("openenv: longest", longest, 1, 10**6)
+        turns = check_count("openenv: max_turns", max_turns, 1, 10_000)
         self.turns = Turns(turns, self.longest, instead=partial(_not_shown, self.longest))
-        self.answer_length = whole_number("openenv", "answer_length", answer_length, 1, 10**6)
+        self.answer_length = check_count("openenv: answer_length", answer_length, 1, 10**6)
         self.field, self.success_reward = field, success_reward
         self.execution = replace(self.execution, timeout=float(not_negative("openenv", "timeout", timeout)))
         self.patience = float(not_negative("openenv", "patience", patience))

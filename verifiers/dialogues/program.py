@@ -11,10 +11,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import CALLED, REPLIED, Dialogue, Execution, Problem, Reply, Turns, Verdict, Verifier
 from ..conversation import Message
 from ..function import as_verdict
-from ..plugins.arguments import not_negative, whole_number
+from ..plugins.arguments import not_negative
 from ..plugins.registry import find_verifier, register_verifier
 from .chat_client import OutOfBudgetError, offered
 from .program_run import SPENT, ProgramRun
@@ -68,7 +70,7 @@ class Program(Verifier):
         self.settings = (solve, turns, timeout, reply_length, success_reward, reward_range, alphabet)
         self.solve = find_verifier(solve) if isinstance(solve, str) else solve
         self.name = getattr(self.solve, "__name__", type(self.solve).__name__)
-        self.turns = Turns(whole_number("program", "turns", turns, 1, 10_000), reply_length)
+        self.turns = Turns(check_count("program: turns", turns, 1, 10_000), reply_length)
         self.success_reward, self.alphabet = success_reward, alphabet
         self.reward_range = float(reward_range[0]), float(reward_range[1])
         self.least = min(max(0.0, self.reward_range[0]), self.reward_range[1])  # for no answer

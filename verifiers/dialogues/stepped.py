@@ -9,8 +9,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..base import Execution, Reply, Turns, Verdict, first_line
-from ..plugins.arguments import hint, require, whole_number
+from rlenv._checks import check_count, first_line
+
+from ..base import Execution, Reply, Turns, Verdict
+from ..plugins.arguments import hint, require
 from ..plugins.registry import register_verifier, require_trust
 from .world import Playing, Randomness, WorldVerifier, spelled
 
@@ -44,7 +46,7 @@ class SteppedWorld(WorldVerifier):
         success_reward: float,
     ) -> None:
         self.name = name
-        turns = whole_number(name, "turns", turns, 1, 10_000)
+        turns = check_count(f"{name}: turns", turns, 1, 10_000)
         self.reward_range = _range(name, reward_range)
         self.success_reward = float(success_reward)
         try:
@@ -54,7 +56,7 @@ class SteppedWorld(WorldVerifier):
         except Exception as error:  # whatever the environment raises
             raise ValueError(f"{name} cannot be reset: {type(error).__name__}: {first_line(error)}") from error
         self.prompt_length = 2 * longest
-        reply = 2 * longest if reply_length is None else whole_number(name, "reply_length", reply_length, 1, 10**6)
+        reply = 2 * longest if reply_length is None else check_count(f"{name}: reply_length", reply_length, 1, 10**6)
         self.turns = Turns(turns, reply)
 
     def make(self) -> Any:

@@ -13,8 +13,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from rlenv._checks import check_count
+
 from ..base import Execution, Problem, Reply, Turns, Verdict
-from ..plugins.arguments import flag, hint, require, whole_number
+from ..plugins.arguments import flag, hint, require
 from ..plugins.registry import register_verifier
 from .world import Playing, Randomness, WorldVerifier, spelled
 
@@ -153,7 +155,7 @@ class TextArena(WorldVerifier):
         self.known = game_of(game, _library(".envs.registration").ENV_REGISTRY)
         games = [Play(self, seed) for seed in range(PROBED)]
         limit = self.known.turns or games[0].env.state.max_turns
-        limit = limit if turns is None else whole_number("textarena", "turns", turns, 1, 10_000)
+        limit = limit if turns is None else check_count("textarena: turns", turns, 1, 10_000)
         self.turns = Turns(limit, max(len(one.board) for one in games) + FAULT)
         self.prompt_length = max(len(one.opening) for one in games) + 64
         self.answer_length = self.known.answer_length

@@ -12,7 +12,9 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..base import Reply, first_line, message_of
+from rlenv._checks import first_line, message_of
+
+from ..base import Reply
 from ..conversation import Message
 from ..function import wait_for
 from ..plugins.registry import advice, reason_of, require_trust

@@ -12,13 +12,6 @@ from typing import Any
 MANY = 50  # names, too many for a message
 
 
-def whole_number(owner: str, name: str, value: Any, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{owner}: {name} must be a whole number from {low} to {high}, got {value!r}")
-    return value
-
-
 def not_negative(owner: str, name: str, value: Any) -> Fraction:
     """Return a finite number of at least 0 as the exact fraction that its decimal digits mean."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:

@@ -15,6 +15,8 @@ from typing import Any
 
 import cloudpickle
 
+from rlenv._checks import check_count
+
 from ..base import MiscountError, Problem, Reply, Verdict, Verifier, describe
 from ..plugins.user_code import CODE
 from .worker import Worker, WorkerError, WorkerTimeoutError
@@ -43,11 +45,8 @@ class Isolated:
     def __init__(
         self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
     ) -> None:
-        workers = _cores() if workers is None else workers
-        memory_mb = MEMORY_MB if memory_mb is None else memory_mb
-        for name, value in (("verifier_workers", workers), ("verifier_memory_mb", memory_mb)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        workers = check_count("verifier_workers", _cores() if workers is None else workers)
+        memory_mb = check_count("verifier_memory_mb", MEMORY_MB if memory_mb is None else memory_mb)
         timeout = verifier.execution.timeout if timeout is None else timeout
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")

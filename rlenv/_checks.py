@@ -1,0 +1,36 @@
+"""What every package checks in the same way, and how an error of others is told."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+SHOWN = 200  # characters of a wrong value in a message
+
+
+def check_count(name: str, value: Any, low: int | None = 1, high: float | None = None) -> int:
+    """Return a whole number, which may be written as 1e3, of at least `low` and at most `high`; None for no limit.
+
+    Raises:
+        ValueError: naming the parameter, the value and what was allowed.
+    """
+    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
+    inside = whole and (low is None or value >= low) and (high is None or value <= high)
+    if isinstance(value, bool) or not inside:
+        limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        of = f" of {' and '.join(limits)}" if limits else ""
+        raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
+    return int(value)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception; empty if the exception raises another one when it is asked."""
+    try:
+        return str.__str__(str(error))  # a plain text, whatever its class
+    except (Exception, SystemExit):
+        return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message; its type if it has none."""
+    return (message_of(error).strip().splitlines() or [type(error).__name__])[0]
