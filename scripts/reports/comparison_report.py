@@ -1,16 +1,14 @@
-"""The report of a comparison: report.md, report.json, report.csv; report.html, curve.svg and curve.png."""
+"""The report of a comparison: report.md, report.json; report.html, curve.svg and curve.png."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config.base import named
 from ..config.configs import CompareConfig
-from ..run.folder import REPORT, write_json, write_text
+from ..run.folder import REPORT, write_json
 from . import page
 from .charts import write_curve
 from .collect import kinds_of, read_runs
@@ -54,23 +52,11 @@ def write_report(
     write_json(folder / "report.json", report)
     notes = [f"- {line}" for line in of_few.values()] + _notes(runs, agents, failed)
     (folder / "report.md").write_text(_page(config, text, rows, figure, notes), encoding="utf-8")
-    _write_table(folder / "report.csv", figure, rows)
-    written = [folder / name for name in ("report.md", "report.json", "report.csv")]
+    written = [folder / name for name in ("report.md", "report.json")]
     if config.figures and runs:
         page.write_report([folder], folder / REPORT)
         written += [folder / REPORT, *write_curve(kinds_of(read_runs([folder])), folder / "curve")]
     return report, written
-
-
-def _write_table(path: Path, figure: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows of report.json as CSV, None as an empty cell; `figure` is what `iqm` to `max` are of."""
-    text = io.StringIO()
-    table = csv.DictWriter(
-        text, ["agent", "figure", *dict.fromkeys(name for row in rows for name in row if name != "agent")]
-    )
-    table.writeheader()
-    table.writerows({"figure": figure, **row} for row in rows)
-    write_text(path, text.getvalue())
 
 
 def _of_evaluations(agent: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
