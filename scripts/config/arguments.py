@@ -123,30 +123,36 @@ def env_arguments(config: Text, env_id: str, env_args: Mapping[str, Any], model:
         if name in env_args:
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     unsafe = {"unsafe_local_exec": True} if config.unsafe_local_exec else {}
-    template = config.chat_template
+    template, file = config.chat_template, problem_file_arguments(config)
     own = {"sft_steps": getattr(config, "sft_steps", None), "sft_examples": getattr(config, "sft_examples", None)}
-    runs = (own, config_of(model))  # training begins behind the warm start's problems
-    demonstrated = next((run["sft_examples"] for run in runs if run.get("sft_steps")), None)
+    before, of_model = config_of(model), tokenizer_of(model_of(model))
+    # Training begins behind the warm start's problems.
+    demonstrated = next((run["sft_examples"] for run in (own, before) if run.get("sft_steps")), None)
     settings = {
         **{name: getattr(config, name) for name in OF_TEXT if hasattr(config, name)},
-        **problem_file_arguments(config),
+        **file,
         "chat_template": None if template is None else read_template(Path(template)),  # the checkpoint keeps the text
-        "tokenizer": _tokenizer(config.tokenizer, model),
+        "tokenizer": _tokenizer(config.tokenizer, of_model, model, before),
         "first_problem": env_args.get("first_problem", demonstrated),
     }
     task = {"verifier": config.verifier, "verifier_kwargs": config.verifier_args | unsafe}
     return {**env_args, **task, **{name: value for name, value in settings.items() if value not in (None, ())}}
 
 
-def _tokenizer(chosen: str | None, model: str) -> str | None:
-    """Return the tokenizer that was asked for, else the model's.
+def _tokenizer(chosen: str | None, own: str | None, model: str, before: Mapping[str, Any]) -> str | None:
+    """Return the tokenizer that was asked for, else the model's own.
+
+    Args:
+        chosen: of the option.
+        own: of the model, if any.
+        model: as it is named.
+        before: the config of the run that it is of; empty without one.
 
     Raises:
         ValueError: if one is to be trained for a model that has one.
     """
-    own = tokenizer_of(model_of(model))
     if chosen is None or own is None or not chosen.startswith("train:"):
         return chosen or own
-    if config_of(model).get("tokenizer") != chosen:
+    if before.get("tokenizer") != chosen:
         raise ValueError(f"--tokenizer {chosen} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
     return own

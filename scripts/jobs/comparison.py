@@ -136,10 +136,10 @@ def _check(agents: list[str], config: CompareConfig) -> tuple[bool, str]:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
     env_id, env_kwargs = config.env_id, agent.origin["env_kwargs"]
     if not config.is_text:
-        session.held_out_envs(env_id, env_kwargs, "cpu", 1)
+        session.held_out_envs(agent, 1)
         return False, ""
     if "test_fraction" in config.chosen or session.task_of(agent.env).stream.names_splits:
-        stream = session.task_of(session.held_out_envs(env_id, env_kwargs, "cpu", 1)).stream
+        stream = session.task_of(session.held_out_envs(agent, 1)).stream
     else:
         stream = session.task_of(session.evaluation_envs(env_id, env_kwargs, "cpu", 1, "test")).stream
         check_enough(stream)

@@ -22,13 +22,13 @@ from rlenv.version import __version__
 from ..config.configs import EvaluateConfig
 from ..config.options import is_text
 from ..config.task_options import with_task
-from ..process.progress import progress_bar, say
-from ..process.torchrun import join
+from ..process.progress import counting, progress_bar, say
+from ..process.torchrun import meet
 from ..reports.evaluation_figures import of_attempts, table, with_intervals
 from ..reports.held_out import problem_figures
 from ..reports.rules import MOST_CUT
 from ..run.folder import check_place, content_of, write_json, write_text
-from ..run.samples import Row, outcome_rows
+from ..run.samples import Row, outcome_rows, show_samples
 from . import session
 from .subject import Subject, find, policy_arguments
 
@@ -54,7 +54,7 @@ def evaluate(config: EvaluateConfig, print_samples: bool = False) -> dict[str, d
         raise ValueError("runs is empty: name a run folder, a checkpoint or a model")
     if config.out is not None and len(runs) > 1:
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
-    config = config.but(device=join(config.device, config.process_timeout))
+    config = config.but(device=meet(config.device, config.process_timeout))
     results = {str(run): _figures_of(Path(run), config, print_samples) for run in dict.fromkeys(runs)}
     for name, figures in results.items():
         if figures.get("truncated_share", 0.0) > MOST_CUT:
@@ -78,7 +78,8 @@ def show(results: Mapping[str, dict[str, Any]], config: EvaluateConfig) -> None:
 def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[str, Any]:
     """Return the figures of a run or model; of text, write all completions, too, and print some."""
     subject = find(run, config)
-    text, seed, samples, split = is_text(subject.env_id), config.seed, config.samples, config.split
+    text, seed, samples = is_text(subject.env_id), config.seed, config.samples
+    split = config.split if text else None
     _check(text, subject.env_id, config)
     with processes.alone():  # the updates of the agent may not be for so many processes
         loaded = subject.load(config)
@@ -92,13 +93,13 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
         path = processes.on_main(lambda: _file(config.out, subject.home, settings, config.overwrite))
         env_kwargs = env_kwargs | {"tokenizer": task.encoding.tokenizer}
     loaded.env.close()
-    session.check_dealt_out(count, split if text else "", "raise --episodes, add problems")
+    session.check_dealt_out(count, split, "raise --episodes, add problems")
 
     def played(greedy: bool, samples: int = 1) -> tuple[dict[str, Any], list[Row]]:
         total, unit = count * samples, "tokens" if text else "steps"
         envs = session.evaluation_envs(subject.env_id, env_kwargs, loaded.device, total, split, samples)
         with closing(envs), progress_bar("evaluate" if greedy else "sample", total) as show:
-            on_step, generator = session.counting(show, total, unit), torch.Generator(loaded.device)
+            on_step, generator = counting(show, total, unit), torch.Generator(loaded.device)
             figures, rollout = evaluate_policy(policy, envs, total, greedy, seed, generator, on_step)
             if not text:
                 return figures, []
@@ -108,11 +109,11 @@ def _figures_of(run: Path, config: EvaluateConfig, print_samples: bool) -> dict[
         return with_intervals(figures, rows, seed), rows
 
     figures, rows = played(config.deterministic)
-    figures["split"] = split if text else None
+    figures["split"] = split
     if not text:
         return figures
     if processes.is_main() and print_samples:
-        session.print_samples(rows[:10], split)
+        show_samples(rows[:10], split)
     if samples:
         sampled, more = played(False, samples)
         how = {"samples": samples, "temperature": policy.temperature, "top_p": config.top_p}

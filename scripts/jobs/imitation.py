@@ -26,7 +26,7 @@ from ..config.configs import SftConfig, TrainConfig
 from ..config.names import short_name
 from ..config.task_options import with_task
 from ..process.progress import Interrupt, progress_bar, say
-from ..process.torchrun import join
+from ..process.torchrun import meet
 from ..run.folder import CHECKPOINT, RESULT, RunFolder, choose, own_folder
 from . import model_defaults, session
 from .resume import begun_config, reopened
@@ -43,12 +43,18 @@ def warm_start(
         demonstrations,
         config.sft_steps or 0,
         config.sft_batch_size,
-        model_defaults.imitation_rate(agent, config),
+        imitation_rate(agent, config),
         micro_batch_size=agent.micro_batch_size,
         micro_batch_tokens=agent.micro_batch_tokens,
         seed=config.seed,
         in_passes=in_passes,
     )
+
+
+def imitation_rate(agent: Agent, config: TrainConfig | SftConfig) -> float:
+    """Return the learning rate of supervised training: by default that of the policy."""
+    rate = config.sft_learning_rate
+    return agent.usual("sft_learning_rate") if rate is None else rate
 
 
 def imitate(loop: WarmStart, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
@@ -91,7 +97,7 @@ def sft(config: SftConfig) -> ImitatedRun:
     """
     resumed, checkpoint = config.resume is not None, None
     config = begun_config(config) if resumed else with_task(config)
-    config = config.but(device=join(config.device, config.process_timeout))
+    config = config.but(device=meet(config.device, config.process_timeout))
     with ExitStack() as held:
         held.enter_context(trusting(config.trust_checkpoint or not resumed))
         if resumed:
@@ -108,13 +114,15 @@ def sft(config: SftConfig) -> ImitatedRun:
         agent, config = _agent(config)
         stream = session.task_of(agent.env).stream
         config = _amount(config, len(stream.listed))
-        model_defaults.announce(agent, config)
+        flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
+        rate = imitation_rate(agent, config)
+        model_defaults.announce(agent, config, rate, f"{config.sft_steps} steps", "step", flags)
         demonstrations = session.demonstrations(agent, config)
         envs, episodes = None, config.eval_episodes
         if episodes is None:
             episodes = session.evaluation_episodes(True, stream.sizes)
         if episodes:
-            envs = session.held_out_envs(config.env_id, session.arguments_of(agent), agent.device, episodes)
+            envs = session.held_out_envs(agent, episodes)
         held_out = None if demonstrations is None else _held_out(agent, config)
         if not resumed:
             run = RunFolder(processes.on_main(lambda: choose(config.log_dir, config.overwrite, f"sft-{source}")))

@@ -16,7 +16,7 @@ from rlenv.agents.errors import reading
 from ..config.configs import TrainConfig
 from ..config.names import short_name
 from ..process.errors import is_out_of_memory
-from ..process.progress import Interrupt, SignalError, progress_bar, say
+from ..process.progress import Interrupt, SignalError, counting, progress_bar, say
 from ..reports.live_doctor import LiveDoctor
 from ..reports.rules import CURVE_EPISODES
 from ..run import samples
@@ -64,16 +64,14 @@ class TrainJob:
         sizes = session.task_of(agent.env).stream.sizes if self.is_text else {}
         usual = session.evaluation_episodes(self.is_text, sizes)
         self.episodes = usual if config.eval_episodes is None else config.eval_episodes
-        self.demonstrations = self.envs = None
+        self.envs = session.held_out_envs(agent, self.episodes) if self.episodes else None
+        self.demonstrations = None
         if self.is_text:
             agent.watchers.append(self.sample_log.watch)
             if "warm_start" not in self.state or "imitation" in self.state:
                 self.demonstrations = session.demonstrations_if_any(agent, config)
                 if self.demonstrations is None:
                     config = config.but(sft_steps=0)
-        if self.episodes:
-            kwargs = session.arguments_of(agent)
-            self.envs = session.held_out_envs(config.env_id, kwargs, agent.device, self.episodes)
         self.config = config
         self.written = config.flat() | {"episodes" if config.episodes else "timesteps": self.goal}
         self.doctor = LiveDoctor(run.path, self.written)
@@ -219,7 +217,7 @@ class TrainJob:
 
     def _play(self, seed: int, episodes: int) -> tuple[dict[str, Any], Rollout]:
         with progress_bar("evaluation", episodes, passing=True) as show:
-            counted = session.counting(show, episodes, self.unit)
+            counted = counting(show, episodes, self.unit)
 
             def on_step(taken: int, local: dict[str, Any]) -> bool:
                 return self.interrupt.check() and counted(taken, local)

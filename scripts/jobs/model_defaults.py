@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlenv.agents import Agent
 from rlenv.agents.policies import NAMES
 from rlenv.agents.policies.presets import PRESETS
 
@@ -75,29 +74,26 @@ def warm_start_steps(config: TrainConfig | CompareConfig) -> int:
     return STEPS if config.model in NAMES else 0
 
 
-def announce(agent: Any, config: TrainConfig | SftConfig) -> None:
-    """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
+def announce(agent: Any, config: TrainConfig | SftConfig, rate: Any, amount: str, unit: str, flags: str) -> None:
+    """Print one line about the defaults that were chosen for a model of the user, or for a large one.
+
+    Args:
+        agent: with the model.
+        config: of the run.
+        rate: the learning rate, a number or a function.
+        amount: of supervised training.
+        unit: of what one pass or several make.
+        flags: the options that set rate and amount.
+    """
     if not config.is_text:
         return
     if config.model in PRESETS and Path(config.model, "config.json").is_file():
         say(f"--model {config.model} is the preset, not the folder of that name; for the folder: ./{config.model}")
     if config.model in NAMES and agent.policy.model.num_parameters() < LARGE:
         return
-    if isinstance(config, SftConfig):
-        rate, amount, unit = imitation_rate(agent, config), f"{config.sft_steps} steps", "step"
-        flags = f"--sft-learning-rate, {'--sft-steps' if config.epochs is None else '--epochs'}"
-    else:
-        rate, amount, unit = agent.learning_rate, f"{config.sft_steps or 'no'} steps of warm start", "update"
-        flags = "--learning-rate, --sft-steps"
     chosen = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule", amount]
     if agent.micro_batch_size is None:
         tokens = agent.micro_batch_tokens
         chosen.append(f"{tokens} tokens per pass" if tokens else f"one pass per {unit}")
     millions = agent.policy.model.num_parameters() / 1e6
     say(f"{millions:,.1f} M parameters: {', '.join(chosen)} ({flags}, --micro-batch-tokens)")
-
-
-def imitation_rate(agent: Agent, config: TrainConfig | SftConfig) -> float:
-    """Return the learning rate of supervised training: by default that of the policy."""
-    rate = config.sft_learning_rate
-    return agent.usual("sft_learning_rate") if rate is None else rate

@@ -20,7 +20,7 @@ from ..config.base import LOCAL, field_names, read_table
 from ..config.configs import SftConfig, TrainConfig
 from ..config.names import agent_class, class_saved
 from ..process.progress import say
-from ..run.folder import CONFIG, RunFolder, runs_in
+from ..run.folder import CONFIG, RunFolder
 
 # These may differ from what the run began with.
 CHANGEABLE = (
@@ -44,9 +44,6 @@ def begun_config(config: R) -> R:
     """
     assert config.resume is not None
     where = str(config.resume)
-    if not (config.resume / CONFIG).is_file():
-        missing = f"{where!r} is not a run folder: there is no {CONFIG} in it"
-        raise ValueError(runs_in(config.resume) or missing)
     kept = RunFolder(config.resume).config
     settings = {name: kept[name] for name in kept.keys() - field_names(type(config))} | kept.get("settings", {})
     for name, value in (settings | {name: kept.get(name) for name in OBJECTS}).items():

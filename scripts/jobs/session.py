@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from huggingface_hub.utils import logging as hub_logging
-from rich.table import Table
-from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from rlenv.agents import Agent, Rollout, make_envs, processes
@@ -17,15 +15,11 @@ from rlenv.agents.rollouts.envs import LOOP_SETTINGS
 from rlenv.demonstrations import NoDemonstrationError, demonstrate
 from rlenv.stream import EmptySplitError
 from rlenv.task import TextGenTask
-from rlenv.verifiers.conversation import text_of
 
 from ..config.arguments import IN_TURN
 from ..config.configs import CompareConfig, SftConfig, TrainConfig
-from ..config.options import is_text
-from ..process.progress import Rate, Show, before_first_end, say
-from ..process.terminal import console, plain
+from ..process.progress import say
 from ..reports.held_out import problem_figures
-from ..run.folder import completion_of
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
@@ -78,40 +72,53 @@ def arguments_of(agent: Agent) -> dict[str, Any]:
 
 
 def evaluation_envs(
-    env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str, samples: int = 1
+    env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str | None, samples: int = 1
 ) -> Any:
     """Return new environments to evaluate in.
 
     For text, they pose the problems of the split from the first one, each so many times in a row, at all levels.
+
+    Args:
+        env_id: of the environment.
+        env_kwargs: its arguments.
+        device: of the policy.
+        episodes: of the evaluation.
+        split: of the problems; None without text.
+        samples: per problem.
     """
-    if is_text(env_id):
+    if split is not None:
         env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": samples}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_SETTINGS)
 
 
-def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:
+def held_out_envs(agent: Agent, episodes: int) -> Any:
     """Return environments of the test split; if no problem of a file is in it, of the training split, with a line.
+
+    Args:
+        agent: that trains in such environments.
+        episodes: of the evaluation.
 
     Raises:
         ValueError: for fewer episodes than processes.
     """
-    split = "test"
+    world = agent.origin["env"], arguments_of(agent), agent.device, episodes
+    split = "test" if hasattr(agent.env.unwrapped, "task") else None
     try:
-        envs = evaluation_envs(env_id, env_kwargs, device, episodes, split)
+        envs = evaluation_envs(*world, split)
     except EmptySplitError as error:
         say(f"{str(error).partition(';')[0]}: the evaluation plays training problems, and tells nothing about others")
         split = "train"
-        envs = evaluation_envs(env_id, env_kwargs, device, episodes, split)
-    check_dealt_out(episodes, split if is_text(env_id) else "", "raise --eval-episodes, or pass 0 for no evaluation")
+        envs = evaluation_envs(*world, split)
+    check_dealt_out(episodes, split, "raise --eval-episodes, or pass 0 for no evaluation")
     return envs
 
 
-def check_dealt_out(episodes: int, split: str, advice: str) -> None:
+def check_dealt_out(episodes: int, split: str | None, advice: str) -> None:
     """Check that every process has an episode of an evaluation.
 
     Args:
         episodes: of the evaluation.
-        split: of its problems; empty without text.
+        split: of its problems; None without text.
         advice: what to do, for the message.
 
     Raises:
@@ -133,20 +140,6 @@ def evaluation_episodes(text: bool, sizes: Mapping[str, int] | None = None) -> i
     return min(2000, listed.get("test") or listed.get("train") or 2000) if text else 100
 
 
-def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:
-    """Return an `on_step` that shows how many of the episodes have ended, and the steps per second in this unit."""
-    rate, done, steps = Rate(unit), 0, 0
-
-    def on_step(taken: int, local: dict[str, Any]) -> bool:
-        nonlocal done, steps
-        all_of = processes.size()  # the others have about as many
-        done, steps = done + all_of * int(local["dones"].sum()), steps + all_of * taken
-        show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
-        return True
-
-    return on_step
-
-
 def run_evaluation(
     agent: Agent, envs: Any, episodes: int, seed: int, on_step: Any = None
 ) -> tuple[dict[str, Any], Rollout]:
@@ -159,15 +152,6 @@ def run_evaluation(
         return figures | {"split": None}, rollout
     task = task_of(envs)
     return figures | {"split": task.split} | problem_figures(task.stream, episodes), rollout
-
-
-def print_samples(rows: Sequence[Mapping[str, Any]], split: str) -> None:
-    """Print a table of samples on stderr."""
-    table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
-    for row in rows:  # brackets are not rich's markup
-        cells = Text(plain(text_of(row["prompt"]))), Text(plain(completion_of(row)))
-        table.add_row(*cells, f"{row['reward']:g}")
-    console(error=True).print(table)
 
 
 def describe(figures: dict[str, Any]) -> str:

@@ -23,10 +23,11 @@ from ..config.names import resume_command, short_name
 from ..config.task_options import with_task
 from ..process.errors import explain
 from ..process.progress import Interrupt, say
-from ..process.torchrun import count, join, restarts
+from ..process.torchrun import count, meet, restarts
 from ..run.folder import CHECKPOINT, CONFIG, CSV, REPORT, RESULT, RunFolder, choose, own_folder, read_rows
+from ..run.samples import show_samples
 from ..run.trackers import library
-from . import model_defaults, session
+from . import model_defaults
 from .job import TrainJob
 from .memory_plan import dry_run
 from .resume import begun_config, continued
@@ -90,7 +91,8 @@ def train(config: TrainConfig) -> TrainedRun:
                 folder, config = own, config.but(report=False, track=None)
             job = TrainJob(agent, config, folder, interrupt)
         config = job.config
-        model_defaults.announce(agent, config)
+        amount, flags = f"{config.sft_steps or 'no'} steps of warm start", "--learning-rate, --sft-steps"
+        model_defaults.announce(agent, config, agent.learning_rate, amount, "update", flags)
         with interrupt:  # not before: a signal while a model is loaded ends the command at once
             _open_folder(job, resumed, held)
             with _explained(job):
@@ -115,7 +117,7 @@ def _begun(config: TrainConfig) -> tuple[TrainConfig, str]:
     config = _checked(begun_config(config) if resumed else with_task(config))
     if restarts() and not resumed:
         raise ValueError("torchrun started this new run again after a failure; go on with --resume RUN")
-    device = join(config.device, config.process_timeout)
+    device = meet(config.device, config.process_timeout)
     return (config if resumed else model_defaults.fill_in(config)), device
 
 
@@ -195,7 +197,7 @@ def _checked(config: TrainConfig) -> TrainConfig:
 def show(run: TrainedRun, as_json: bool) -> None:
     """Print the result of a run."""
     if run.samples and not as_json:
-        session.print_samples(run.samples, run.result["eval"]["split"])
+        show_samples(run.samples, run.result["eval"]["split"])
     if missing := {name: count for name, count in run.result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if as_json:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import current_thread, main_thread
 from types import FrameType
+from typing import Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from .terminal import console, plain
+from .torchrun import count
 
 LINE_SECONDS = 20.0  # between two plain lines
 REDRAWN, BAR = 4, 20  # live lines per second; columns of a bar
@@ -80,6 +82,20 @@ class Rate:
 def before_first_end(steps: int, unit: str) -> str:
     """The note of progress while no episode has ended, such as "1,234 steps, no episode has ended yet"."""
     return f"{steps:,} {unit}, no episode has ended yet"
+
+
+def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:
+    """Return an `on_step` that shows how many of the episodes have ended, and the steps per second in this unit."""
+    rate, done, steps = Rate(unit), 0, 0
+
+    def on_step(taken: int, local: dict[str, Any]) -> bool:
+        nonlocal done, steps
+        all_of = count()  # the others have about as many
+        done, steps = done + all_of * int(local["dones"].sum()), steps + all_of * taken
+        show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
+        return True
+
+    return on_step
 
 
 class SignalError(Exception):

@@ -33,7 +33,7 @@ def number(where: str = "RANK") -> int:
     return int(os.environ.get(where, "0"))
 
 
-def join(device: str, limit: float) -> str:
+def meet(device: str, limit: float) -> str:
     """Meet the other processes that torchrun has started; return the device of this one.
 
     Without torchrun, nothing is done.

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv._json import read_table
-
-from ..run.folder import CONFIG, CSV, RunFolder, read_rows, runs_in
+from ..run.folder import CONFIG, CSV, RunFolder, read_rows
 from .tokens import Row
 
 UPDATE = "time/iterations"
@@ -220,10 +218,7 @@ def read_run(folder: Path) -> History:
     Raises:
         ValueError: if it is not the folder of a run of `rlenv train`, or its config.json is damaged.
     """
-    if not (folder / CONFIG).is_file():
-        what = f"is not a run folder (no {CONFIG})" if folder.is_dir() else "is not a folder"
-        raise ValueError(runs_in(folder) or f"{str(folder)!r} {what}; give a folder that rlenv train wrote")
-    config = read_table(folder / CONFIG)
+    config = RunFolder(folder).config
     if not isinstance(config.get("env_id"), str) or not isinstance(config.get("agent"), str):
         raise ValueError(f"{str(folder)!r} is not a run folder of rlenv train: its {CONFIG} names no env_id and agent")
     return History(read_columns(folder / CSV), config, RunFolder(folder).result, folder)

@@ -74,7 +74,10 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options of the run; a `ValueError` if config.json is missing or damaged."""
+        """The options of the run; a `ValueError` if config.json is missing, with the runs below, or damaged."""
+        if not (self.path / CONFIG).is_file():
+            what = f"is not a run folder: there is no {CONFIG} in it" if self.path.is_dir() else "is not a folder"
+            raise ValueError(runs_in(self.path) or f"{str(self.path)!r} {what}; give a folder that rlenv train wrote")
         return read_table(self.path / CONFIG)
 
     @property

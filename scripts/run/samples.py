@@ -8,12 +8,14 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.table import Table
+from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
 from rlenv._status import STATUSES
@@ -23,6 +25,7 @@ from rlenv.task import TextGenTask
 from rlenv.verifiers import Problem
 from rlenv.verifiers.conversation import text_of
 
+from ..process.terminal import console, plain
 from .folder import completion_of
 from .log import markdown
 
@@ -232,3 +235,12 @@ def page(rows: Sequence[Row]) -> str:
     """Return the samples of an evaluation as samples.md."""
     title = f"# Samples after {rows[0]['updates']} updates\n\nGreedy completions of the first problems of the "
     return f"{title}{rows[0]['split']} split.\n\n{markdown(*table(rows))}"
+
+
+def show_samples(rows: Sequence[Mapping[str, Any]], split: str | None) -> None:
+    """Print a table of samples on stderr."""
+    table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
+    for row in rows:  # brackets are not rich's markup
+        cells = Text(plain(text_of(row["prompt"]))), Text(plain(completion_of(row)))
+        table.add_row(*cells, f"{row['reward']:g}")
+    console(error=True).print(table)

@@ -37,10 +37,10 @@ def test_what_several_processes_cannot_do_is_said(monkeypatch, capfd):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run("doctor", "run").exit_code == 2 and "doctor runs in one process" in capfd.readouterr().err
     with pytest.raises(ValueError, match="cuda:0 names one device"):
-        torchrun.join("cuda:0", 1.0)
+        torchrun.meet("cuda:0", 1.0)
     monkeypatch.setattr(dist, "is_available", lambda: False)
     with pytest.raises(ValueError, match=r"torch\.distributed"):
-        torchrun.join("cpu", 1.0)
+        torchrun.meet("cpu", 1.0)
 
 
 WITHOUT_PROCESSES = """

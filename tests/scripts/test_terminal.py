@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from rlenv._scripts.jobs import session
 from rlenv._scripts.main import NO_BARS
 from rlenv._scripts.process.progress import progress_bar, say
+from rlenv._scripts.run.samples import show_samples
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 HUE = re.compile(r"\x1b\[[\d;]*[34]\d[;m]")
@@ -55,7 +55,7 @@ def some_work():
     with progress_bar("training", 40) as show:
         for done in range(41):
             show(done, "reward [0.5], 7 tokens/s")
-    session.print_samples([{"prompt": "a[b]", "completion": "x\x1b[2Jy\x07", "reward": 1.0}], "test")
+    show_samples([{"prompt": "a[b]", "completion": "x\x1b[2Jy\x07", "reward": 1.0}], "test")
 
 
 def test_a_pipe_gets_lines_of_text(written):
