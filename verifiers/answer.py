@@ -1,4 +1,4 @@
-r"""The place of an answer: where in a completion a verifier finds what it judges.
+r"""The place of an answer: where in a completion a verifier finds the text to judge.
 
 | place | the answer is |
 |---|---|
@@ -11,7 +11,7 @@ r"""The place of an answer: where in a completion a verifier finds what it judge
 
 Thoughts, `<think>...</think>`, are cut off first, and so is one that never ends. All answers that stand in
 one place, or follow "answer is", have to agree; a text where they differ gives none. Of longer completions the last
-20,000 characters are read. A box that also stands in the prompt counts only if there is no other.
+20,000 characters are read. A box that also stands in the prompt counts only if it is the only one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def answer_in(
     Args:
         text: the completion.
         place: one of `PLACES`.
-        read: reads the text in a place: of "x = 4" the number 4; None if there is no answer in it.
+        read: reads the text in a place: of "x = 4" the number 4; None without an answer in it.
         begins: reads what follows "=" or "is", which has to begin with the answer; by default `read`.
         last: reads a whole text that has no place; by default `read` on its last line.
         prompt: the question, whose boxes an answer may quote.
@@ -101,7 +101,7 @@ def placed(answer: str, place: str) -> str:
 
 
 def boxes(text: str) -> list[str]:
-    r"""Return the texts in `\boxed{}`, whose braces are balanced; of boxes inside each other the outer one."""
+    r"""Return the texts in `\boxed{}` with balanced braces; of nested boxes only the outermost."""
     found, start, depth = [], 0, 0
     for brace in _BRACE.finditer(text):
         if depth == 0 and brace[1]:

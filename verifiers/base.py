@@ -116,11 +116,11 @@ class Dialogue:
         return WRONG
 
     def close(self) -> None:
-        """Release what the dialogue holds; called when its episode is over or given up."""
+        """Release the dialogue's resources; called when its episode is over or given up."""
 
 
 class Completion(str):
-    """A completion's text, with what the verifiers that ask for it (`Verifier.inputs`) learn besides.
+    """A completion's text, with the further inputs of verifiers that ask for them (`Verifier.inputs`).
 
     Attributes:
         token_ids: the sampled tokens, with the end token if there is one; None if unknown.
@@ -337,15 +337,15 @@ class Scorer:
         return [self.verify(problem, completion) for problem, completion in zip(problems, completions, strict=True)]
 
     def probes(self, problem: Problem) -> Probes:
-        """Return right and wrong completions of its own, for lint."""
+        """Return the verifier's own right and wrong completions, for lint."""
         return Probes()
 
     def close(self) -> None:
-        """Release what the verifier holds, such as worker processes or a model."""
+        """Release the verifier's resources, such as worker processes or a model."""
 
 
 class Verifier(Poser, Scorer):
-    """Poses problems and judges completions; subclass it and override what you need.
+    """Poses problems and judges completions; subclass it and override the methods that you need.
 
     It returns a verdict for every text, however bad (reward 0), and raises an exception for its own bugs. `Poser` and
     `Scorer` say what its attributes are.
@@ -363,7 +363,7 @@ class Verifier(Poser, Scorer):
 
 
 def has_dialogues(poser: Poser) -> bool:
-    """Tell whether it answers what the model says, at least for some problems."""
+    """Return whether the poser has dialogues, which answer the model's turns, for at least some problems."""
     return type(poser).dialogue is not Poser.dialogue
 
 
@@ -386,14 +386,14 @@ def check_inputs(scorer: Scorer, problems: Sequence[Problem]) -> None:
 
 
 class MiscountError(ValueError):
-    """A batch has another number of rewards or verdicts than completions, so that nobody knows whose they are.
+    """A batch with more or fewer rewards or verdicts than completions, which cannot be matched to each other.
 
     Unlike what a verifier raises itself, it never becomes a verdict: whoever asks for the verdicts gets it.
     """
 
 
 def checked(verifier: Scorer, verdicts: object, count: int) -> list[Verdict]:
-    """Check what `verify_batch` returned and return it as a list of `count` verdicts.
+    """Check the result of `verify_batch` and return it as a list of `count` verdicts.
 
     A verdict whose reward is outside the verifier's `reward_range`, by more than rounding, becomes an error.
 

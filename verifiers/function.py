@@ -138,7 +138,7 @@ class FunctionVerifier(Verifier):
     def judge(
         self, problems: Sequence[Problem], completions: Sequence[str], others: Mapping[str, Any]
     ) -> list[Verdict]:
-        """Judge many completions, with other columns beside or in place of those that `verify_batch` makes."""
+        """Judge many completions, with columns that add to or replace the columns of `verify_batch`."""
         notes = _Notes(len(completions))
         columns = self._columns(problems, completions) | {"log_metric": notes.log_metric, "log_extra": notes.log_extra}
         columns |= others
@@ -160,7 +160,7 @@ class FunctionVerifier(Verifier):
         return [notes.added_to(verdict, row) for row, verdict in enumerate(verdicts)] if notes.parts else verdicts
 
     def _columns(self, problems: Sequence[Problem], completions: Sequence[str]) -> dict[str, Any]:
-        """Return everything that a function can ask for, except what it logs with."""
+        """Return the columns that a function can ask for by name, except its two logging functions."""
         names = {key for problem in problems for key in problem.metadata} - set(GIVEN)
         columns: dict[str, Any] = {name: [problem.metadata.get(name) for problem in problems] for name in names}
         ids = [list(text.token_ids) for text in completions if isinstance(text, Completion) and text.token_ids]

@@ -13,7 +13,7 @@ _TAIL = 1_000
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a text; two are equal whatever their units.
+    """A number in a text; comparisons ignore the unit.
 
     Args:
         value: as it is written; 25 for "25%".
@@ -115,7 +115,7 @@ def plain(text: str) -> str:
 
 
 def numbers_in(text: str) -> Iterator[Number]:
-    """Yield the numbers of a text, but for those in an operation: of "40 + 3 = 43" the last one."""
+    """Yield the numbers of a text, without the operands of an operation: of "40 + 3 = 43" the last one."""
     for found in _NUMBER.finditer(plain(text)):
         number = _number(found)
         if number is not None:

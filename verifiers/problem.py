@@ -1,4 +1,4 @@
-"""A problem: what a model reads, and what a verifier judges by; and how a row of a table becomes one."""
+"""A problem: a prompt, and a reference answer with metadata for the verifier; made from a row of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Problem:
-    """A prompt, its reference answer if any, and whatever else a verifier needs to judge.
+    """A prompt, its reference answer if any, and further columns that the verifier needs.
 
     Args:
         prompt: what the model reads: a text, or a conversation, which is a list of messages such as

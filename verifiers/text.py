@@ -1,4 +1,4 @@
-"""What verifiers share in reading completions. Every function takes any text and linear time."""
+"""Functions with which verifiers read completions. They take any text, in linear time."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Held:
-    """An attribute or a method of a verifier that is that of another one, which it holds; instances may have their own.
+    """An attribute or a method that a verifier takes from another one that it holds, unless the instance sets it.
 
     Args:
         holder: the attribute in which it holds the other one.
@@ -27,7 +27,7 @@ class Held:
 
 
 def held(of: T, holder: str = "poser") -> T:
-    """Return a `Held`, which has the type of an attribute or a method of the class of what is held."""
+    """Return a `Held`, typed as the attribute or method `of` of the held verifier's class."""
     return cast(T, Held(holder))
 
 

@@ -48,7 +48,7 @@ class CalculatorSums(WithTools):
     @property
     @override
     def answer_length(self) -> int:  # type: ignore[override]
-        """That of a call, which is longer than an answer."""
+        """The length of a call in characters; a call is longer than an answer."""
         return (self.verifier.prompt_length or 0) + len("calc()")
 
     @override

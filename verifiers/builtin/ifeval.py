@@ -51,7 +51,7 @@ def _ends(word: str, after: str) -> bool:
 
 
 def count(text: str, word: str) -> int:
-    """Return how often a text has a word, whatever the case; also as a part of longer words."""
+    """Return how often a text has a word, ignoring case; also as a part of longer words."""
     return len(re.findall(re.escape(word.strip()), text, re.IGNORECASE))
 
 
@@ -159,7 +159,7 @@ class IFEval(Verifier):
 
     A problem has the columns of IFEval's rows: `instruction_id_list`, such as ["punctuation:no_comma",
     "length_constraints:number_words"], and `kwargs`, for each instruction its arguments by name, such as
-    {"num_words": 300, "relation": "at least"}; None is no argument. `CHECKS` has the instructions. Any other is the
+    {"num_words": 300, "relation": "at least"}; None means unset. `CHECKS` has the instructions. Any other is the
     verdict "error", such as "language:response_language" (31 of IFEval's 541 rows), which needs a model of languages.
 
     Thoughts are cut off first; a blank completion follows nothing. The parts `followed` and `instructions` are numbers:

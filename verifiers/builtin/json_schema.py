@@ -25,7 +25,7 @@ from .quiet import quiet
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too
 
-_FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # what jsonschema checks alike whatever else is installed
+_FORMATS = "date", "email", "ipv4", "ipv6", "uuid"  # jsonschema checks these alike with any other packages
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
 _NO_BRACKET = re.compile(r"[^][{}]+")
 

@@ -90,7 +90,7 @@ class Formula:
 
 @lru_cache(maxsize=4096)
 def formulas(text: str, several: bool = False) -> tuple[Formula, ...]:
-    """Return the formulas of a text of up to 300 characters: all of it, or what stands among its words.
+    """Return the formulas of a text of up to 300 characters: the whole text, or the formulas among its words.
 
     Args:
         text: in LaTeX, Unicode or plain.
@@ -134,7 +134,7 @@ def _words(text: str) -> str:
 
 
 def _said(text: str) -> Formula | None:
-    """Return up to three words, numbers or labels: those of the first `$...$`, else those of the first sentence."""
+    """Return up to three words, numbers or labels from the first `$...$`, else from the first sentence."""
     found = _DELIMITED.search(text[: _LONGEST + 1])
     words = _words(found[found.lastindex or 0] if found else text[:_LONGEST].partition(". ")[0])
     return Formula(words.strip("()"), "") if _SAID.fullmatch(words) else None

@@ -1,4 +1,4 @@
-"""No warnings about what a model wrote.
+"""A block in which Python does not warn about a model's text.
 
 Python warns programmers: `[0--` may one day be another regular expression, `1is 1` another program. Where the text is a
 model's, nobody can mend it, and with `-W error` the warning would take the place of the verdict.

@@ -106,7 +106,7 @@ class ReasoningGym(ReferenceVerifier):
         self.answer_length = 2 * max(map(len, answers)) or None
 
     def sample(self, rng: random.Random) -> Problem:
-        """Return one of the task's problems; those without a reference answer have an empty one."""
+        """Return one of the task's problems; `answer` is empty if the task has no reference answer."""
         index = rng.randrange(self.size)
         with Randomness(index)():  # a few tasks draw from global randomness, or reseed it
             entry = self._dataset[index]

@@ -114,7 +114,7 @@ def read_tests(problem: Problem) -> list[CallCase] | list[InputCase]:
 
 
 def assertions_in(source: Any, name: Any) -> list[str]:
-    """Return the assertions of HumanEval's `check(candidate)` about this function, but for those that hold for any.
+    """Return the assertions of HumanEval's `check(candidate)` about this function, without `assert True` and the like.
 
     Raises:
         ValueError: if there is no such function.

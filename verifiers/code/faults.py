@@ -1,4 +1,4 @@
-"""What went wrong when a program failed a test, in a line."""
+"""The fault of a program that failed a test, in one line."""
 
 from __future__ import annotations
 

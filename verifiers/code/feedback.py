@@ -1,4 +1,4 @@
-"""code-feedback: a program that fails its tests comes back with what went wrong, and may be mended."""
+"""code-feedback: the model reads the fault of a program that fails its tests, and may mend the program."""
 
 from __future__ import annotations
 

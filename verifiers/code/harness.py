@@ -1,8 +1,8 @@
 """Calls the functions of a program inside the sandbox; its two codecs serve `cases.py` on the outside as well.
 
 Standard input is a marshalled list of calls [name, arguments, keyword arguments, whether the truth of the value is
-enough]. Standard output is one line of JSON a call, in order: [value], or [] for a call that failed or returned
-something else than plain data, of which the truth is reported where that is enough. No expected value is ever here.
+enough]. Standard output is one line of JSON per call, in order: [value], or [] for a call that failed or returned
+something else than plain data, of which the truth is reported if that is enough. No expected value is ever here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GROUPS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """Return plain data as JSON can hold it: what JSON knows as it is, other kinds under their names.
+    """Return plain data in a form that JSON can hold: JSON's types unchanged, other types under their names.
 
     A value of a derived class, such as a Counter, a namedtuple or an IntEnum, is the plain value in it. Its own `==` is
     not asked.

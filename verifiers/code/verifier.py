@@ -138,7 +138,7 @@ class Code(Verifier):
     def tried(
         self, tests: list[CallCase] | list[InputCase], program: str
     ) -> Iterator[tuple[CallCase | InputCase, bool, bytes | None, Outcome]]:
-        """Yield each test, whether a program passes it, what came back for it, and how that run ended.
+        """Yield each test, whether a program passes it, the program's line for it, and the outcome of that run.
 
         The calls share a run (see `harness`), a case has its own, which begins when it is asked for.
         """

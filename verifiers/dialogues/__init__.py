@@ -1,4 +1,4 @@
-"""Dialogues: how they are run, and those that every verifier can have, such as tools."""
+"""Dialogues: how they are run, and the dialogues that any verifier can have, such as tools."""
 
 from .running import begin, check_replays, replay, reply_to, verdict_without_budget
 from .world import opened

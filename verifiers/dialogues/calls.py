@@ -64,7 +64,7 @@ def read_calls(turn: str, names: Collection[str]) -> list[Call]:
 
 
 def calls_in(turn: str, names: Collection[str]) -> Sequence[Call]:
-    """Return the calls in a turn: those that came with it, else `read_calls`."""
+    """Return the calls in a turn: the turn's `calls` if it has them, else the result of `read_calls`."""
     found = getattr(turn, "calls", None)
     return read_calls(turn, names) if found is None else found
 

@@ -1,4 +1,4 @@
-"""The client that a program calls, in the shape of OpenAI's: what requests say, and what answers look like."""
+"""The client that a program calls, with OpenAI's interface: its requests and its answers."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def limits_of(request: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str
 
 
 def added(messages: Sequence[Any], said: Sequence[Message]) -> list[Message]:
-    """Return the messages that a call adds to what was said so far.
+    """Return the messages that a call adds to the conversation so far.
 
     Raises:
         ValueError: for messages that change the past, or that no conversation can have.
@@ -131,7 +131,7 @@ def added(messages: Sequence[Any], said: Sequence[Message]) -> list[Message]:
 
 
 def normal(message: Any) -> Message:
-    """Return a message of a call with what a conversation keeps of it.
+    """Return a message of a call, with only the fields that a conversation keeps.
 
     Raises:
         RefusedError: for something else than a message of texts.

@@ -152,7 +152,7 @@ class EnvironmentClass(WorldVerifier):
         return self._free.pop() if self._free else self._instance()
 
     def give_back(self, instance: Instance) -> None:
-        """Take an object back whose episode is over."""
+        """Take back the object of a finished episode, for the next one."""
         self._free.append(instance)
 
     def _instance(self) -> Instance:
@@ -188,7 +188,7 @@ class Instance:
         self.box = Toolbox(tools, result_length)
 
     def reset(self, columns: Mapping[str, Any], seed: int) -> str:
-        """Begin an episode; return what is appended to the prompt.
+        """Begin an episode; return the text that is appended to the prompt.
 
         Args:
             columns: of the problem.
@@ -245,7 +245,7 @@ class EnvironmentEpisode(Dialogue):
 
     @override
     def out_of_budget(self) -> Verdict:
-        """Return the sum of what the environment and the functions pay, with the parts by name."""
+        """Return the weighted sum of the rewards of the environment and the functions, with the parts by name."""
         assert self.instance is not None
         with self.randomness():
             verdicts = {self.instance.name: self.instance.reward()}
@@ -298,7 +298,7 @@ def _is_listed(problem: Problem) -> bool:
 
 
 def _is_opened(problem: Problem) -> bool:
-    """Tell whether the prompt of a problem ends with what `reset` returned."""
+    """Return whether the prompt of a problem ends with the text that `reset` returned."""
     return PROMPT in problem.metadata or not _is_listed(problem)
 
 

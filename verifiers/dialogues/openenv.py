@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 @register_verifier("openenv")
 class OpenEnv(WorldVerifier):
-    """An environment on an OpenEnv server: what it says is the prompt, and a turn is an action.
+    """An environment on an OpenEnv server: its first observation is the prompt, and a turn is an action.
 
     A turn states an action as JSON, alone or in a fenced block; if the action has one required field, its value alone
     is enough (any text for a field of text). A turn that states none, or one that the server refuses, is answered with
@@ -233,7 +233,7 @@ class OpenEnvEpisode(Dialogue):
             raise
 
     def _repeat(self) -> None:
-        """Open a session and repeat what was done."""
+        """Open a session and repeat the episode's past actions."""
         self._session = Session(self.world.server)
         self._session.reset(self.seed)
         self._sessions += 1

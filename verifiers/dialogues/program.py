@@ -161,7 +161,7 @@ class Running(Dialogue):
         return {**self.__dict__, "run": None}
 
     def _next(self, answer: str | BaseException) -> list[Message] | Verdict:
-        """Answer the call that waits, in a new run after the past ones; return what the next adds, or the verdict."""
+        """Answer the waiting call, in a new run after past calls; return the next call's messages, or the verdict."""
         if self.run is None:
             given, limits = _first(self.problem)
             self.run = ProgramRun(self.program, given, _seed(given), limits)

@@ -1,4 +1,4 @@
-"""A run of a program in a thread: it waits in its calls, and whoever answers them waits for the next one, in turn."""
+"""A run of a program in a thread: the program waits in its calls, and the caller of `next` for the next call."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class ProgramRun:
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
     def next(self, answer: str | BaseException | None = None) -> list[Message] | Verdict:
-        """Answer the call that waits, or start the program; return what the next call adds, or the verdict.
+        """Answer the waiting call, or start the program; return the next call's messages, or the verdict.
 
         Args:
-            answer: the model's turn, or what the call raises; None to start.
+            answer: the model's turn, or the exception that the call raises; None to start.
         """
         with self._randomness():
             if answer is None:
@@ -106,7 +106,7 @@ class ProgramRun:
             self._calling.release()
 
     def _refusal(self, fault: str) -> EpisodeOver:
-        """End the episode because of a call; return what this call raises."""
+        """End the episode because of a call; return the exception that this call raises."""
         self._end = self._end or fault
         self._asked.put(_failed(fault))
         return EpisodeOver(fault)

@@ -202,7 +202,7 @@ class Play(Playing):
         return Reply(verdict=Verdict(float(reward >= 1.0) if self.verifier.wins_only else reward))
 
     def _said(self) -> list[tuple[str, str]]:
-        """Return kind and text of what the game has said since the last call.
+        """Return kind and text of the game's messages since the last call.
 
         The messages are read before TextArena's wrappers join them to all that was said before.
         """
@@ -245,5 +245,5 @@ def game_of(name: str, registered: Collection[str]) -> Game:
 
 
 def _offered(registered: Collection[str]) -> list[str]:
-    """Return the supported ids, without those that differ by TextArena's wrappers only."""
+    """Return the supported ids, without variants that differ only in TextArena's wrappers."""
     return [one for one in registered if one.partition("-v0")[0] in GAMES and not one.endswith(("-raw", "-train"))]

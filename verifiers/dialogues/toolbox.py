@@ -1,4 +1,4 @@
-"""Tools: functions, called with arguments that the model wrote; and those of an episode, with the results of a turn."""
+"""Tools: functions called with the model's arguments; and the toolbox of an episode, which answers turns with calls."""
 
 from __future__ import annotations
 
@@ -185,11 +185,11 @@ class Toolbox:
         return Reply(messages, counts={CALLS: len(calls), ERRORS: sum(not good for good, _ in outcomes)})
 
     def refusal(self, calls: int, fault: str) -> Reply:
-        """Return the reply to a turn whose calls all failed, for one reason."""
+        """Return the reply to a turn in which all calls failed, for the same reason."""
         return Reply([_message(self._failure(fault))], counts={CALLS: calls, ERRORS: calls})
 
     def instead(self, turn: str, fault: str) -> Reply | None:
-        """Return the reply to a turn whose calls all failed, for one reason; None if it has no calls."""
+        """Return the reply to a turn in which all calls failed, for the same reason; None if it has no calls."""
         calls = self.calls(turn)
         return self.refusal(len(calls), fault) if calls else None
 
@@ -203,7 +203,7 @@ class Toolbox:
         return good, text.strip() or NO_OUTPUT
 
     def _run(self, call: Call) -> tuple[bool, str]:
-        """Return whether a call succeeded, and its result or what went wrong."""
+        """Return whether a call succeeded, and its result or its fault."""
         if call.fault:
             return False, call.fault
         tool = self.by_name.get(call.name)

@@ -75,7 +75,7 @@ class WithTools(WithPoser):
 
     @property
     def turns(self) -> Turns:  # type: ignore[override]
-        """Those of the verifier, of a program once a problem is opened, and those with calls."""
+        """The verifier's turns plus the turns with calls; for a program, known once a problem is opened."""
         own = self.verifier.turns
         if own.tools:
             kind, names = type(self.verifier).__name__, ", ".join(tool.__name__ for tool in own.tools)
@@ -85,7 +85,7 @@ class WithTools(WithPoser):
 
     @property
     def answer_length(self) -> int | None:  # type: ignore[override]
-        """That of the verifier, of a program once a problem is opened, and at least that of a call."""
+        """The verifier's length, at least the length of a call; for a program, known once a problem is opened."""
         own = self.verifier.answer_length
         return None if own is None else max(own, CALL_LENGTH)
 

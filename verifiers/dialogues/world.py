@@ -1,4 +1,4 @@
-"""What the environments of other libraries share: problems that are seeds, randomness of their own, and spelling."""
+"""Environments of other libraries as verifiers: problems are seeds, and global random states are kept apart."""
 
 from __future__ import annotations
 

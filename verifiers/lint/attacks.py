@@ -158,7 +158,7 @@ def attacks(problem: Problem, wrong: Sequence[str] = (), frame: str = "") -> dic
 
 
 def wrong_answers(problem: Problem, others: Sequence[str]) -> list[str]:
-    """Return wrong answers: other options, else those of other problems; other numbers; the answer without its end."""
+    """Return wrong answers: other options, else other problems' answers; other numbers; the answer without its end."""
     answer = plain(problem.answer)
     options = [options for options in _options(problem) if _form(answer) in map(_form, options)]
     near: list[int] = []
@@ -196,7 +196,7 @@ def _contains(text: str, answer: str) -> bool:
 
 
 def _choices(problem: Problem) -> dict[str, str]:
-    """Return the labels and texts of the choices; those of A to D without any."""
+    """Return the labels and texts of the choices; A to D if the problem has none."""
     choices = problem.metadata.get("choices")
     if not isinstance(choices, Mapping):
         texts = choices if isinstance(choices, (list, tuple)) else "ABCD"

@@ -196,7 +196,7 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> list[Trial]:
 
 
 def _set_gains(trials: Sequence[Trial]) -> None:
-    """Say of each list with the right answer in it what it earns above the best text with wrong answers alone."""
+    """Set the gain of each list with the right answer: its reward minus the best reward of a text of wrong answers."""
     tried = [trial for trial in trials if trial.case.family in (*LISTS, WRONG) and trial.verdicts[0].status == "ok"]
     best = max((float(trial.verdicts[0].reward) for trial in tried if not trial.case.says_it), default=math.inf)
     for trial in tried:
@@ -266,7 +266,7 @@ def _of_verdicts(verifier: Verifier, trials: Sequence[Trial]) -> list[BrokenRule
 
 
 def _broken(verifier: Verifier, trials: Sequence[Trial]) -> Iterator[tuple[str, str, Trial]]:
-    """Yield each rule about verdicts that a trial breaks, with what is wrong."""
+    """Yield each rule about verdicts that a trial breaks, the fault in words, and the trial."""
     for trial in trials:
         rewards = ", ".join(f"{verdict.reward:g} ({verdict.status})" for verdict in trial.verdicts)
         if trial.failure:

@@ -1,4 +1,4 @@
-"""Verifiers as people look at them: who they are, and what they say of a few answers to their problems."""
+"""Verifiers as the commands show them: name, summary and origin, and verdicts on a few answers."""
 
 from __future__ import annotations
 

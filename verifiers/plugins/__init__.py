@@ -1,1 +1,1 @@
-"""Verifiers by name, and what comes from outside: plugins, user code, optional packages, arguments."""
+"""The registry of verifiers by name; plugins, user code, optional packages, and checks of arguments."""

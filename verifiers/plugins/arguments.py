@@ -1,4 +1,4 @@
-"""Checks of arguments, and of the optional packages that a verifier needs; what fails is a ValueError of one line."""
+"""Checks of arguments, and of the optional packages of a verifier; a failed check is a ValueError of one line."""
 
 from __future__ import annotations
 

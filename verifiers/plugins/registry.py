@@ -48,7 +48,7 @@ def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
 
 @contextmanager
 def trusting(trust: bool) -> Iterator[None]:
-    """Set whether verifiers made in this block, and those inside them, may be of unregistered kinds.
+    """Set whether verifiers made in this block, including nested ones, may be of unregistered kinds.
 
     Args:
         trust: False for names that come from a checkpoint: only registered verifiers are allowed. It holds in

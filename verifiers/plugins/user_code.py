@@ -49,7 +49,7 @@ class UserCode:
         self.folders += [folder for folder in folders if folder not in self.folders]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as an order to the process that unpickles, before what needs them: know these, too."""
+        """Pickle as a call that adds these files and folders where it is unpickled, before objects that need them."""
         return _known, (self.files, self.folders)
 
 

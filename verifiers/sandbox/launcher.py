@@ -162,7 +162,7 @@ def build_root(disk: int) -> None:
 
 
 def outermost(paths: tuple[str, ...]) -> list[str]:
-    """Return the paths that exist in the old root, without those inside another."""
+    """Return the paths that exist in the old root, without paths inside another one."""
     found = [path for path in dict.fromkeys(paths) if os.path.lexists(f"/old{path}")]
     return [path for path in found if not any(path.startswith(f"{other}/") for other in found)]
 
@@ -185,7 +185,7 @@ def show(path: str, attributes: int) -> None:
 
 
 def hide_packages() -> None:
-    """Cover what is installed beside the standard library, because it is not part of Python and could hold answers.
+    """Cover all packages installed beside the standard library, because they could hold answers.
 
     Of the folders of libraries remain their files, Python's own folder without its packages, the machine's, such as
     x86_64-linux-gnu, and locales.

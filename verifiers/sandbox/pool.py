@@ -169,7 +169,7 @@ class _Threads:
             self._retire(worker)
 
     def _judge(self, worker: Worker | None, message: bytes, read: Reader) -> tuple[Any, Worker | None]:
-        """Return a verdict or reply, whatever happens, and the worker if it can be used again."""
+        """Return a verdict or reply, also after a failure, and the worker if it can be used again."""
         try:
             if self.closed:
                 raise WorkerError("the verifier was closed")

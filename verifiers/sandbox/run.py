@@ -200,7 +200,7 @@ def _talk(
 
 
 def _send(pipe: int, message: memoryview) -> memoryview:
-    """Write what fits into the pipe and return the rest; empty if the reader has gone."""
+    """Write as many bytes as fit into the pipe and return the rest; empty if the reader has gone."""
     try:
         return message[os.write(pipe, message[:_CHUNK]) :]
     except BrokenPipeError:
@@ -220,7 +220,7 @@ def _last_line(text: bytes) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], namespace: list[int]) -> None:
-    """Kill the launcher and everything that it started, whatever happened before.
+    """Kill the launcher and every process that it started, also after an error.
 
     Args:
         process: the launcher: the program itself or, with isolation, the guard.

@@ -175,7 +175,7 @@ class Worker:
         return received
 
     def _wait(self, deadline: float, writing: bool = False) -> None:
-        """Wait until the pipe for messages is ready; meanwhile read what the verifier prints."""
+        """Wait until the pipe for messages is ready; meanwhile read the verifier's output."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -191,7 +191,7 @@ class Worker:
                 return
 
     def _listen(self) -> None:
-        """Read what the verifier printed: count it and keep its end."""
+        """Read the verifier's output: count its bytes and keep its end."""
         printed = os.read(self._output, 1 << 16)
         if not printed:
             self._output_open = False
